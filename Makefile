@@ -5,7 +5,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewe
 	--generate-hashes --no-annotate --no-header --no-emit-package shoal-holder --quiet $(UPGRADE)
 WHEELS := pyproject.toml analysis/pyproject.toml
 
-.PHONY: demo test fast exhaustive check docs lock bench audit figures figures-draw-and-discard images clean
+.PHONY: demo test fast exhaustive check docs lock bench bench-holders audit figures figures-draw-and-discard images clean
 
 demo: .venv/demo
 	.venv/bin/python -m demo
@@ -37,6 +37,9 @@ check: .venv/ready
 MKDOCS = .venv/bin/mkdocs build --strict
 docs: .venv/ready
 	$(MKDOCS)
+
+bench-holders: .venv/ready
+	.venv/bin/python -m bench.holders --json build/bench/holders.json
 
 bench: .venv/ready
 	.venv/bin/python -m bench

@@ -124,7 +124,9 @@ def play(game: Game, world: int, runs: int) -> dict[Adversary, Floats]:
     strangers, friends = len(game.cohort) - 1, len(game.colluders)
     found: dict[Adversary, list[Floats]] = {adversary: [] for adversary in Adversary}
     for _ in range(game.sends):
-        noises = {client: draw_noise(spec, runs, game.sampler(client)) for client in game.cohort}
+        noises = {
+            client: draw_noise(spec, 1, game.sampler(client), draws=runs) for client in game.cohort
+        }
         shares = {
             client: answer(spec, client, _records(game, client, world), noise)
             for client, noise in noises.items()
@@ -149,7 +151,7 @@ def answer(
     """Return a client's shares, one for each node, of all runs at once; `noise` is (runs, d)."""
     return spec.sharing.split(
         spec.sharing.encode((spec.query.encode(records) + noise).ravel()),
-        client=client,
+        holder=client,
         nodes=len(spec.compute_nodes),
         random_bytes=random_bytes,
     )

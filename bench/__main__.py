@@ -4,8 +4,8 @@ from bench import (
     certificates,
     crowd_server,
     freezing,
-    full_path,
     gossip,
+    holders,
     replicas,
     sharing,
     summing,
@@ -15,7 +15,7 @@ from bench import (
 )
 
 for part in (
-    full_path,
+    holders,
     uploads,
     replicas,
     crowd_server,

@@ -1,8 +1,9 @@
 """A federation of real processes, driven by hand: no trainer, no agents, only what is measured."""
 
+import hashlib
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,8 +15,10 @@ from pyroaring import BitMap
 
 import demo.quickstart
 from demo.federation import Process
-from shoal_agent import read_holder_key
-from shoal_holder.contribution import box_keys, draw_noise, encoded, seal_contribution
+from shoal_consortium.consortium_files import add_version
+from shoal_consortium.parties import next_manifest
+from shoal_consortium.party_files import read_signing_key
+from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.sampling.exact import exact_noise
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party
@@ -26,10 +29,12 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_redteam.requests import request_for
 
 SITE: Final = "site"
+_PHONES: Final = 1  # index of the first phone, and of its slot: behind a site with one of each
 DEADLINE: Final = timedelta(hours=1)
 _CHUNK_CLIENTS: Final = 250
 
@@ -52,17 +57,40 @@ def matrix_query(dimension: int) -> SecondMomentMatrix:
 
 
 def quickstart(
-    directory: Path, *, clients: dict[str, int], nodes: int, options: Sequence[str] = ()
+    directory: Path,
+    *,
+    clients: Mapping[str, int] | None = None,
+    phones: int = 0,
+    nodes: int,
+    options: Sequence[str] = (),
 ) -> list[Process]:
-    """Make a federation's files in `directory` and return its services, not started."""
+    """Make a federation's files in `directory` and return its services, not started.
+
+    `clients` are those of each site; `phones` are so many further data holders with one slot each,
+    of which `Drive` has the keys.
+    """
     rules = ["--minimum-cohort", "2", "--minimum-colluders", "0", "--maximum-epsilon", "50"]
-    return demo.quickstart.quickstart(
-        directory, clients=clients, nodes=nodes, options=[*rules, *options], logs=directory
+    sites = clients or {SITE: 1}
+    services = demo.quickstart.quickstart(
+        directory, clients=dict(sites), nodes=nodes, options=[*rules, *options], logs=directory
     )
+    if phones:
+        first = open_chain(directory / "consortium")[-1]
+        enrolled = [(phone_key(number).verify_key, 1) for number in range(phones)]
+        roster = with_enrolled(first.roster, enrolled)
+        authority = read_signing_key(directory / "authority" / "signing.key")
+        signed = next_manifest(first, roster=roster, authority=authority)
+        add_version(directory / "consortium", signed, roster)
+    return services
+
+
+def phone_key(number: int) -> SigningKey:
+    """Return the key of a made-up phone; it protects nothing."""
+    return SigningKey(hashlib.sha256(f"phone {number}".encode()).digest())
 
 
 class Drive:
-    """The trainer's and the data holder's keys of a federation, to announce and upload with."""
+    """The trainer's key of a federation, and those of its phones, to announce and upload with."""
 
     def __init__(self, directory: Path) -> None:
         """Read them from a quickstart's directory."""
@@ -70,10 +98,9 @@ class Drive:
         self._trainer = load_party(directory / "parties" / "trainer")
         self._analyst = load_party(directory / "parties" / "analyst")
         self._requests: dict[str, bytes] = {}
-        self._key_path = directory / "clients" / SITE / "holder.key"
 
     def spec(self, query: SecondMomentMatrix, clients: int) -> Signed[RoundSpec]:
-        """Return the signed spec of a new job's round, for the first `clients` of the roster."""
+        """Return the signed spec of a new job's round, for the first `clients` phones."""
         now = datetime.now(UTC)
         request = request_for(
             self.consortium,
@@ -95,7 +122,7 @@ class Drive:
             query=query,
             mechanism="discrete_gaussian",
             cost=Cost.gaussian(0.1),
-            population=BitMap(range(clients)),
+            population=BitMap(range(_PHONES, _PHONES + clients)),
             dropouts=0,
             colluders=0,
             opened_at=now,
@@ -106,8 +133,8 @@ class Drive:
         return sign(spec, self._trainer.name, self._trainer.signing_key)
 
     def envelopes(self, spec: RoundSpec) -> list[list[bytes]]:
-        """Return every client's envelopes, one for each node, made on all cores."""
-        key, size = read_holder_key(self._key_path), spec.population_size
+        """Return every phone's envelopes, one for each node, made on all cores."""
+        size = spec.population_size
         chunks = range(0, size, _CHUNK_CLIENTS)
         with ProcessPoolExecutor(os.cpu_count()) as pool:
             made = pool.map(
@@ -115,7 +142,6 @@ class Drive:
                 [spec] * len(chunks),
                 [box_keys(self.consortium)] * len(chunks),
                 [range(start, min(start + _CHUNK_CLIENTS, size)) for start in chunks],
-                [key] * len(chunks),
             )
             return [each for chunk in made for each in chunk]
 
@@ -143,14 +169,18 @@ class Drive:
                         raise RuntimeError(f"{party} refuses {path}: status {reply.status}")
 
 
-def _contributions(
-    spec: RoundSpec, boxes: Sequence[bytes], clients: range, key: SigningKey
-) -> list[list[bytes]]:
-    values = encoded(spec.query, np.full((1, len(spec.query.columns)), 0.25))
-    noise = draw_noise(spec, len(clients), exact_noise)
+def _contributions(spec: RoundSpec, boxes: Sequence[bytes], phones: range) -> list[list[bytes]]:
+    values = spec.query.encode(np.full((1, len(spec.query.columns)), 0.25))
+    noise = draw_noise(spec, 1, exact_noise, draws=len(phones))
     return [
         seal_contribution(
-            spec, boxes, client, key, values, noise[here], random_bytes=secrets.token_bytes
+            spec,
+            boxes,
+            _PHONES + number,
+            phone_key(number),
+            values,
+            noise[here],
+            random_bytes=secrets.token_bytes,
         )
-        for here, client in enumerate(clients)
+        for here, number in enumerate(phones)
     ]

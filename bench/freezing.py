@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from bench.drive import SITE, Drive, matrix_query, quickstart
+from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
 from demo.federation import Federation, Process
 from shoal_protocol.sharing.envelope import frame
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 120.0
 
 async def measure(directory: Path, *, clients: int, dimension: int) -> list[float]:
     """Return the milliseconds for each node."""
-    services = quickstart(directory, clients={SITE: clients}, nodes=NODES)
+    services = quickstart(directory, phones=clients, nodes=NODES)
     drive = Drive(directory)
     with Federation() as federation:
         federation.start(*services[: NODES + 1])

@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 from pyroaring import BitMap
 
-from bench.drive import SITE, Drive, matrix_query, quickstart
+from bench.drive import Drive, matrix_query, quickstart
 from shoal_compute import attesting, schema, store
 from shoal_compute.decisions import CastVote, GiveUp, SumUp, decide
 from shoal_compute.gossiping import Gossip
@@ -85,7 +85,7 @@ def held_by(nodes: int, population: BitMap) -> list[StoredAnswers]:
     """Return what each node holds: the same answers, for most clients at all nodes."""
     random = np.random.default_rng(1)
     clients = np.asarray(population.to_array())
-    tags = random.integers(0, 1 << 16, clients.size).astype("<u2")
+    tags = random.integers(0, 1 << 32, clients.size).astype("<u4")
     answered = random.random(clients.size) >= DROPPED_OUT
     return [
         StoredAnswers(BitMap(clients[here]), tags[here].tobytes())
@@ -96,10 +96,10 @@ def held_by(nodes: int, population: BitMap) -> list[StoredAnswers]:
 
 def set_up(directory: Path, nodes: int, clients: int, wire: Wire) -> list[Node]:
     """Return nodes that have just frozen a round of so many clients."""
-    quickstart(directory, clients={SITE: 4}, nodes=nodes)
+    quickstart(directory, phones=clients, nodes=nodes)
     drive = Drive(directory)
     small = drive.spec(matrix_query(66), 4).body
-    population = BitMap(range(clients))
+    population = BitMap(range(1, clients + 1))
     body = small.model_copy(
         update={
             "population": encode_clients(population),
@@ -148,7 +148,7 @@ def _node(
         Phase.ANNOUNCED,
         lambda _: attesting.attest_holdings(known, held, party.signing_key),
     )
-    known.phase, known.held = Phase.FROZEN, held.clients
+    known.phase, known.held = Phase.FROZEN, held.holders
     known.learn(signed, Kept.FIRST)
     gossip = Gossip(own, rounds, metrics)
     wire.takers[f"{drive.service(name).url}/"] = (name, gossip.receive)
@@ -164,7 +164,7 @@ async def agree(nodes: Sequence[Node], now: datetime) -> None:
                 raise RuntimeError(f"{node.own.name} gave up: {decision.reason.code}")
             if isinstance(decision, CastVote):
                 vote = attesting.attest_vote(
-                    node.known, decision.holders, decision.cohort, node.own.party.signing_key
+                    node.known, decision.nodes, decision.cohort, node.own.party.signing_key
                 )
                 await node.own.storage.run(store.cast, node.known.id, vote)
                 node.known.learn(vote, Kept.FIRST)
@@ -181,7 +181,7 @@ async def measure(directory: Path, nodes: int, clients: int) -> dict[str, float]
     begun = time.perf_counter()
     await agree(made, made[0].known.spec.body.deadline)
     seconds = time.perf_counter() - begun
-    bitmaps = sum(len(encode_clients(each.known.holdings[each.known.own].clients)) for each in made)
+    bitmaps = sum(len(encode_clients(each.known.holdings[each.known.own].holders)) for each in made)
     for node in made:
         await node.own.close()
     sent = sum(wire.sent.values()) / nodes

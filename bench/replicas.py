@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bench.drive import SITE, Drive, matrix_query, quickstart
+from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
 from demo.federation import Federation, Process
 from demo.watching import free_ports
@@ -57,7 +57,7 @@ async def measure(
     directory: Path, *, replicas: int, database_url: str, clients: int, dimension: int
 ) -> tuple[float, float]:
     """Return single uploads per second, and envelopes per second in bulk."""
-    services = quickstart(directory, clients={SITE: 2 * clients}, nodes=2)
+    services = quickstart(directory, phones=2 * clients, nodes=2)
     drive = Drive(directory)
     node = drive.service("compute-0")
     addresses = [node]

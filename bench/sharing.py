@@ -42,10 +42,10 @@ def measure(scheme: Sharing, nodes: int, dimension: int, repeats: int) -> dict[s
 
     def split(client: int) -> object:
         secret = scheme.encode(values)
-        return scheme.split(secret, client=client, nodes=nodes, random_bytes=os.urandom)
+        return scheme.split(secret, holder=client, nodes=nodes, random_bytes=os.urandom)
 
     shares = [
-        scheme.split(scheme.encode(values), client=client, nodes=nodes, random_bytes=os.urandom)
+        scheme.split(scheme.encode(values), holder=client, nodes=nodes, random_bytes=os.urandom)
         for client in range(clients)
     ]
     sums = {

@@ -1,9 +1,9 @@
-"""Many clients through a federation of real processes: what it takes, and that nothing is lost.
+"""A data holder of many records in a federation of real processes: what it takes.
 
-    python -m bench.soak [--clients 100000] [--sample 2000] [--features 9] [--jobs 1] [--nodes 3]
+    python -m bench.soak [--clients 100000] [--features 9] [--jobs 1] [--nodes 3]
 
-The load sends in bulk; then a sample of other clients sends single envelopes. Memory of every
-process and what the nodes hold are sampled all the while. All of it runs on one machine.
+Memory of every process and what the nodes hold are sampled all the while. All of it runs on one
+machine.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from demo.federation import Federation, Process, memory_mib
 from shoal_hosting.peers.connections import pinned_tls
 
 SAMPLE_SECONDS: Final = 0.5
-BULK, SINGLE = "bulk", "single"
+SITE = "site"
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,13 @@ def measure(
     directory: Path,
     *,
     clients: int,
-    sample: int,
     features: int,
     jobs: int,
     nodes: int,
 ) -> dict[str, Any]:
     """Return what was measured, by what it is of, and in the end what did not hold."""
     begun = time.monotonic()
-    services = quickstart(directory, clients={BULK: clients, SINGLE: sample}, nodes=nodes)
+    services = quickstart(directory, clients={SITE: clients}, nodes=nodes)
     found: dict[str, Any] = {"quickstart, s": time.monotonic() - begun}
     compute = services[:nodes]
     sampler = Sampler(services, compute[0])
@@ -126,25 +125,20 @@ def measure(
         federation.start(*services)
         with sampler.running():
             options = ["--features", str(features)]
-            bulk = _load(directory, sampler, BULK, [*options, "--jobs", str(jobs)])
-            single = _load(directory, sampler, SINGLE, [*options, "--single"])
+            load = _load(directory, sampler, SITE, [*options, "--jobs", str(jobs)])
         peaks = {each.name: each.peak_memory_mib for each in services}
-    found["bulk"], found["single"] = bulk, single
-    found["peak MiB"] = peaks | {name: sampler.peak(name) for name in (BULK, SINGLE)}
-    found["second half of collecting, peak over that of the first"] = {
-        name: sampler.growth(name, 0, clients) for name in (*peaks, BULK)
-    }
-    found["bytes on disk for one share, by node"] = {
-        each.name: _size(directory / "data" / each.name) / (jobs * clients + sample)
-        for each in compute
+    found["load"] = load
+    found["peak MiB"] = peaks | {SITE: sampler.peak(SITE)}
+    found["bytes on disk, by node"] = {
+        each.name: _size(directory / "data" / each.name) for each in compute
     }
     found["in all, s"] = time.monotonic() - begun
-    return found | judge((bulk, single))
+    return found | judge((load,))
 
 
 def _load(directory: Path, sampler: Sampler, site: str, options: Sequence[str]) -> dict[str, Any]:
     command = [
-        *(sys.executable, "-m", "bench.load", "rounds", "--concurrency", "8", *options),
+        *(sys.executable, "-m", "bench.load", "rounds", *options),
         *("--holder-key", str(directory / "clients" / site / "holder.key")),
         *("--consortium", str(directory / "consortium")),
         *("--analyst", str(directory / "parties" / "analyst")),
@@ -163,21 +157,20 @@ def _load(directory: Path, sampler: Sampler, site: str, options: Sequence[str]) 
 def judge(loads: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the shares acknowledged, lost and counted twice by `loads`, and what did not hold.
 
-    Of a client whose shares were all acknowledged, each node must have stored one share, and the
-    cohort must have the client. More than one share of each client at a node is one too many.
+    Of an answer that was acknowledged by all, each node must have stored one share, and the cohort
+    must have all of its slots. More than one share of an answer at a node is one too many.
     """
     acknowledged = lost = twice = left_out = refused = 0
     for load in loads:
         jobs, nodes = load["jobs"], load["nodes"].values()
-        complete = sum(job["complete"] for job in jobs)
-        sent = sum(job["clients"] for job in jobs)
+        complete = sum(job["complete"] > 0 for job in jobs)
         acknowledged += complete * len(nodes)
         for node in nodes:
             lost += max(0, complete - node["stored_shares"])
-            twice += max(0, node["stored_shares"] - sent)
+            twice += max(0, node["stored_shares"] - len(jobs))
         for job in jobs:
-            lost += max(0, job["complete"] - job["cohort_size"]) * len(nodes)
-            twice += max(0, job["cohort_size"] - job["complete"]) * len(nodes)
+            lost += (job["complete"] > job["cohort_size"]) * len(nodes)
+            twice += (job["cohort_size"] > job["complete"]) * len(nodes)
             left_out += job["clients"] - min(job["joined"], job["complete"])
             refused += job["refused_envelopes"]
     failed = {
@@ -229,7 +222,6 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=100_000)
-    parser.add_argument("--sample", type=int, default=2000)
     parser.add_argument("--features", type=int, default=9)  # d = 66
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--nodes", type=int, default=3)

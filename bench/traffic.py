@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from bench.drive import SITE, Drive, matrix_query, quickstart
+from bench.drive import Drive, matrix_query, quickstart
 from shoal_hosting.clock import system_clock
 from shoal_hosting.peers.answer_heads import encoded_head
 from shoal_hosting.peers.peer import Peer
@@ -19,7 +19,7 @@ from shoal_hosting.peers.peer import Peer
 
 def measure(directory: Path, *, dimension: int, nodes: int) -> dict[str, float]:
     """Return the bytes of one client's uploads, and the bound that they are held to."""
-    quickstart(directory, clients={SITE: 3}, nodes=nodes)
+    quickstart(directory, phones=3, nodes=nodes)
     drive = Drive(directory)
     spec = drive.spec(matrix_query(dimension), 3)
     envelopes = drive.envelopes(spec.body)[0]

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.drive import SITE, Drive, matrix_query, quickstart
+from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
 from demo.federation import Federation
 from shoal_hosting.party import load_party
@@ -38,17 +38,17 @@ def bare_primitives(
     begun = time.perf_counter()
     for encoded in envelopes:
         envelope = parse(encoded)
-        client = envelope.header.client
-        envelope.verify(drive.consortium.roster.verify_key_bytes(client))
+        holder = envelope.header.holder
+        envelope.verify(drive.consortium.roster.key_of(holder))
         share = envelope.open(private, public)
         nodes = len(spec.compute_nodes)
-        summation.check(scheme, share, client=client, node=0, nodes=nodes, dimension=spec.dimension)
+        summation.check(scheme, share, holder=holder, node=0, nodes=nodes, dimension=spec.dimension)
     return len(envelopes) / (time.perf_counter() - begun)
 
 
 async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str, float]:
     """Return requests or envelopes per second for each way of asking."""
-    services = quickstart(directory, clients={SITE: 2 * clients}, nodes=2)
+    services = quickstart(directory, phones=2 * clients, nodes=2)
     drive = Drive(directory)
     with Federation() as federation:
         federation.start(services[0], services[1], services[2])

@@ -46,16 +46,15 @@ def arguments() -> argparse.Namespace:
     common.add_argument("--clients", type=int, help="how many of its slots to use; or all")
     common.add_argument("--features", type=int, default=9, help="of the regression")
     common.add_argument("--epsilon", type=float, default=1.0, help="of a job, or a contribution")
-    common.add_argument("--concurrency", type=int, default=16, help="requests open at once")
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
     what = parser.add_subparsers(dest="what", required=True)
     of_rounds = what.add_parser("rounds", parents=[common], help="jobs, each of one round")
     of_rounds.add_argument("--data", type=Path, required=True, help="for the clients' state")
     of_rounds.add_argument("--jobs", type=int, default=1, help="one after another")
-    of_rounds.add_argument("--single", action="store_true", help="one envelope in each request")
     of_rounds.add_argument("--seconds", type=int, default=3600, help="for joins, answers, nodes")
     crowd = what.add_parser("crowd", parents=[common], help="one contribution of each client")
     crowd.add_argument("--instances", type=int, default=20, help="of the model, k")
+    crowd.add_argument("--concurrency", type=int, default=16, help="requests open at once")
     crowd.add_argument("--together", type=int, default=1, help="clients that share a request")
     return parser.parse_args()
 
@@ -87,8 +86,6 @@ def _rounds(
         dropouts=few,
         colluders=few,
         seconds=asked.seconds,
-        bulk=not asked.single,
-        concurrency=asked.concurrency,
     )
     load = rounds.RoundsLoad(
         plan=plan,

@@ -23,9 +23,8 @@ class NodeFigures:
 class JobFigures:
     """One job, its first round. Seconds begin at what their names say first.
 
-    `uploads_per_second` is by node, from the round's arrival here to the last acknowledgement,
-    answers being prepared meanwhile. `complete` clients are those whose shares every node
-    acknowledged: they, and nobody else, must be the cohort.
+    `complete` clients are those of an answer whose shares every node acknowledged: they, and nobody
+    else, must be the cohort.
     """
 
     job: str
@@ -35,8 +34,6 @@ class JobFigures:
     refused_envelopes: int
     reuploaded_envelopes: int
     cohort_size: int
-    joins_per_second: float
-    uploads_per_second: tuple[float, ...]
     submitted_to_round_seconds: float
     first_upload_to_posterior_seconds: float
     submitted_to_posterior_seconds: float

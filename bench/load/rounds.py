@@ -57,8 +57,6 @@ class Plan:
     dropouts: int
     colluders: int
     seconds: int
-    bulk: bool
-    concurrency: int
 
     @property
     def task(self) -> LinearRegressionTask:
@@ -92,7 +90,7 @@ class RoundsLoad:
             ValueError: none of the clients would join.
         """
         plan, consortium = self.plan, self.book.current
-        meter = Meter(consortium, self.monotonic, connections=max(16, plan.concurrency))
+        meter = Meter(consortium, self.monotonic, connections=16)
         holder = DataHolder(
             key=self.key,
             records=made_up_records(plan.task.columns, self.clients, nacl.utils.random),
@@ -101,8 +99,6 @@ class RoundsLoad:
             data_directory=self.data,
             clock=self.clock,
             transport=meter,
-            bulk=plan.bulk,
-            concurrency=plan.concurrency,
             report=self.watch,
         )
         try:
@@ -177,7 +173,6 @@ class RoundsLoad:
         watch = self.watch
         [status] = [each for each in (await holder.status()).jobs if each.job == job]
         [answered] = status.rounds
-        uploads = watch.uploads[answered.round_id]
         first = watch.rounds[answered.round_id]
         acknowledged, sent = (
             answered.envelopes.get(ACKNOWLEDGED, 0),
@@ -191,8 +186,6 @@ class RoundsLoad:
             refused_envelopes=sent - acknowledged,
             reuploaded_envelopes=answered.reuploaded,
             cohort_size=report.cohort_sizes[0],
-            joins_per_second=watch.joins[job].rate,
-            uploads_per_second=tuple(span.rate for _, span in sorted(uploads.items())),
             submitted_to_round_seconds=first - submitted,
             first_upload_to_posterior_seconds=ended - first,
             submitted_to_posterior_seconds=ended - submitted,

@@ -48,7 +48,7 @@ _NEEDED = {
 
 class _Left(pydantic.BaseModel):
     job: str
-    clients: int
+    slots: int
     answered_rounds: int
 
 
@@ -131,7 +131,7 @@ def leave(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Leave a job for good, with all your clients: none answers a round of it from now on.
+    """Leave a job for good: no round of it is answered from now on.
 
     What the job could still cost comes free. What answered rounds cost stays charged, and what was
     sent may still be summed. An agent that is not running tells the trainer when it next runs.
@@ -141,17 +141,18 @@ def leave(
         left = own_agent(directory, url, data).ask(_Left, f"/v1/jobs/{job}/leave", method="POST")
     elif consortium is not None:
         found = leave_alone(directory, consortium, data, job)
-        left = _Left(job=job, clients=len(found.clients), answered_rounds=found.answered)
+        left = _Left(job=job, slots=found.slots, answered_rounds=found.answered)
     else:
         fail("name the running agent by --url, or else --consortium", ExitStatus.MISTAKE)
     charged = (
-        f"They had answered {left.answered_rounds:,} rounds: what these cost stays charged, "
+        f"It had answered {left.answered_rounds:,} rounds: what these cost stays charged, "
         "and what was sent may still be summed."
     )
     tell(
         left,
         as_json,
-        f"{left.clients:,} clients have left the job; none of them answers a round of it any more.",
+        "You have left the job: no round of it is answered any more, and the budgets of "
+        f"{left.slots:,} slots are free.",
         *([charged] if left.answered_rounds else []),
     )
 
@@ -240,10 +241,11 @@ def _job(job: JobStatus) -> dict[str, Any]:
     answered = [each.answers for each in job.rounds if each.answers]
     return {
         "job": job.job,
-        "clients_joined": job.joins.get("acknowledged", 0),
+        "slots": job.slots,
+        "join": job.join,
         "rounds_answered": len(answered),
         "answers": sum(answered),
-        "leaves_at_the_trainer": job.leaves,
+        "leave": job.leave or "no",
         "ended": job.ended or "no",
     }
 

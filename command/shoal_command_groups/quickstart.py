@@ -39,6 +39,9 @@ def quickstart(
             show_default=" ".join(_SITES),
         ),
     ] = None,
+    phones: Annotated[
+        int, typer.Option(min=0, help="Number of further data holders with one client each.")
+    ] = 0,
     url_template: Annotated[
         str | None,
         typer.Option(help="URL of each party, such as https://{name}:8443, instead of the host."),
@@ -58,7 +61,7 @@ def quickstart(
         plan = Plan(
             consortium=name,
             compute_nodes=compute,
-            clients=_sites(clients or list(_SITES)),
+            clients=_sites(clients or list(_SITES)) | _phones(phones),
             url_template=url_template or f"https://{_bracketed(host)}:{{port}}",
             first_port=first_port,
             extra_hosts=san or [],
@@ -103,6 +106,10 @@ def _sites(texts: list[str]) -> dict[str, int]:
             raise ValueError("--clients takes SITE=COUNT, each site once")
         sites[site] = int(count)
     return sites
+
+
+def _phones(count: int) -> dict[str, int]:
+    return {f"phone-{number:0{len(str(count))}}": 1 for number in range(1, count + 1)}
 
 
 def _bracketed(host: str) -> str:

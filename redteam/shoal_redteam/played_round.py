@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_holder.contribution import box_keys, draw_noise, encoded, seal_contribution
+from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.sampling.exact import exact_noise
 from shoal_hosting.peers.peer import GONE, OK, Answer
 from shoal_protocol.privacy.accounting import Cost
@@ -85,13 +85,13 @@ class PlayedRound:
         """Make a client's answer, with `vector` instead of its record and noise if there is one."""
         target, spec = self.target, self.spec
         record = np.zeros((1, len(spec.query.column_names)))
-        values = encoded(spec.query, record)
+        values = spec.query.encode(record)
         if vector is None:
             [vector] = values + draw_noise(spec, 1, exact_noise)
         envelopes = seal_contribution(
             spec,
             box_keys(target.consortium),
-            client,
+            target.holder(client),
             target.keys.clients[client],
             values,
             vector - values,
@@ -197,10 +197,13 @@ class PlayedRound:
     def cohort_digest(self, clients: Iterable[int]) -> str:
         """Return the digest of a cohort of clients, with the answers that they sent, if any."""
         answers = [
-            (client, self.sent[client].answer if client in self.sent else bytes(ANSWER_BYTES))
-            for client in sorted(clients)
+            (
+                self.target.holder(client),
+                self.sent[client].answer if client in self.sent else bytes(ANSWER_BYTES),
+            )
+            for client in clients
         ]
-        return cohort_digest(self.signed.digest, StoredAnswers.of(answers))
+        return cohort_digest(self.signed.digest, StoredAnswers.of(sorted(answers)))
 
     async def released_exactly(self, clients: Iterable[int]) -> bool:
         """Wait for the round's end, and tell whether exactly these clients' sum was released."""

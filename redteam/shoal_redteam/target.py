@@ -8,7 +8,6 @@ from typing import Any, Final, Self
 
 import httpx
 from nacl.signing import SigningKey
-from pyroaring import BitMap
 
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.keys import read_holder_key
@@ -38,7 +37,7 @@ Pause = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Keys:
-    """Everybody's keys: of parties by name, of clients, each its holder's, by slot."""
+    """Everybody's keys: of parties by name, of data holders with one slot by that slot."""
 
     parties: dict[str, Party] = field(repr=False)
     authority: SigningKey = field(repr=False)
@@ -60,8 +59,9 @@ class Keys:
         for home in sorted((directory / "clients").iterdir()):
             key, roster = read_holder_key(home / HOLDER_KEY), consortium.roster
             holder = roster.holder_with(key.verify_key)
-            for slot in BitMap() if holder is None else roster.slots_of(holder):
-                clients[slot], sites[slot] = key, home.name
+            slots = [] if holder is None else list(roster.slots_of(holder))
+            if len(slots) == 1:
+                clients[slots[0]], sites[slots[0]] = key, home.name
         authority = read_signing_key(directory / "authority" / "signing.key")
         return cls(parties, authority, dict(sorted(clients.items())), sites)
 
@@ -142,7 +142,7 @@ class Target:
 
     @property
     def crew(self) -> tuple[int, ...]:
-        """Return the clients that are asked, and whose budgets are spent.
+        """Return the clients that are asked, each its holder's only one: their budgets are spent.
 
         Raises:
             CannotAttack: there are too few clients.
@@ -153,7 +153,8 @@ class Target:
         able = self._able()
         if len(able) < size + SPARE:
             raise CannotAttack(
-                f"{size + SPARE} enrolled clients are needed, and there are keys of {len(able)}"
+                f"{size + SPARE} enrolled data holders with one slot are needed, and there are "
+                f"keys of {len(able)}: make the federation with `--phones {size + SPARE}`"
             )
         return tuple(able[:size])
 
@@ -166,17 +167,10 @@ class Target:
         enrolled = self.consortium.roster.enrolled_set
         return [client for client in self.keys.clients if client in enrolled]
 
-    def crew_of(self, client: int, *, same: bool) -> list[int]:
-        """Return those of the crew that the same data holder has as this client, or another.
-
-        Raises:
-            CannotAttack: there is none.
-        """
-        sites = self.keys.sites
-        found = [each for each in self.crew if (sites[each] == sites[client]) is same]
-        if not found:
-            raise CannotAttack("clients of two data holders are needed: raise `minimum_cohort`")
-        return found
+    def holder(self, client: int) -> int:
+        """Return the index of a client's data holder; that of the next one beyond the roster."""
+        roster = self.consortium.roster
+        return roster.holder_of(client) if client < len(roster) else roster.holders
 
     def party(self, name: str) -> ServiceParty:
         """Return what the manifest says of a service.

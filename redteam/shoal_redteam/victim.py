@@ -7,7 +7,7 @@ what the data holder sends to Compute nodes; no budget is spent.
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import httpx
 import numpy as np
-from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.noise import NoiseSampler
@@ -28,9 +27,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.received import unframe
-from shoal_protocol.wire.documents import Signed, from_json
-from shoal_protocol.wire.encoding import canonical_json, encode_clients
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_redteam.findings import CannotAttack
 from shoal_redteam.target import Target
 
@@ -65,47 +62,36 @@ class FakeNetwork(httpx.AsyncBaseTransport):
                 return httpx.Response(_OK, content=self.job.encode())
             case ["v1", "jobs", job, "joins"]:
                 self.joined.add(job)
-                if (documents := json.loads(body).get("documents")) is None:
-                    return _json({"job": self.job.digest}, _CREATED)
-                return _json({"outcomes": [{"status": _CREATED} for _ in documents]})
+                return _json({"job": self.job.digest}, _CREATED)
             case ["v1", "jobs", job, "rounds", number]:
                 return self._round(int(number)) if job == self.job.digest else _json({}, _GONE)
-            case ["v1", "rounds", round_id, "shares", "bulk"]:
-                envelopes = self._sent(round_id, unframe(body))
-                return _json({"outcomes": [{"status": _CREATED} for _ in envelopes]})
             case ["v1", "rounds", round_id, "shares"]:
-                self._sent(round_id, [body])
+                self.uploads.setdefault(round_id, []).append(self.target.timer())
+                self.envelopes.setdefault(round_id, []).append(body)
                 return _json({"status": _CREATED}, _CREATED)
             case ["v1", "charges"]:
                 return self._no_charges(request, body)
         return _json({}, _NOT_FOUND)
 
     def _no_charges(self, request: httpx.Request, body: bytes) -> httpx.Response:
-        """Answer as a node that has charged none of these clients anything."""
-        asked = [from_json(each, ChargesQuery).body for each in json.loads(body)["documents"]]
+        """Answer as a node that has charged this data holder nothing."""
+        asked = decode(body, ChargesQuery).body
         urls = {
             each.name: httpx.URL(each.url) for each in self.target.consortium.manifest.compute_nodes
         }
         [node] = [name for name, url in urls.items() if url.netloc == request.url.netloc]
         told = Charges(
-            manifest=asked[0].manifest,
+            manifest=asked.manifest,
             node=node,
-            nonce=asked[0].nonce,
-            clients=encode_clients(BitMap(each.client for each in asked)),
+            nonce=asked.nonce,
+            holder=asked.holder,
             after=int(request.url.params["after"]),
             through=0,
             head=0,
             head_digest=GENESIS,
             rounds=(),
         )
-        signed = self.target.sign(told, node).to_json()
-        return httpx.Response(_OK, content=canonical_json({"charges": signed}))
-
-    def _sent(self, round_id: str, envelopes: Iterable[bytes]) -> list[bytes]:
-        self.uploads.setdefault(round_id, []).append(self.target.timer())
-        sent = list(envelopes)
-        self.envelopes.setdefault(round_id, []).extend(sent)
-        return sent
+        return httpx.Response(_OK, content=self.target.sign(told, node).encode())
 
     def _round(self, number: int) -> httpx.Response:
         spec = self.specs.get(number, self.newest)

@@ -41,7 +41,7 @@ def partial_sum(node: int, cohort: BitMap = examples.COHORT) -> PartialSum:
     shares = [
         THREE.split(
             THREE.encode(examples.contribution(client)),
-            client=client,
+            holder=client,
             nodes=NODES,
             random_bytes=examples.random_bytes(f"seeds of client {client}"),
         )[node]

@@ -16,8 +16,8 @@ from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
 from shoal_holder.status import ADOPTED
 from shoal_hosting.marks import MemoryLost
 from shoal_protocol.jobs.charges import Charges, RoundCharged
-from shoal_protocol.wire.documents import from_json, sign
-from shoal_protocol.wire.encoding import canonical_json, encode_clients
+from shoal_protocol.wire.documents import decode, sign
+from shoal_protocol.wire.encoding import encode_clients
 from tests.world.around_holder import World, problem
 from tests.world.examples import signing_key
 
@@ -220,8 +220,8 @@ def other_nonce(body: dict[str, Any]) -> None:
     body["nonce"] = "ff" * 16
 
 
-def other_clients(body: dict[str, Any]) -> None:
-    body["clients"] = encode_clients(BitMap((2,)))
+def another_holder(body: dict[str, Any]) -> None:
+    body["holder"] = 1
 
 
 def somebody_elses_charge(body: dict[str, Any]) -> None:
@@ -234,7 +234,7 @@ def another_stretch(body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "lie", [other_nonce, other_clients, somebody_elses_charge, another_stretch]
+    "lie", [other_nonce, another_holder, somebody_elses_charge, another_stretch]
 )
 async def test_an_answer_to_something_else_is_none(
     world: World, lie: Callable[[dict[str, Any]], None]
@@ -242,12 +242,12 @@ async def test_an_answer_to_something_else_is_none(
     def answer(node: int, request: httpx.Request) -> httpx.Response | None:
         if request.url.path != "/v1/charges":
             return None
-        told = from_json(world.nodes[node].tell_charges(request).json()["charges"], Charges)
+        told = decode(world.nodes[node].tell_charges(request).content, Charges)
         body = told.body.model_dump(mode="json")
         lie(body)
         key = signing_key(told.signer)
         forged = sign(Charges.model_validate(body), told.signer, key)
-        return httpx.Response(200, content=canonical_json({"charges": forged.to_json()}))
+        return httpx.Response(200, content=forged.encode())
 
     for node in range(3):
         world.scripts[f"compute-{node}"] = lambda request, node=node: answer(node, request)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from shoal_holder.choice import MOST_ROWS, bounded, chosen_records
+from shoal_holder.choice import MOST_ROWS, chosen_records, in_chosen_order
 from shoal_holder.records import Records
 
 SEED, OTHER_SEED = bytes(32), bytes([1]) * 32
@@ -21,18 +21,22 @@ def rows_of(records: Records, position: int) -> list[float]:
 
 
 def test_of_a_client_with_very_many_rows_as_many_are_kept_as_a_choice_has_time_for() -> None:
-    kept = bounded(RECORDS, [SEED, SEED, SEED])
+    kept = in_chosen_order(RECORDS, [SEED, SEED, SEED])
 
     assert kept.counts.tolist() == [FEW, MOST_ROWS, 1]
-    assert rows_of(kept, 0) == rows_of(RECORDS, 0)
+    assert sorted(rows_of(kept, 0)) == rows_of(RECORDS, 0)
     assert rows_of(kept, 2) == rows_of(RECORDS, 2)
     assert set(rows_of(kept, 1)) < set(rows_of(RECORDS, 1))
-    assert bounded(kept, [SEED, SEED, SEED]) is kept
 
 
-def test_which_are_kept_is_the_same_every_time_and_another_keys_choice_is_another() -> None:
-    first, again = (rows_of(bounded(RECORDS, [SEED] * 3), 1) for _ in range(2))
-    other = rows_of(bounded(RECORDS, [OTHER_SEED] * 3), 1)
+def test_records_of_one_row_each_stay_as_they_are() -> None:
+    single = Records(("x",), np.arange(3.0)[:, None], np.arange(4))
+    assert in_chosen_order(single, [SEED] * 3) is single
+
+
+def test_the_order_is_the_same_every_time_and_another_keys_choice_is_another() -> None:
+    first, again = (rows_of(in_chosen_order(RECORDS, [SEED] * 3), 1) for _ in range(2))
+    other = rows_of(in_chosen_order(RECORDS, [OTHER_SEED] * 3), 1)
 
     assert first == again
     assert first != other
@@ -41,9 +45,20 @@ def test_which_are_kept_is_the_same_every_time_and_another_keys_choice_is_anothe
 def test_a_larger_bound_takes_the_smaller_ones_records_and_more() -> None:
     rows = np.arange(50.0)[:, None]
     rows[::3] = np.nan
-    chosen = [chosen_records(rows, SEED, most=most)[:, 0].tolist() for most in (0, 5, 20, 100)]
+    chosen = [chosen_records(rows, most=most)[:, 0].tolist() for most in (0, 5, 20, 100)]
 
     assert [len(each) for each in chosen] == [0, 5, 20, 33]
     for fewer, more in pairwise(chosen):
         assert more[: len(fewer)] == fewer
     assert not np.isnan(chosen[-1]).any()
+
+
+def test_one_row_more_displaces_one_other_at_most() -> None:
+    few, more = np.arange(40.0), np.arange(41.0)
+
+    def chosen(values: np.ndarray) -> set[float]:
+        records = Records(("x",), values[:, None], np.array([0, len(values)]))
+        ordered = in_chosen_order(records, [SEED])
+        return set(chosen_records(ordered.values, most=10)[:, 0])
+
+    assert len(chosen(few) - chosen(more)) <= 1

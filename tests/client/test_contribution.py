@@ -1,4 +1,4 @@
-"""One client's answer: what the nodes can open adds up to the encoded record plus its noise."""
+"""A data holder's answer: what nodes can open adds up to its encoded records and their noise."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_holder.contribution import box_keys, draw_noise, encoded, seal_contribution
+from shoal_holder.contribution import (
+    answer_id,
+    box_keys,
+    draw_noise,
+    encoded_together,
+    seal_contribution,
+)
 from shoal_protocol.privacy.mechanisms import (
     DiscreteLaplaceNoise,
     GaussianPart,
@@ -35,14 +41,15 @@ def spec(world: World) -> RoundSpec:
     return world.announce(world.submit()).body
 
 
-def contribute(world: World, spec: RoundSpec, client: int, noise=no_noise) -> list[bytes]:
+def contribute(world: World, spec: RoundSpec, holder: int, noise=no_noise) -> list[bytes]:
+    """Return the answer of a holder of this index, whose one record is that of client 0."""
     [drawn] = draw_noise(spec, 1, noise)
     return seal_contribution(
         spec,
         box_keys(world.consortium),
-        client,
+        holder,
         world.key,
-        encoded(spec.query, world.records.of(client, COLUMNS)),
+        spec.query.encode(world.records.of(0, COLUMNS)),
         drawn,
         random_bytes=world.random_bytes,
     )
@@ -59,13 +66,13 @@ def opened(world: World, encoded: list[bytes]) -> Int64Vector:
     return from_ring(summation.combine(SHARING, sums, nodes=len(sums)).total)
 
 
-@pytest.mark.parametrize("client", [0, 1, 2, 11])
+@pytest.mark.parametrize("holder", [0, 1, 2, 11])
 def test_all_shares_together_are_the_encoded_records_and_the_noise(
-    world: World, spec: RoundSpec, client: int
+    world: World, spec: RoundSpec, holder: int
 ) -> None:
     drawn = iter([np.arange(3) - 10**12, np.arange(3) + 7, np.array([5])])
-    encoded = contribute(world, spec, client, noise=lambda part, count: next(drawn))
-    expected = QUERY.encode(world.records.of(client, COLUMNS))
+    encoded = contribute(world, spec, holder, noise=lambda part, count: next(drawn))
+    expected = QUERY.encode(world.records.of(0, COLUMNS))
     noise = np.array([-(10**12), 1 - 10**12, 2 - 10**12, 7, 8, 9, 5])
     assert np.array_equal(opened(world, encoded), expected + noise)
 
@@ -76,11 +83,11 @@ def test_each_envelope_is_signed_and_of_the_kind_that_its_node_is_due(
     for node, sealed in enumerate(contribute(world, spec, 4)):
         parsed = received.parse(sealed)
         parsed.verify(bytes(world.key.verify_key))
-        kind = SHARING.kind_for(client=4, node=node, nodes=NODES)
+        kind = SHARING.kind_for(holder=4, node=node, nodes=NODES)
         assert parsed.header == envelope.Header(
             kind=kind,
             node=node,
-            client=4,
+            holder=4,
             manifest=spec.manifest,
             round_id=spec.digest,
             answer=parsed.header.answer,
@@ -96,12 +103,12 @@ def test_every_block_gets_noise_of_its_own_scale(world: World, spec: RoundSpec) 
         asked.append((part, count))
         return np.full(count, len(asked), np.int64)
 
-    drawn = draw_noise(spec, 2, recorded)
+    drawn = draw_noise(spec, 4, recorded, draws=2)
     *_, counting = ball.design("discrete_gaussian").blocks
-    assert asked == [
-        (GaussianPart(scale=spec.noise.scale), 6),
-        (GaussianPart(scale=spec.noise.scale * np.sqrt(0.5)), 6),
-        (GaussianPart(scale=spec.noise.scale * counting.relative_scale), 2),
+    assert asked == [  # of four slots, so twice as large
+        (GaussianPart(scale=2 * spec.noise.scale), 6),
+        (GaussianPart(scale=2 * spec.noise.scale * np.sqrt(0.5)), 6),
+        (GaussianPart(scale=2 * spec.noise.scale * counting.relative_scale), 2),
     ]
     assert drawn.tolist() == [[1, 1, 1, 2, 2, 2, 3]] * 2
 
@@ -119,11 +126,14 @@ def test_shares_of_laplace_noise_are_asked_for_as_many_parties_as_theorem_1_coun
     draw_noise(laplace, 2, recorded)
     parties = spec.population_size - spec.dropouts - spec.colluders - 1
     relative = [block.relative_scale for block in spec.query.design("discrete_laplace").blocks]
-    assert asked == [LaplacePart(scale=1e9 * each, parties=parties) for each in relative]
+    assert asked == [LaplacePart(scale=1e9 * each, parties=parties, slots=2) for each in relative]
 
 
-def test_noise_for_several_clients_is_never_shared_between_them(spec: RoundSpec) -> None:
-    drawn = draw_noise(spec, 5, lambda part, count: np.arange(count) + int(part.scale) * 100)
+def test_no_two_draws_share_noise(spec: RoundSpec) -> None:
+    def sampler(part: NoisePart, count: int) -> Int64Vector:
+        return np.arange(count) + int(part.scale) * 100
+
+    drawn = draw_noise(spec, 1, sampler, draws=5)
     assert np.unique(drawn[:, :3]).size == 15
     assert np.unique(drawn[:, 3:6]).size == 15
     assert np.unique(drawn[:, 6]).size == 5
@@ -147,15 +157,43 @@ def test_a_sampler_that_returns_anything_but_so_many_64_bit_integers_is_refused(
         contribute(world, spec, 0, noise=noise)
 
 
+@pytest.mark.parametrize("noisy", [0, 1])
+def test_two_answers_differ_in_their_ids_even_with_the_same_random_bytes(noisy: int) -> None:
+    """A machine that was set back to a snapshot draws them again, and may see other records."""
+    key, first = SigningKey(bytes(32)), np.zeros(3, np.int64)
+    other = first + noisy
+    ids = {answer_id(key, "0" * 64, each, bytes(32)) for each in (first, other)}
+    assert len(ids) == 1 + noisy
+    assert answer_id(key, "1" * 64, first, bytes(32)) not in ids
+    assert answer_id(SigningKey(b"k" * 32), "0" * 64, first, bytes(32)) not in ids
+
+
+def test_what_slots_contribute_together_is_the_sum_of_what_each_contributes(world: World) -> None:
+    """Of two records each at most; portions and places of absent ones change nothing."""
+    query = QUERY.model_copy(update={"records_per_client": 2})
+    generator = np.random.default_rng(5)
+    values = generator.uniform(-50.0, 250.0, (9, 2, 2))
+    present = generator.random((9, 2)) < 0.6
+    expected = np.sum([query.encode(values[k][present[k]]) for k in range(9)], axis=0)
+    filled = np.where(present[:, :, None], values, 0.0)
+    for size in (1, 2, 9):
+        portions = [
+            (filled[start : start + size], present[start : start + size])
+            for start in range(0, 9, size)
+        ]
+        assert encoded_together(query, portions).tolist() == expected.tolist()
+    assert not encoded_together(query, []).any()
+
+
 @pytest.mark.parametrize(
     "records",
-    [np.array([[np.nan, 1.0]]), np.ones((2, 2)), np.ones((1, 3))],
+    [np.array([[[np.nan, 1.0]]]), np.ones((1, 1, 3))],
 )
 def test_records_that_do_not_fit_the_query_are_refused(
     spec: RoundSpec, records: np.ndarray
 ) -> None:
     with pytest.raises(ValueError):
-        encoded(spec.query, records)
+        encoded_together(spec.query, [(records, np.ones((1, 1), np.bool_))])
 
 
 def test_no_single_node_can_tell_two_records_apart_when_seeds_repeat(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
 from shoal_holder.crowds import memory, nonces
 from shoal_holder.crowds.accounts import left_to_records, so_far
@@ -122,7 +123,7 @@ def test_what_crowds_cost_is_summed_by_job_and_what_is_left_by_client(state: Sta
 
 def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: State) -> None:
     """A round of Gaussian noise, an open job and contributions: one cap on all of it."""
-    state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), joins=[(0, b"j")])
+    state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), slots=BitMap([0]), join=b"j")
     tight = limits(cap=Cap(epsilon=20.0, delta=1e-6))
     assert allowed(state, limits=tight)
     times = 0
@@ -398,7 +399,7 @@ def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
         for job in (CROWD, OTHER_CROWD):
             memory.add(state, job, b"request", b"opening")
         if rounds:
-            state.add_job(JOB, b"r", cost=Cost.pure(0.5), joins=[(0, b"j")])
+            state.add_job(JOB, b"r", cost=Cost.pure(0.5), slots=BitMap([0]), join=b"j")
         cap, of_record = Cap(epsilon=client_cap, delta=0.0), Cap(epsilon=record_cap, delta=0.0)
         allowed_ = limits(
             per_client=per_client, per_record=per_record, cap=cap, record_cap=of_record

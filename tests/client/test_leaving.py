@@ -1,7 +1,6 @@
 """What a data holder sets aside for a job has an end: its time, a withdrawal, or leaving it."""
 
 import asyncio
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
-from shoal_protocol.wire.documents import Signed, from_json, sign
+from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from tests.client.test_holder import FIRST
 from tests.world.around_holder import POLICY, TASK, World, problem
@@ -52,8 +51,8 @@ def script(world: World, ending: str, answer: httpx.Response) -> list[httpx.Requ
     return asked
 
 
-def taken(count: int = CLIENTS) -> httpx.Response:
-    return httpx.Response(200, json={"outcomes": [{"status": 201}] * count})
+def taken() -> httpx.Response:
+    return httpx.Response(201)
 
 
 def withdrawal(world: World, request: Signed[StudyRequest], **changes: Any) -> bytes:
@@ -106,7 +105,7 @@ async def test_a_job_that_never_begins_gives_its_budget_back_at_the_end_of_its_t
     await holder.step()
     assert len(await holder.committed()) == CLIENTS
     (held,) = await holder.reserved()
-    assert (held.job, held.clients) == (request.digest, CLIENTS)
+    assert (held.job, held.slots) == (request.digest, CLIENTS)
     assert datetime.fromisoformat(held.until) == request.body.ends_by
     world.clock.now = request.body.ends_by - timedelta(seconds=1)
     await holder.step()
@@ -175,7 +174,7 @@ async def test_who_left_answers_no_round_ever_and_tells_the_trainer(world: World
     request = world.submit()
     await holder.step()
     left = await holder.leave(request.digest)
-    assert (len(left.clients), left.answered) == (CLIENTS, 0)
+    assert (left.slots, left.answered) == (CLIENTS, 0)
     assert await holder.committed() == {}  # before anybody was told
     await holder.close()  # whatever comes now
     asked = script(world, "/leaves", httpx.Response(503))
@@ -184,18 +183,14 @@ async def test_who_left_answers_no_round_ever_and_tells_the_trainer(world: World
     await again.step()
     await again.step()
     assert asked
-    assert (await again.status()).jobs[0].leaves == {"pending": CLIENTS}
+    assert (await again.status()).jobs[0].leave == "pending"
     asked = script(world, "/leaves", taken())
     world.clock.move(60)
     await again.step()
-    documents = json.loads(asked[-1].content)["documents"]
-    signed = [from_json(each, Leave) for each in documents]
-    for each in signed:
-        world.consortium.verify(each)
-    assert {(each.body.job, each.body.client) for each in signed} == {
-        (request.digest, client) for client in range(CLIENTS)
-    }
-    assert (await again.status()).jobs[0].leaves == {"acknowledged": CLIENTS}
+    signed = decode(asked[-1].content, Leave)
+    world.consortium.verify(signed)
+    assert (signed.body.job, signed.body.holder) == (request.digest, 0)
+    assert (await again.status()).jobs[0].leave == "acknowledged"
     assert (await again.status()).jobs[0].ended == "left"
     await again.step()
     assert not any(node.held for node in world.nodes)
@@ -275,7 +270,7 @@ async def test_two_who_leave_at_once_leave_once(world: World) -> None:
     await holder.step()
     await asyncio.gather(*(holder.leave(request.digest) for _ in range(3)))
     (job,) = (await holder.status()).jobs
-    assert (job.ended, job.leaves) == ("left", {"pending": CLIENTS})
+    assert (job.ended, job.leave) == ("left", "pending")
     await holder.close()
 
 
@@ -291,9 +286,9 @@ async def test_only_the_owner_may_have_the_agent_leave(world: World) -> None:
         assert (await holder.status()).jobs[0].ended is None
         owner = {"Authorization": f"Bearer {'t' * 32}"}
         (shown,) = (await http.get("/v1/ledger", headers=owner)).json()["reserved"]
-        assert (shown["job"], shown["clients"]) == (request.digest, CLIENTS)
+        assert (shown["job"], shown["slots"]) == (request.digest, CLIENTS)
         told = await http.post(path, headers=owner)
-        expected = {"job": request.digest, "clients": CLIENTS, "answered_rounds": 0}
+        expected = {"job": request.digest, "slots": CLIENTS, "answered_rounds": 0}
         assert (told.status_code, told.json()) == (200, expected)
         assert (await http.get("/v1/ledger", headers=owner)).json()["reserved"] == []
         assert (await http.post(f"/v1/jobs/{'0' * 64}/leave", headers=owner)).status_code == 404
@@ -315,10 +310,10 @@ async def test_a_job_can_be_left_while_the_agent_does_not_run(world: World, tmp_
         leave_alone(site, consortium, data, request.digest)
     with pytest.raises(ValueError, match="no agent has run"):
         leave_alone(site, consortium, tmp_path / "elsewhere", request.digest)
-    assert len(leave_alone(site, consortium, data, request.digest).clients) == CLIENTS
+    assert leave_alone(site, consortium, data, request.digest).slots == CLIENTS
     asked = script(world, "/leaves", taken())
     again = world.holder()
     assert await again.committed() == {}
     await again.step()
-    assert len(json.loads(asked[0].content)["documents"]) == CLIENTS
+    assert decode(asked[0].content, Leave).body.job == request.digest
     await again.close()

@@ -4,9 +4,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap
 
 from shoal_holder.state import State
-from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from tests.world.clock import NOW
 
@@ -18,20 +19,17 @@ COSTS = [Cost.gaussian(0.3), Cost.pure(0.25)]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A state with three entries: two batches of one round, and one of another."""
+    """A state with three entries: of one round for used and unused slots, and of another."""
     path = tmp_path / "holder.sqlite"
     state = State(path, authority=AUTHORITY)
     for job in (JOB, OTHER_JOB):
-        joins = [(client, b"join") for client in range(4)]
-        state.add_job(job, b"request", cost=Cost.gaussian(0.5), joins=joins)
+        slots = BitMap(range(4))
+        state.add_job(job, b"request", cost=Cost.gaussian(0.5), slots=slots, join=b"join")
     for number, round_id in enumerate(ROUNDS):
         state.add_round(round_id, JOB, number, b"spec", None)
-    for round_id, cost, clients in (
-        (ROUNDS[0], COSTS[0], (0, 1)),
-        (ROUNDS[0], COSTS[0], (2, 3)),
-        (ROUNDS[1], COSTS[1], (0, 1)),
-    ):
-        state.record_answers(round_id, cost, NOW, [(client, [b"e"]) for client in clients])
+    for round_id, cost, unused in ((ROUNDS[0], COSTS[0], (2, 3)), (ROUNDS[1], COSTS[1], ())):
+        slots = {"used": BitMap((0, 1)), "unused": BitMap(unused)}
+        state.record_answer(round_id, cost, NOW, **slots, envelopes=[b"e"])
     state.close()
     return path
 
@@ -59,7 +57,7 @@ def test_what_was_charged_is_one_unbroken_chain(path: Path) -> None:
     assert verify_chain(entries).head.number == 3
     assert [(each.round, each.clients, each.cost) for each in entries] == [
         (ROUNDS[0], 2, COSTS[0]),
-        (ROUNDS[0], 2, COSTS[0]),
+        (ROUNDS[0], 2, NOTHING),
         (ROUNDS[1], 2, COSTS[1]),
     ]
     assert state.chain(after=1, count=1) == entries[1:2]
@@ -68,7 +66,9 @@ def test_what_was_charged_is_one_unbroken_chain(path: Path) -> None:
 
 def test_a_ledger_goes_on_where_it_ended(path: Path) -> None:
     state = reopen(path)
-    state.record_answers(ROUNDS[1], COSTS[1], NOW, [(2, [b"e"])])
+    state.add_round("f" * 64, JOB, 5, b"spec", None)
+    slots = {"used": BitMap([2]), "unused": BitMap()}
+    state.record_answer("f" * 64, COSTS[1], NOW, **slots, envelopes=[b"e"])
     state.close()
     state = reopen(path)
     assert verify_chain(state.chain(after=0, count=9)).head.number == 4
@@ -81,7 +81,7 @@ CHANGES = {
     "kind": "UPDATE ledger SET kind = 'return' WHERE number = {}",
     "round": f"UPDATE ledger SET round = '{'f' * 64}' WHERE number = {{}}",
     "job": f"UPDATE ledger SET job = '{OTHER_JOB}' WHERE number = {{}}",
-    "mu": "UPDATE ledger SET mu = mu * (1 - 1e-15) WHERE number = {}",
+    "mu": "UPDATE ledger SET mu = mu * (1 - 1e-15) + (mu = 0) * 1e-300 WHERE number = {}",
     "epsilon": "UPDATE ledger SET epsilon = 0.125 WHERE number = {}",
     "at": "UPDATE ledger SET at = replace(at, '2026', '2027') WHERE number = {}",
     "an unreadable time": "UPDATE ledger SET at = 'x' WHERE number = {}",

@@ -148,19 +148,14 @@ async def test_nobody_but_the_manifests_services_is_asked(world: World) -> None:
     assert meter.figures() == {}
 
 
-def test_a_watch_tells_rates_from_beginning_to_last_event() -> None:
+def test_a_watch_notes_rounds_refusals_and_failures() -> None:
     clock = Seconds()
     watch = Watch(clock)
-    watch("job joined", job="j", joining=4)  # at 1
-    watch("joins settled", job="j", taken=2, not_taken=0)
-    watch("joins settled", job="j", taken=2, not_taken=1)  # at 3
-    watch("round taken", round="r", number=0, reason=None)  # at 4
-    watch("envelopes settled", round="r", node=1, acknowledged=3, refused=1)
-    watch("envelopes settled", round="r", node=1, acknowledged=1, refused=0)  # at 6
+    watch("job joined", job="j", slots=4)
+    watch("round taken", round="r", number=0, reason=None)
     watch("no round", job="j", reason="it does not answer")
     watch("job refused", job="k", reason="because")
-    assert watch.joins["j"].rate == 4 / 2
-    assert {node: span.rate for node, span in watch.uploads["r"].items()} == {1: 4 / 2}
+    assert list(watch.rounds) == ["r"]
     assert (watch.failures, watch.refusals) == ({"no round": 1}, {"k": "because"})
 
 

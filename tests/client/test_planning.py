@@ -178,7 +178,7 @@ def test_a_round_is_as_large_as_its_real_envelopes_and_spec() -> None:
 
 
 def test_joining_is_as_large_as_a_real_join() -> None:
-    join = Join(manifest=examples.CONSORTIUM.digest, job="a" * 64, client=1_000_000)
+    join = Join(manifest=examples.CONSORTIUM.digest, job="a" * 64, holder=1_000_000)
     study = a_study()
     sent, _ = of_joining(study, in_rounds_task(study))
     assert sent == len(sign(join, "client", SigningKey.generate()).encode())

@@ -5,10 +5,11 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap
 
 from shoal_holder import outbox
 from shoal_holder.state import State
@@ -20,6 +21,7 @@ from tests.world.clock import NOW
 JOB, OTHER_JOB = "a" * 64, "b" * 64
 ROUND, OTHER_ROUND = "c" * 64, "d" * 64
 AUTHORITY = "e" * 64
+SPENT = Cost.gaussian(0.3)
 
 
 @pytest.fixture
@@ -34,31 +36,39 @@ def state(path: Path) -> Iterator[State]:
     opened.close()
 
 
-def with_round(state: State, clients: int = 4) -> None:
-    joins = [(client, b"join") for client in range(clients)]
-    state.add_job(JOB, b"request", cost=Cost.gaussian(0.5), joins=joins)
+def join(state: State, job: str, cost: Cost, slots: Iterable[int]) -> None:
+    state.add_job(job, b"request", cost=cost, slots=BitMap(slots), join=b"join")
+
+
+def with_round(state: State, slots: int = 4) -> None:
+    join(state, JOB, Cost.gaussian(0.5), range(slots))
     state.add_round(ROUND, JOB, 0, b"spec", None)
 
 
-def answer(state: State, clients: range, text: bytes = b"envelope") -> None:
-    answers = [(k, [b"%s %d for %d" % (text, k, node) for node in range(3)]) for k in clients]
-    state.record_answers(ROUND, Cost.gaussian(0.3), NOW, answers)
+def answer(
+    state: State,
+    used: Iterable[int],
+    text: bytes = b"envelope",
+    *,
+    unused: Iterable[int] = (),
+    cost: Cost = SPENT,
+    round_id: str = ROUND,
+) -> None:
+    envelopes = [b"%s for %d" % (text, node) for node in range(3)]
+    slots = {"used": BitMap(used), "unused": BitMap(unused)}
+    state.record_answer(round_id, cost, NOW, **slots, envelopes=envelopes)
 
 
-def settle(state: State, node: int, outcomes: list[tuple[int, str]]) -> None:
-    outbox.settle_envelopes(state, [(ROUND, node, *each) for each in outcomes])
-
-
-def pending(state: State, node: int = 0, round_id: str = ROUND) -> list[tuple[int, bytes]]:
-    return outbox.pending_envelopes(state, round_id, node, after=-1, count=100, total_bytes=10**6)
+def pending(state: State, node: int = 0, round_id: str = ROUND) -> bytes | None:
+    return outbox.pending_envelope(state, round_id, node)
 
 
 def test_everything_is_there_again_after_reopening(path: Path) -> None:
     state = State(path, authority=AUTHORITY)
     with_round(state)
     answer(state, range(2))
-    state.settle_joins(JOB, [(0, ACKNOWLEDGED), (1, "budget-exceeded")])
-    settle(state, 0, [(0, ACKNOWLEDGED)])
+    state.settle_join(JOB, ACKNOWLEDGED)
+    outbox.settle_envelope(state, ROUND, 0, ACKNOWLEDGED)
     before = (state.jobs(), state.charges(after=0, count=9), state.committed(), pending(state, 1))
     state.close()
     state = State(path, authority=AUTHORITY)
@@ -72,14 +82,24 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     state.close()
 
 
-def test_a_client_answers_a_round_once_for_ever(state: State) -> None:
+@pytest.mark.parametrize("again", [range(1, 3), range(2, 4)], ids=["the same slots", "others"])
+def test_a_round_is_answered_once_for_ever(state: State, again: range) -> None:
     with_round(state)
+    assert not state.is_answered(ROUND)
     answer(state, range(2))
     with pytest.raises(sqlite3.IntegrityError):
-        answer(state, range(1, 3), b"other")
-    assert state.unanswered(ROUND, range(9)) == [2, 3]
+        answer(state, again, b"other")
+    assert state.is_answered(ROUND)
     assert [entry.client for entry in state.charges(after=0, count=9)] == [0, 1]
-    assert pending(state) == [(0, b"envelope 0 for 0"), (1, b"envelope 1 for 0")]
+    assert pending(state) == b"envelope for 0"
+
+
+def test_slots_that_an_answer_does_not_use_are_named_and_pay_nothing(state: State) -> None:
+    with_round(state)
+    answer(state, [0, 3], unused=[1])
+    assert state.spent() == {0: [SPENT], 1: [NOTHING], 3: [SPENT]}
+    assert [each.clients for each in state.chain(after=0, count=9)] == [2, 1]
+    assert state.jobs()[0].rounds[0].answers == 3
 
 
 def test_a_job_has_one_round_of_each_number_for_ever(state: State) -> None:
@@ -94,14 +114,17 @@ def test_a_job_has_one_round_of_each_number_for_ever(state: State) -> None:
 def test_debit_and_envelopes_are_stored_together_or_not_at_all(state: State) -> None:
     with_round(state)
 
-    def answers() -> Iterator[tuple[int, list[bytes]]]:
-        yield 0, [b"first"]
-        raise OSError("interrupted between two clients")
+    class Interrupted(list[bytes]):
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"first"
+            raise OSError("interrupted between two envelopes")
 
     with pytest.raises(OSError):
-        state.record_answers(ROUND, Cost.gaussian(0.3), NOW, answers())
+        state.record_answer(
+            ROUND, SPENT, NOW, used=BitMap([0]), unused=BitMap([1]), envelopes=Interrupted()
+        )
     assert state.charges(after=0, count=9) == []
-    assert pending(state) == []
+    assert pending(state) is None
     answer(state, range(4))
     assert len(state.charges(after=0, count=9)) == 4
 
@@ -134,17 +157,17 @@ def test_the_ledger_only_grows(state: State, path: Path, statement: str) -> None
 def test_settled_envelopes_are_erased_and_their_digests_stay(state: State, path: Path) -> None:
     with_round(state)
     answer(state, range(2), b"SECRET")
-    for node in range(3):
-        settle(state, node, [(0, ACKNOWLEDGED), (1, "too-late")])
-    assert pending(state) == []
+    for node, outcome in enumerate((ACKNOWLEDGED, "too-late", ACKNOWLEDGED)):
+        outbox.settle_envelope(state, ROUND, node, outcome)
+    assert [pending(state, node) for node in range(3)] == [None] * 3
     state.end_round(ROUND, "delivered")
     contents = [file.read_bytes() for file in path.parent.iterdir()]
     assert not any(b"SECRET" in content for content in contents)
-    assert state.jobs()[0].rounds[0].envelopes == {ACKNOWLEDGED: 3, "too-late": 3}
+    assert state.jobs()[0].rounds[0].envelopes == {ACKNOWLEDGED: 2, "too-late": 1}
     state.close()
     database = sqlite3.connect(path)
     digests = database.execute("SELECT digest FROM outbox WHERE envelope IS NULL").fetchall()
-    assert len(set(digests)) == 6
+    assert len(set(digests)) == 3
     database.close()
 
 
@@ -152,9 +175,9 @@ def test_what_a_round_that_ends_did_not_send_is_erased(state: State, path: Path)
     with_round(state)
     answer(state, range(2), b"SECRET")
     state.end_job(JOB, "job-failed")
-    assert pending(state) == []
+    assert pending(state) is None
     assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
-    assert state.jobs()[0].rounds[0].envelopes == {"unsent": 6}
+    assert state.jobs()[0].rounds[0].envelopes == {"unsent": 3}
     assert state.open_jobs() == [] and state.open_rounds() == []
     assert len(state.charges(after=0, count=9)) == 2
 
@@ -162,8 +185,8 @@ def test_what_a_round_that_ends_did_not_send_is_erased(state: State, path: Path)
 def test_an_outcome_once_recorded_does_not_change(state: State) -> None:
     with_round(state)
     answer(state, range(1))
-    settle(state, 0, [(0, "conflicting-share")])
-    settle(state, 0, [(0, ACKNOWLEDGED)])
+    outbox.settle_envelope(state, ROUND, 0, "conflicting-share")
+    outbox.settle_envelope(state, ROUND, 0, ACKNOWLEDGED)
     assert state.jobs()[0].rounds[0].envelopes == {"conflicting-share": 1, "pending": 2}
 
 
@@ -172,40 +195,21 @@ def test_the_next_round_ends_the_one_before(state: State) -> None:
     answer(state, range(1))
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
     assert [stored.round_id for stored in state.open_rounds()] == [OTHER_ROUND]
-    assert pending(state) == []
-    assert state.unanswered(OTHER_ROUND, range(9)) == [0, 1, 2, 3]
-
-
-def test_pages_of_the_outbox_keep_to_count_and_bytes(state: State) -> None:
-    with_round(state)
-    answer(state, range(4))
-    size = len(b"envelope 0 for 0")
-
-    def page(after: int, count: int, total_bytes: int) -> list[int]:
-        rows = outbox.pending_envelopes(
-            state, ROUND, 0, after=after, count=count, total_bytes=total_bytes
-        )
-        return [client for client, _ in rows]
-
-    assert page(-1, 3, 10**6) == [0, 1, 2]
-    assert page(1, 9, 10**6) == [2, 3]
-    assert page(-1, 9, 2 * size) == [0, 1]
-    assert page(-1, 9, 1) == [0]  # an envelope larger than a page goes alone
-    assert page(3, 9, 10**6) == []
+    assert pending(state) is None
+    assert state.is_answered(ROUND) and not state.is_answered(OTHER_ROUND)
 
 
 def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
-    with_round(state, clients=3)
+    with_round(state, slots=3)
     answer(state, range(2))  # of mu 0.3; the job may cost 0.5
-    state.settle_joins(JOB, [(2, "refused-job")])
-    assert squares(state) == pytest.approx({0: 0.25, 1: 0.25})
-    joins = [(0, b"j"), (2, b"j")]
-    state.add_job(OTHER_JOB, b"request", cost=Cost.gaussian(1.0), joins=joins)
-    assert squares(state) == pytest.approx({0: 1.25, 1: 0.25, 2: 1.0})
+    assert squares(state) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25})
+    join(state, OTHER_JOB, Cost.gaussian(1.0), [0, 2])
+    assert squares(state) == pytest.approx({0: 1.25, 1: 0.25, 2: 1.25})
+    state.settle_join(OTHER_JOB, "refused-job")
+    assert squares(state) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25})
     state.end_job(JOB, "job-finished")
-    state.end_job(OTHER_JOB, "job-failed")
     assert squares(state) == pytest.approx({0: 0.09, 1: 0.09})
-    assert state.spent() == {0: [Cost.gaussian(0.3)], 1: [Cost.gaussian(0.3)]}
+    assert state.spent() == {0: [SPENT], 1: [SPENT]}
 
 
 def squares(state: State) -> dict[int, float]:
@@ -213,9 +217,9 @@ def squares(state: State) -> dict[int, float]:
 
 
 def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
-    state.add_job(JOB, b"request", cost=Cost.pure(1.0), joins=[(0, b"j"), (1, b"j")])
+    join(state, JOB, Cost.pure(1.0), [0, 1])
     state.add_round(ROUND, JOB, 0, b"spec", None)
-    state.record_answers(ROUND, Cost.pure(0.25), NOW, [(0, [b"e"])])
+    answer(state, [0], cost=Cost.pure(0.25))
     assert state.committed()[0].epsilon == pytest.approx(1.0)  # the open job's other 0.75 with it
     assert state.committed()[1].epsilon == pytest.approx(1.0)
     assert state.spent_in_job(JOB, range(9)).epsilon == pytest.approx(0.25)
@@ -224,7 +228,7 @@ def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
 
 
 def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
-    with_round(state, clients=2)
+    with_round(state, slots=2)
     assert {cost.epsilon for cost in state.committed().values()} == {math.inf}
     answer(state, range(1))
     state.end_job(JOB, "job-finished")
@@ -234,9 +238,11 @@ def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
 
 def test_a_refused_join_is_not_answered_for(state: State) -> None:
     with_round(state)
-    state.settle_joins(JOB, [(1, "not-in-population")])
-    assert state.unanswered(ROUND, range(9)) == [0, 2, 3]
-    assert state.unanswered(ROUND, [1, 2]) == [2]
+    assert set(state.slots_of_job(JOB)) == {0, 1, 2, 3}
+    state.settle_join(JOB, "budget-exceeded")
+    assert not state.slots_of_job(JOB)
+    state.settle_join(JOB, ACKNOWLEDGED)  # a late answer changes nothing
+    assert not state.slots_of_job(JOB)
 
 
 def test_a_job_costs_what_the_dearest_of_these_clients_spent(state: State) -> None:
@@ -244,7 +250,7 @@ def test_a_job_costs_what_the_dearest_of_these_clients_spent(state: State) -> No
     assert state.spent_in_job(JOB, range(9)) == NOTHING
     answer(state, range(1))
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
-    state.record_answers(OTHER_ROUND, Cost.gaussian(0.4), NOW, [(0, [b"e"]), (1, [b"e"])])
+    answer(state, [0, 1], cost=Cost.gaussian(0.4), round_id=OTHER_ROUND)
     assert state.spent_in_job(JOB, range(9)).mu == pytest.approx(0.5)
     assert state.spent_in_job(JOB, [1, 2]).mu == pytest.approx(0.4)
     assert state.spent_in_job(JOB, [2]) == NOTHING

@@ -184,7 +184,7 @@ def test_enrolling_keeps_every_index_that_was_given(enrolled, further) -> None:
     before = roster(enrolled)
     after = enrol(before, [asking(number) for number in range(enrolled, enrolled + further)])
     expected = [bytes(key.verify_key) for key in keys(enrolled + further)]
-    assert [after.verify_key_bytes(index) for index in range(len(after))] == expected
+    assert [after.key_of(after.holder_of(index)) for index in range(len(after))] == expected
 
 
 def test_a_client_is_enrolled_only_once() -> None:

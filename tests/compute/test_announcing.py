@@ -40,6 +40,7 @@ async def test_a_round_is_taken_once_and_shown_to_everyone(federation: Federatio
         "round": spec.digest,
         "phase": "announced",
         "reason": None,
+        "asked": 12,
         "population_size": 12,
         "held": 0,
     }

@@ -61,7 +61,7 @@ async def test_every_route_is_published(federation: Federation) -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused(federation: Federation) -> None:
-    for path, limit in ((f"/v1/rounds/{'0' * 64}/shares", 8_000_232), ("/v1/gossip", 4 << 20)):
+    for path, limit in ((f"/v1/rounds/{'0' * 64}/shares", 8_000_236), ("/v1/gossip", 4 << 20)):
         reply = await federation.request(0, "POST", path, bytes(limit + 1))
         assert (reply.status_code, reply.json()["status"]) == (413, 413)
 

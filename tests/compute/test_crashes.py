@@ -96,7 +96,7 @@ async def check_consistency(federation: Federation, spec: object) -> None:
         # the aggregator has them all, so nobody may claim that nothing was released
         assert "abandoned" not in phases
         population = spec.body.clients()
-        cohort = cohort_of(h.body.held(population) for h in documents if _is(h, Holdings)).clients
+        cohort = cohort_of(h.body.held(population) for h in documents if _is(h, Holdings)).holders
         assert len(cohort) >= spec.body.minimum_cohort
         assert np.array_equal(federation.result(spec), expected(spec.body, cohort))
     for signer in sums:
@@ -144,7 +144,7 @@ async def test_no_payload_is_left_on_disk_when_a_round_is_over(
     await federation.upload_all(spec, range(11))
     engine = create_engine(f"sqlite:///{tmp_path}/0/compute.sqlite")
     with engine.connect() as db:
-        rows = db.execute(text("SELECT payload FROM shares ORDER BY client")).scalars().all()
+        rows = db.execute(text("SELECT payload FROM shares ORDER BY holder")).scalars().all()
     engine.dispose()
     assert len(rows) == 11
     assert all(payload in files_of(tmp_path / "0") for payload in rows)

@@ -334,7 +334,7 @@ def test_uploads_at_many_replicas_and_a_freeze_are_never_in_each_others_way(
 
     def share(spec: Signed[RoundSpec], client: int) -> AcceptedShare:
         content = Share(ShareKind.SEED, bytes(32))
-        return AcceptedShare(spec.digest, client, bytes(8), bytes(32), bytes(64), content)
+        return AcceptedShare(spec.digest, client, bytes(16), bytes(32), bytes(64), content)
 
     def upload(replica: int) -> set[tuple[str, int]]:
         """Store every share, in another order than the other replicas; return those stored."""
@@ -346,7 +346,7 @@ def test_uploads_at_many_replicas_and_a_freeze_are_never_in_each_others_way(
             outcomes = storage.run_here(add_shares, batch)
             for each, outcome in zip(batch, outcomes, strict=True):
                 if outcome in (Outcome.STORED, Outcome.STORED_BEFORE):
-                    stored.add((each.round_id, each.client))
+                    stored.add((each.round_id, each.holder))
         storage._engine.dispose()
         return stored
 

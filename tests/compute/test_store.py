@@ -18,7 +18,7 @@ from shoal_compute.shares import (
     add_shares,
     count_held,
     erase_payloads,
-    held_clients,
+    held_holders,
     read_shares,
     stored_digests,
 )
@@ -151,7 +151,7 @@ def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
         Outcome.STORED_BEFORE,
         Outcome.STORED,
     ]
-    assert storage.run_here(held_clients, 1) == BitMap([1, 2, 3])
+    assert storage.run_here(held_holders, 1) == BitMap([1, 2, 3])
     assert storage.run_here(stored_digests, ROUND, [1, 2, 9]) == {
         1: share(1).digest,
         2: share(2).digest,
@@ -161,7 +161,7 @@ def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
 def test_a_large_batch_is_stored_whole(storage: StorageThread) -> None:
     batch = [
         AcceptedShare(
-            ROUND, client, bytes(8), bytes(32), bytes(64), Share(ShareKind.SEED, bytes(32))
+            ROUND, client, bytes(16), bytes(32), bytes(64), Share(ShareKind.SEED, bytes(32))
         )
         for client in range(3000)
     ]
@@ -178,14 +178,14 @@ def test_the_first_share_moves_the_round_on(storage: StorageThread) -> None:
 
 def test_a_frozen_round_takes_no_share_but_knows_those_it_has(storage: StorageThread) -> None:
     attested = frozen(storage, range(3))
-    assert attested.body.held(SPEC.body.clients()).clients == BitMap(range(3))
+    assert attested.body.held(SPEC.body.holders()).clients == BitMap(range(3))
     offered = [share(1), share(1, attempt=1), share(5)]
     assert storage.run_here(add_shares, offered) == [
         Outcome.STORED_BEFORE,
         Outcome.CLOSED,
         Outcome.CLOSED,
     ]
-    assert storage.run_here(held_clients, 1) == BitMap(range(3))
+    assert storage.run_here(held_holders, 1) == BitMap(range(3))
 
 
 def test_an_abandoned_round_takes_no_share(storage: StorageThread) -> None:

@@ -77,7 +77,7 @@ def test_a_tally_and_the_store_together_give_the_cohorts_sum(
         known = known_round(set())
         for client in counted:
             accepted = AcceptedShare(
-                known.id, client, bytes(8), bytes(32), bytes(64), share(client)
+                known.id, client, bytes(16), bytes(32), bytes(64), share(client)
             )
             tallies.count(known, [accepted])
         return await tallies.total(known, BitMap(cohort), reader(counted | cohort))

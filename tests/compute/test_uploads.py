@@ -107,7 +107,7 @@ async def test_of_two_different_envelopes_of_a_client_one_is_stored(
         ("wrong-round", {"round_id": "0" * 64}),
         ("wrong-manifest", {"manifest": "0" * 64}),
         ("wrong-node", {"node": 1, "client": 1}),
-        ("unknown-client", {"client": 20}),
+        ("unknown-holder", {"client": 20}),
         ("not-in-population", {"client": 12}),
         ("bad-signature", {"key_of": 4}),
         ("unopenable-ciphertext", {"box_of": 1}),
@@ -124,12 +124,12 @@ async def test_an_envelope_that_is_wrong_in_one_thing_is_refused_for_it(
     assert (await federation.upload(0, spec, sealed(spec))).status_code == 201
 
 
-async def test_a_ciphertext_moved_to_another_client_is_refused(
+async def test_a_ciphertext_moved_to_another_holder_is_refused(
     federation: Federation, spec: Signed[RoundSpec]
 ) -> None:
     taken = sealed(spec, client=3)
     header = Header(ShareKind.VECTOR, 0, 6, spec.body.manifest, spec.digest, answer_id(3)).encode()
-    content = header + taken[84:-64]
+    content = header + taken[92:-64]
     message = b"shoal/v1/share_envelope\n" + content
     moved = content + client_key(6).sign(message).signature
     assert await refusal(federation, spec, moved) == "transplanted-ciphertext"
@@ -150,7 +150,7 @@ async def test_a_client_revoked_since_the_round_began_is_refused(
     signed = sign(manifest, AUTHORITY_NAME, AUTHORITY)
     federation.books[0].accept(signed.encode(), roster.encode())
     assert isinstance(federation.books[0].current, Consortium)
-    assert await refusal(federation, spec, envelopes(spec.body, 3)[0]) == "revoked-client"
+    assert await refusal(federation, spec, envelopes(spec.body, 3)[0]) == "revoked-holder"
     assert (await federation.upload(0, spec, envelopes(spec.body, 4)[0])).status_code == 201
 
 

@@ -223,7 +223,7 @@ def _ending(each: Round, ledger: Ledger) -> BitMap | None:
         return None
     population = each.spec.clients()
     cohort = cohort_of(each.holdings[node].held(population) for node in votes[0].holders)
-    clients = cohort.clients
+    clients = cohort.holders
     if cohort_digest(each.spec.digest, cohort) != each.result.cohort:
         ledger.wrong.append(f"{name} has a cohort that its holdings do not give")
     if len(clients) != each.result.cohort_size:

@@ -32,7 +32,7 @@ VOTES = {
     node: Vote(
         **BOUND,
         node=node,
-        holders=SPEC.compute_nodes,
+        nodes=SPEC.compute_nodes,
         cohort=RESULT.cohort,
         cohort_size=RESULT.cohort_size,
     )

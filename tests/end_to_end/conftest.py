@@ -11,7 +11,7 @@ import pytest
 from demo.federation import Federation, Process
 from shoal_consortium import quickstart
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS
-from tests.world.trust import CONSORTIUM_POLICY, Trust, make_trust
+from tests.world.trust import CONSORTIUM_POLICY, PHONES, SITES, Trust, make_trust
 
 PORTS = 8  # five services, and an agent of each of three sites
 
@@ -37,6 +37,7 @@ def first_free_port() -> int:
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     return make_trust(
         tmp_path_factory.mktemp("federation"),
+        sites=SITES | PHONES,
         url_template="https://127.0.0.1:{port}",
         first_port=first_free_port(),
         now=datetime.now(UTC),

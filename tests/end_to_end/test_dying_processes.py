@@ -39,7 +39,7 @@ POINTS: dict[str, Sequence[Point]] = {
         ("compute-2", "after", "add_shares"),
         ("aggregator", "after", "offer_partial_sum"),
         ("trainer", "after", "add_round"),
-        ("clinic-c", "after", "record_answers"),
+        ("clinic-c", "after", "record_answer"),
     ),
     "between publication and its acknowledgement": (
         ("compute-0", "before", "publish"),
@@ -47,7 +47,7 @@ POINTS: dict[str, Sequence[Point]] = {
         ("compute-2", "before", "add_shares"),
         ("aggregator", "after", "publish"),
         ("trainer", "before", "publish_round"),
-        ("clinic-c", "before", "record_answers"),
+        ("clinic-c", "before", "record_answer"),
     ),
 }
 

@@ -38,6 +38,7 @@ def agents(running: Processes, trust: Trust, tmp_path: Path) -> Iterator[Process
             *(
                 Process(each.name, each.module, each.environment, tmp_path / f"{each.name}.log")
                 for each in quickstart.agents(trust.directory)
+                if each.name in SITES
             )
         )
         yield federation

@@ -29,8 +29,8 @@ EACH_ROUND = {
     "compute-1": {"_add", "add_shares", "freeze", "cast", "agree", "publish"},
     "aggregator": {"add_round", "offer_partial_sum", "publish"},
     "trainer": {"add_round", "open_round", "publish_round"},
-    "clinic-a": {"add_round", "record_answers", "settle_envelopes"},
-    "clinic-b": {"add_round", "record_answers", "settle_envelopes"},
+    "clinic-a": {"add_round", "record_answer", "settle_envelope"},
+    "clinic-b": {"add_round", "record_answer", "settle_envelope"},
 }
 
 

@@ -58,19 +58,6 @@ async def test_two_runs_with_the_same_labels_are_the_same_to_the_last_byte(
     assert sent[0] == sent[1]
 
 
-async def test_envelope_by_envelope_the_sum_is_the_same_as_in_bulk(
-    federation: Federation, trust: Trust, tmp_path: Path
-) -> None:
-    in_bulk = await federation.learn()
-
-    one_each = {site: {"bulk": False} for site in SITES}
-    async with Federation(trust, tmp_path / "single", holders=one_each) as single:
-        one_by_one = await single.learn()
-        await audit(single)
-
-    assert one_by_one.posterior == in_bulk.posterior
-
-
 async def test_jobs_are_run_side_by_side(federation: Federation) -> None:
     first = await federation.submit(task=TASK_WITH_PROJECTION)
     second = await federation.submit()

@@ -197,12 +197,12 @@ async def test_an_upload_at_the_deadline_counts_everywhere_or_nowhere(
     for node in NODES:
         sent = uploads[node]
         answer = await federation.ask(node, sent.path, method="POST", content=sent.body)
-        statuses[node] = {outcome["status"] for outcome in answer.json()["outcomes"]}
+        statuses[node] = answer.status_code
 
     assert statuses == {
-        "compute-0": {201},
-        "compute-1": {201} if early else {410},
-        "compute-2": {201},
+        "compute-0": 201,
+        "compute-1": 201 if early else 410,
+        "compute-2": 201,
     }
     assert await released(federation, job) == CLIENTS - (not early) * SITES[LATE_SITE]
 
@@ -256,7 +256,7 @@ async def test_while_a_node_does_not_answer_in_time_the_others_get_all_shares(
     await pass_time(federation, 3 * MINUTE)
     for node in ("compute-0", "compute-2"):
         seen = (await federation.ask(node, f"/v1/rounds/{round_id}")).json()
-        assert seen["held"] == CLIENTS
+        assert seen["held"] == len(SITES)
     federation.wire.rules.clear()
 
     assert await released(federation, job) == CLIENTS

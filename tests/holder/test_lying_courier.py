@@ -17,6 +17,7 @@ from shoal_holder import frames, messages
 from shoal_holder.messages import (
     AskAgenda,
     AskCharges,
+    Bytes,
     Decided,
     Done,
     EndJob,
@@ -26,12 +27,10 @@ from shoal_holder.messages import (
     OfferJob,
     OfferRound,
     Opened,
-    Page,
     Pending,
     Prepare,
     Prepared,
     Receipt,
-    Receipts,
     Refusal,
     SettleCharges,
 )
@@ -44,7 +43,7 @@ from tests.world.examples import AUTHORITY, signing_key
 
 CLIENTS = 12
 ANSWERS: dict[str, Any] = messages.kinds_of(
-    *(Done, Refusal, Failure, Opened, Decided, Prepared, Page, messages.Agenda)
+    *(Done, Refusal, Failure, Opened, Decided, Prepared, Bytes, messages.Agenda)
 )
 LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-share")
 
@@ -59,8 +58,8 @@ class Courier:
         self.holder = world.holder(without_nodes=everybody)
         self.vault: Vault = vault_of(self.holder)
         self.ask(SettleCharges())
-        self.envelopes: dict[tuple[str, int, int], bytes] = {}
-        """By round, node and client: what the vault handed over first."""
+        self.envelopes: dict[tuple[str, int], bytes] = {}
+        """By round and node: what the vault handed over first."""
 
     def ask(self, message: Message) -> Any:
         answer = frames.decode(self.vault.answer(frames.encode(message)), ANSWERS)
@@ -70,10 +69,8 @@ class Courier:
     def look(self, round_id: str) -> None:
         """Take all that is to be sent; nothing of it may ever be other bytes."""
         for node in range(NODES):
-            asked = Pending(what="envelopes", about=round_id, node=node, count=1000)
-            page = self.ask(asked)
-            for client, envelope in zip(page.clients, page.parts, strict=True):
-                first = self.envelopes.setdefault((round_id, node, client), envelope)
+            for envelope in self.ask(Pending(what="envelope", about=round_id, node=node)).parts:
+                first = self.envelopes.setdefault((round_id, node), envelope)
                 assert first == envelope, "two answers to one round"
 
     def charged(self) -> list[tuple[str, int, int]]:
@@ -105,7 +102,7 @@ def test_a_round_that_is_offered_again_is_answered_once_with_the_same_bytes(
         courier.look(spec.digest)
     assert Counter(courier.charged()).most_common(1)[0][1] == 1
     assert len(courier.charged()) == CLIENTS
-    assert len(courier.envelopes) == CLIENTS * NODES
+    assert len(courier.envelopes) == NODES
 
 
 def test_nothing_is_made_of_what_the_right_party_did_not_sign(courier: Courier) -> None:
@@ -148,7 +145,7 @@ def test_a_round_that_waits_too_long_is_not_answered_any_more(courier: Courier) 
     assert courier.ask(OfferRound(parts=(spec.encode(),))).taken
     courier.ask(AskAgenda())
     world.clock.move(60)
-    assert courier.ask(Prepare(round_id=spec.digest)).clients == 0
+    assert not courier.ask(Prepare(round_id=spec.digest)).made
     assert courier.charged() == []
 
 
@@ -182,7 +179,7 @@ def test_a_data_holder_that_was_revoked_between_two_questions_asks_nobody_any_mo
         kinds = {**ANSWERS, **messages.kinds_of(messages.ChargesAsked)}
         return frames.decode(vault.answer(frames.encode(message)), kinds)
 
-    assert ask(AskCharges(node="compute-0", behind=0)).parts[0].count(b'"client":') == CLIENTS
+    assert ask(AskCharges(node="compute-0", behind=0)).parts[0].count(b'"holder":0') == 1
     first = world.consortium
     roster = with_revoked(with_enrolled(first.roster, [(signing_key("other").verify_key, 1)]), [0])
     second = next_manifest(first, roster=roster, authority=AUTHORITY)
@@ -237,27 +234,24 @@ def _messages(world: World, documents: Sequence[tuple[Any, Any]]) -> st.SearchSt
     """Return any message about these jobs and rounds that a courier may send, true or not."""
     jobs, specs = [each for each, _ in documents], [each for _, each in documents]
     job, spec = st.sampled_from(jobs), st.sampled_from(specs)
-    receipt = st.builds(
-        Receipt,
-        client=st.integers(0, CLIENTS),
-        outcome=st.sampled_from(LIES),
-        node=st.integers(0, NODES),
-    )
-    receipts = st.lists(receipt, max_size=4).map(tuple)
+    outcomes, nodes = st.sampled_from(LIES), st.integers(0, NODES)
     return st.one_of(
         job.map(lambda each: OfferJob(job=each.digest, parts=(each.encode(),))),
         spec.map(lambda each: OfferRound(parts=(each.encode(),))),
         st.just(AskAgenda()),
         spec.map(lambda each: Prepare(round_id=each.digest)),
         st.builds(
-            lambda each, told: Receipts(what="envelopes", about=each.digest, receipts=told),
+            lambda each, told, node: Receipt(
+                what="envelope", about=each.digest, outcome=told, node=node
+            ),
             spec,
-            receipts,
+            outcomes,
+            nodes,
         ),
         st.builds(
-            lambda each, told: Receipts(what="joins", about=each.digest, receipts=told),
+            lambda each, told: Receipt(what="join", about=each.digest, outcome=told),
             job,
-            receipts,
+            outcomes,
         ),
         job.map(lambda each: EndJob(job=each.digest, code="wrong-phase")),
         st.floats(1.0, 40.0),  # in which time passes
@@ -287,10 +281,10 @@ def test_no_order_of_messages_spends_more_than_the_policy_or_answers_twice(
                 courier.look(spec.digest)
         charged = courier.charged()
         assert len(charged) == len(set(charged))
-        handed_over = {(round_id, client) for round_id, _, client in courier.envelopes}
         rounds = {spec.digest: request.digest for request, spec in documents}
-        paid = {(job, client) for job, _, client in charged}
-        assert {(rounds[round_id], client) for round_id, client in handed_over} <= paid
+        paid = {(job, slot) for job, _, slot in charged}
+        handed_over = {rounds[round_id] for round_id, _ in courier.envelopes}
+        assert {(job, slot) for job in handed_over for slot in range(CLIENTS)} <= paid
         for costs in state_of(courier.holder).spent().values():
             assert POLICY.cap.allows(compose(costs))
         courier.vault.close()

@@ -241,10 +241,10 @@ def summed(cohort: Cohort) -> StoredAnswers:
 
 
 def _cohort(world: World, cohort: StoredAnswers) -> Cohort:
-    tags = cohort.tags_of(cohort.clients).tolist()
+    tags = cohort.tags_of(cohort.holders).tolist()
     return tuple(
         (client, answer)
-        for client, tag in zip(cohort.clients, tags, strict=True)
+        for client, tag in zip(cohort.holders, tags, strict=True)
         for answer in range(1, world.answers[client] + 1)
         if summed(((client, answer),)).tags_of(BitMap([client])).tolist() == [tag]
     )

@@ -49,7 +49,6 @@ class Case:
     kind: str
     records_per_client: int
     agent: bool
-    bulk: bool
 
 
 CASES = st.builds(
@@ -57,7 +56,6 @@ CASES = st.builds(
     kind=st.sampled_from(("rounds", "batches", "crowd")),
     records_per_client=st.sampled_from((1, 2, 5)),
     agent=st.booleans(),
-    bulk=st.booleans(),
 )
 
 
@@ -182,7 +180,6 @@ class _Library:
             report=left.report,
             random_bytes=left.world.random_bytes,
             inside=_chance(left),
-            bulk=case.bulk,
         )
 
     async def step(self) -> None:
@@ -231,7 +228,6 @@ class _Agent:
             clock=world.clock,
             transport=left.transport,
             inside=_chance(left),
-            bulk=case.bulk,
         )
 
     async def step(self) -> None:

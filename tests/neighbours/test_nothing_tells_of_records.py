@@ -40,13 +40,13 @@ def first_difference(one: Rows, other: Rows, case: Case, *, at: int = 0) -> str 
 
 @settings(max_examples=20)
 @given(one=ROWS, other=ROWS, at=st.integers(0, CLIENTS - 1), case=CASES)
-@example(one=WHOLE, other=NONE, at=0, case=Case("rounds", 1, agent=False, bulk=True))
-@example(one=WHOLE, other=SEVERAL, at=3, case=Case("rounds", 2, agent=True, bulk=False))
-@example(one=NONE, other=SEVERAL, at=11, case=Case("batches", 5, agent=False, bulk=False))
-@example(one=LACKING, other=WHOLE, at=5, case=Case("batches", 1, agent=True, bulk=True))
-@example(one=WHOLE, other=OUTSIDE, at=7, case=Case("rounds", 1, agent=True, bulk=True))
-@example(one=NONE, other=WHOLE, at=0, case=Case("crowd", 1, agent=False, bulk=True))
-@example(one=NONE, other=SEVERAL, at=2, case=Case("crowd", 5, agent=True, bulk=True))
+@example(one=WHOLE, other=NONE, at=0, case=Case("rounds", 1, agent=False))
+@example(one=WHOLE, other=SEVERAL, at=3, case=Case("rounds", 2, agent=True))
+@example(one=NONE, other=SEVERAL, at=11, case=Case("batches", 5, agent=False))
+@example(one=LACKING, other=WHOLE, at=5, case=Case("batches", 1, agent=True))
+@example(one=WHOLE, other=OUTSIDE, at=7, case=Case("rounds", 1, agent=True))
+@example(one=NONE, other=WHOLE, at=0, case=Case("crowd", 1, agent=False))
+@example(one=NONE, other=SEVERAL, at=2, case=Case("crowd", 5, agent=True))
 def test_all_that_leaves_a_data_holder_is_the_same_whatever_one_clients_records(
     one: Rows, other: Rows, at: int, case: Case
 ) -> None:
@@ -58,11 +58,11 @@ def test_all_that_leaves_a_data_holder_is_the_same_whatever_one_clients_records(
 async def test_what_is_compared_has_everything_in_it(
     tmp_path: Path, kind: str, agent: bool
 ) -> None:
-    left = await leaving(tmp_path / "one", everybody(WHOLE), Case(kind, 1, agent=agent, bulk=True))
+    left = await leaving(tmp_path / "one", everybody(WHOLE), Case(kind, 1, agent=agent))
     said = "\n".join(map(repr, left.seen))
     for part in {
-        "rounds": ("/joins", "/shares/bulk", "/shares/stored", "job refused", "joins settled"),
-        "batches": ("/joins", "/shares/bulk", "/shares/stored", "envelopes not sent"),
+        "rounds": ("/joins", "/shares", "/shares/stored", "job refused", "join settled"),
+        "batches": ("/joins", "/shares", "/shares/stored", "envelope not sent"),
         "crowd": ("/draws", "/submissions", "/closing", "contributions charged", "borne out"),
     }[kind]:
         assert part in said, part
@@ -102,9 +102,10 @@ def tells_how_many(patch: pytest.MonkeyPatch) -> None:
 def encodes_after_the_moment(patch: pytest.MonkeyPatch) -> None:
     make = Answers.make
 
-    def late(self: Answers, round_id: str, spec: Any, clients: Any) -> int:
-        made = make(self, round_id, spec, clients)
-        self._records(spec.query, clients)
+    def late(self: Answers, round_id: str, spec: Any, **slots: Any) -> bool:
+        made = make(self, round_id, spec, **slots)
+        for _ in self._portions(spec, slots["asked"], slots["used"]):
+            continue
         return made
 
     patch.setattr(Answers, "make", late)
@@ -125,10 +126,11 @@ def contributes_as_often_as_it_has_records(patch: pytest.MonkeyPatch) -> None:
 def stays_away_without_a_record(patch: pytest.MonkeyPatch) -> None:
     make = Answers.make
 
-    def refusing(self: Answers, round_id: str, spec: Any, clients: Any) -> int:
-        if not all(len(each) for each in self._records(spec.query, clients)):
-            raise TimeoutError
-        return make(self, round_id, spec, clients)
+    def refusing(self: Answers, round_id: str, spec: Any, **slots: Any) -> bool:
+        for _, present in self._portions(spec, slots["asked"], slots["used"]):
+            if not present.any(axis=1).all():
+                raise TimeoutError
+        return make(self, round_id, spec, **slots)
 
     patch.setattr(Answers, "make", refusing)
 
@@ -152,7 +154,7 @@ def test_a_planted_fault_is_seen(
     other: Rows,
     agent: bool,
 ) -> None:
-    case = Case(kind, 1, agent=agent, bulk=True)
+    case = Case(kind, 1, agent=agent)
     assert first_difference(WHOLE, other, case) is None
     fault(monkeypatch)
     assert first_difference(WHOLE, other, case) is not None
@@ -160,7 +162,7 @@ def test_a_planted_fault_is_seen(
 
 def test_a_holder_that_stays_away_without_a_record_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     stays_away_without_a_record(monkeypatch)
-    case = Case("rounds", 1, agent=False, bulk=True)
+    case = Case("rounds", 1, agent=False)
     assert first_difference(WHOLE, WHOLE, case) is None
     with pytest.raises(VaultGone):
         first_difference(WHOLE, NONE, case)

@@ -25,7 +25,7 @@ async def test_retries_send_the_same_bytes_and_are_charged_once_before_the_first
     charged: list[int] = []
 
     def down(request: httpx.Request) -> httpx.Response | None:
-        if not request.url.path.endswith("/bulk"):
+        if not request.url.path.endswith("/shares"):
             return None
         sent.append(request.content)
         charged.append(charges(tmp_path / "holder"))

@@ -64,7 +64,7 @@ def seen(
     found = []
     for values in inputs:
         shares = scheme.split(
-            scheme.encode(values), client=client, nodes=nodes, random_bytes=random_bytes
+            scheme.encode(values), holder=client, nodes=nodes, random_bytes=random_bytes
         )
         found.append([words_of(scheme, shares[node], len(values))[0] for node in coalition])
     return list(np.array(found, np.uint64).T)
@@ -79,7 +79,7 @@ def at_once(
 ) -> list[np.ndarray]:
     """Return what a coalition sees of one long split of the same value everywhere."""
     inputs = np.full(LONG, value, np.int64)
-    shares = scheme.split(scheme.encode(inputs), client=0, nodes=nodes, random_bytes=random_bytes)
+    shares = scheme.split(scheme.encode(inputs), holder=0, nodes=nodes, random_bytes=random_bytes)
     return [words_of(scheme, shares[node], LONG) for node in coalition]
 
 
@@ -140,7 +140,7 @@ def test_given_the_total_the_other_nodes_sums_are_uniform_whoever_added_what() -
         runs = []
         for _ in range(RUNS):
             shares = [
-                ADDITIVE.split(ADDITIVE.encode(each), client=k, nodes=NODES, random_bytes=draw)
+                ADDITIVE.split(ADDITIVE.encode(each), holder=k, nodes=NODES, random_bytes=draw)
                 for k, each in enumerate(answers)
             ]
             runs.append(
@@ -199,7 +199,7 @@ def test_weak_shares_of_one_seed_for_all_clients_are_found() -> None:
     inputs = np.linspace(-(2.0**50), 2.0**50, RUNS).astype(np.int64)
     vectors = [
         ADDITIVE.split(
-            ADDITIVE.encode(np.array([value])), client=0, nodes=NODES, random_bytes=seeded(1)
+            ADDITIVE.encode(np.array([value])), holder=0, nodes=NODES, random_bytes=seeded(1)
         )[0]
         for value in inputs
     ]
@@ -242,7 +242,7 @@ def test_masks_are_the_key_stream_itself_so_that_each_ring_element_comes_from_on
     seed = bytes(range(SEED_BYTES))
     words = additive.expand(seed, 4)
     shares = ADDITIVE.split(
-        np.zeros(4, np.uint64), client=0, nodes=2, random_bytes=lambda size: seed
+        np.zeros(4, np.uint64), holder=0, nodes=2, random_bytes=lambda size: seed
     )
     assert np.array_equal(words_of(ADDITIVE, shares[0], 4) + words, np.zeros(4, np.uint64))
     assert [share.kind for share in shares] == [ShareKind.VECTOR, ShareKind.SEED]

@@ -69,7 +69,7 @@ def test_with_the_same_randomness_a_run_has_the_shares_of_real_envelopes(spec: R
             label = f"world {world} client {client}"
             noise = draw_noise(spec, 1, exact_noise)
             begun = fixed_bytes(label)
-            begun(8)  # an envelope draws the answer's name first
+            begun(32)  # an envelope draws bytes for the answer's id first
             shares = answer(spec, client, records, noise, random_bytes=begun)
             assert shares == envelopes(spec, client, records, noise[0], label)
 
@@ -78,7 +78,7 @@ def test_with_the_same_randomness_a_run_has_the_shares_of_real_envelopes(spec: R
 def test_many_runs_at_once_have_the_totals_of_as_many_rounds(spec: RoundSpec) -> None:
     cohort = range(spec.minimum_cohort)
     records = worst_neighbours(spec.query)
-    noises = [draw_noise(spec, RUNS, exact_noise) for _ in cohort]
+    noises = [draw_noise(spec, 1, exact_noise, draws=RUNS) for _ in cohort]
     at_once = total_of(
         spec,
         [answer(spec, client, records[client % 2], noises[client]) for client in cohort],
@@ -116,16 +116,10 @@ class Remembering:
         self.drawn.append(exact_noise(part, count))
         return self.drawn[-1]
 
-    def rows(self, spec: RoundSpec, clients: int) -> np.ndarray:
-        blocks = [coordinates for coordinates, _ in spec.noise_blocks()]
-        assert len(self.drawn) == len(blocks), "each client draws once in a round"
-        return np.concatenate(
-            [
-                drawn.reshape(clients, coordinates)
-                for drawn, coordinates in zip(self.drawn, blocks, strict=True)
-            ],
-            axis=1,
-        )
+    def noise(self, spec: RoundSpec) -> np.ndarray:
+        sizes = [coordinates for coordinates, _ in spec.noise_blocks()]
+        assert [len(each) for each in self.drawn] == sizes, "a holder draws once in a round"
+        return np.concatenate(self.drawn)
 
 
 async def learned(trust: Trust, directory: Path, samplers: dict[str, Remembering]) -> Any:
@@ -148,11 +142,11 @@ def test_a_whole_federation_releases_what_the_audit_computes_from_the_same_noise
     samplers = {site: Remembering() for site in SITES}
     spec, total = asyncio.run(learned(trust, tmp_path / "data", samplers))
     shares: list[list[Share]] = []
-    for site, clients in SITES.items():
-        records = trust.records(site)
-        for k, noise in enumerate(samplers[site].rows(spec, clients)):
-            of_client = records.of(k, spec.query.column_names)
-            shares.append(answer(spec, len(shares), of_client, noise[np.newaxis]))
+    for holder, site in enumerate(SITES):
+        records, noise = trust.records(site).values, samplers[site].noise(spec)
+        whole = spec.query.model_copy(update={"records_per_client": len(records)})
+        of_all = spec.model_copy(update={"query": whole})
+        shares.append(answer(of_all, holder, records, noise[np.newaxis]))
     assert np.array_equal(total_of(spec, shares, 1)[0], total)
 
 

@@ -14,11 +14,7 @@ from shoal_holder import admission, release_timing
 from shoal_holder.records import Records
 from shoal_holder.release_timing import (
     GRID_SECONDS,
-    MOST_DRAWS,
     MOST_SECONDS,
-    PORTION_SECONDS,
-    encoding_seconds,
-    portion,
     release_time,
     sampling_seconds,
 )
@@ -29,7 +25,6 @@ from tests.world.around_holder import COLUMNS, World
 from tests.world.clock import HandMovedTimer
 
 TRIALS = 40
-ENCODING = encoding_seconds(columns=2, coordinates=6, records=1)
 BLOCKS_OF_QUERY = 3  # each is a call of the sampler
 PARTS = st.one_of(
     st.builds(GaussianPart, scale=st.floats(4.0, 2.0**50)),
@@ -89,7 +84,7 @@ async def sent_at(
         await holder.step()
     finally:
         await holder.close()
-    assert all(sorted(node.held) == list(range(clients)) for node in world.nodes)
+    assert all(sorted(node.held) == [0] for node in world.nodes)
     return times
 
 
@@ -126,15 +121,15 @@ async def test_records_do_not_move_the_time_of_an_upload(tmp_path: Path) -> None
     assert times[0] == times[1] == times[2]
 
 
-async def test_no_noise_is_drawn_while_answers_are_under_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("clients", [1, 12])
+async def test_the_noise_of_all_slots_is_drawn_once_and_before_anything_leaves(
+    tmp_path: Path, clients: int
 ) -> None:
-    monkeypatch.setattr(release_timing, "MOST_DRAWS", 1)  # one client at a time
     timer = HandMovedTimer()
     noise = SlowNoise(0, timer, lambda magnitude: 0.05 * magnitude)
-    times = await sent_at(tmp_path, noise, timer, clients=5)
-    assert len(noise.took) == 5 * BLOCKS_OF_QUERY
-    assert times == [GRID_SECONDS * number for number in range(1, 6) for _ in range(3)]
+    times = await sent_at(tmp_path, noise, timer, clients=clients)
+    assert len(noise.took) == BLOCKS_OF_QUERY
+    assert times == [GRID_SECONDS] * 3
 
 
 async def test_answers_that_could_leave_only_after_the_deadline_are_not_paid_for(
@@ -156,31 +151,6 @@ async def test_answers_that_could_leave_only_after_the_deadline_are_not_paid_for
     assert not any("/shares" in request.url.path for request in world.requests)
 
 
-SLOWEST = [(231, LaplacePart(scale=2.0**53, parties=1))]  # 0.2 s for one client
-
-
-@given(blocks=BLOCKS, clients=st.integers(1, 5_000), seconds=st.floats(-1.0, 100.0))
-def test_a_portion_takes_bounded_time_and_leaves_before_the_deadline(
-    blocks: list, clients: int, seconds: float
-) -> None:
-    def fits(count: int) -> bool:
-        took = sampling_seconds(blocks, count) + count * ENCODING
-        draws = count * sum(coordinates for coordinates, _ in blocks)
-        alone = count == 1 or (took <= PORTION_SECONDS and draws <= MOST_DRAWS)
-        return alone and release_time(began=0.0, ready=0.0, allowed_seconds=took) < seconds
-
-    found = portion(blocks, clients, encoding=ENCODING, seconds=seconds)
-    assert 0 <= found <= clients
-    assert found == 0 or fits(found)
-    assert found == clients or not fits(found + 1)
-
-
-def test_few_draws_that_take_long_are_drawn_for_few_clients_together() -> None:
-    found = portion(SLOWEST, MOST_DRAWS // 231, encoding=ENCODING, seconds=3600.0)
-    assert 1 < found < 50
-    assert sampling_seconds(SLOWEST, found) <= PORTION_SECONDS
-
-
 async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_paid_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +167,7 @@ async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_p
     world.clock.move(55.0)  # of 60
     await holder.step()
     assert noise.took == []
-    assert ("too late to answer", {"round": spec.digest, "clients": 12}) in told
+    assert ("too late to answer", {"round": spec.digest, "slots": 12}) in told
     world.clock.move(5.0)
     await holder.step()
     [job] = (await holder.status()).jobs
@@ -206,7 +176,7 @@ async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_p
     await holder.close()
 
 
-async def test_noise_that_would_take_one_client_too_long_ends_the_job_before_it_is_drawn(
+async def test_noise_that_would_take_too_long_ends_the_job_before_it_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release_timing, "_GAUSSIAN_DRAW_SECONDS", MOST_SECONDS)
@@ -218,39 +188,16 @@ async def test_noise_that_would_take_one_client_too_long_ends_the_job_before_it_
     world.announce(request)
     await holder.step()
     [job] = (await holder.status()).jobs
-    assert job.ended == "refused: drawing one client's noise would take too long"
+    assert job.ended == "refused: drawing the answer's noise would take too long"
     assert noise.took == [] and timer.passed == 0.0
     await holder.close()
 
 
-async def test_another_round_is_answered_between_the_portions_of_a_long_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(release_timing, "MOST_DRAWS", 1)  # one client at a time
-    world, timer, late = World(tmp_path), HandMovedTimer(), []
-    order: list[str] = []
-
-    def stamp(request: httpx.Request) -> None:
-        if "/shares" in request.url.path:
-            order.append(request.url.path.split("/")[3])
-            if not late:  # another job's round comes up while this one is being prepared
-                late.append(world.announce(second).digest)
-
-    world.scripts["compute-0"] = stamp
-    holder = world.holder(timer=timer)
-    first, second = (world.submit() for _ in range(2))
-    await holder.step()
-    world.announce(first)
-    await holder.step()
-    assert len(order) == 24 and order[2] == late[0] != order[0]
-    await holder.close()
-
-
-@given(blocks=BLOCKS, clients=st.integers(1, 5_000), began=st.floats(0.0, 1e6), data=st.data())
+@given(blocks=BLOCKS, began=st.floats(0.0, 1e6), data=st.data())
 def test_the_moment_follows_from_public_numbers_as_long_as_the_draw_is_in_time(
-    blocks: list, clients: int, began: float, data: st.DataObject
+    blocks: list, began: float, data: st.DataObject
 ) -> None:
-    allowed = sampling_seconds(blocks, clients)
+    allowed = sampling_seconds(blocks)
     took = data.draw(st.floats(0.0, allowed))
     leaves = release_time(began=began, ready=began + took, allowed_seconds=allowed)
     assert leaves == release_time(began=began, ready=began, allowed_seconds=allowed)
@@ -258,10 +205,11 @@ def test_the_moment_follows_from_public_numbers_as_long_as_the_draw_is_in_time(
     assert leaves - began <= allowed + GRID_SECONDS + 1e-9
 
 
-@given(blocks=BLOCKS, clients=st.integers(1, 5_000))
-def test_more_noise_is_given_more_time(blocks: list, clients: int) -> None:
-    assert sampling_seconds(blocks, clients) < sampling_seconds(blocks, clients + 1)
-    assert sampling_seconds(blocks, clients) < sampling_seconds([*blocks, blocks[0]], clients)
+@given(blocks=BLOCKS, slots=st.integers(2, 5_000))
+def test_more_noise_is_given_more_time(blocks: list, slots: int) -> None:
+    of_many = [(coordinates, part.of(slots)) for coordinates, part in blocks]
+    assert sampling_seconds(blocks) <= sampling_seconds(of_many)
+    assert sampling_seconds(blocks) < sampling_seconds([*blocks, blocks[0]])
 
 
 @pytest.mark.parametrize("mean", [1.0, 2.5, 10.0, 66.0, 1e3, 1e5, 1e7])
@@ -272,8 +220,3 @@ def test_the_time_that_is_given_is_exceeded_less_often_than_one_in_2_to_the_40(
     # a sum of geometric numbers of trials is exceeded no more often than one of exponential times
     assert stats.gamma.sf(at_most, mean) <= 2.0**-41
     assert stats.poisson.sf(np.floor(at_most), mean) <= 2.0**-41
-
-
-def test_the_noise_of_nobody_takes_no_time_to_ask_for() -> None:
-    with pytest.raises(ValueError, match="clients"):
-        sampling_seconds([(3, GaussianPart(scale=8.0))], 0)

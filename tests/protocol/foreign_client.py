@@ -6,6 +6,7 @@ numbers are those of the page.
 
 import base64
 import hashlib
+import hmac
 import itertools
 import json
 import math
@@ -129,8 +130,8 @@ def verify(body: dict[str, Any], signature: str, key: str) -> None:
         raise Refused("signature") from error
 
 
-def read_roster(file: bytes) -> list[bytes]:
-    """Return each slot's key: its holder's."""
+def read_roster(file: bytes) -> list[tuple[int, bytes]]:
+    """Return each slot's holder, and the holder's key."""
     require(file[:12] == b"SHOALROSTER\1", "magic")
     count, ranges = struct.unpack("<II", file[12:20].ljust(8, b"\0"))
     end = 20 + 32 * count
@@ -142,7 +143,7 @@ def read_roster(file: bytes) -> list[bytes]:
     require({holder for holder, _ in given} == set(range(count)), "a range of nobody, or none")
     require(all(slots for _, slots in given), "an empty range")
     require(sum(slots for _, slots in given) < 1 << 32, "too many slots")
-    return [keys[holder] for holder, slots in given for _ in range(slots)]
+    return [(holder, keys[holder]) for holder, slots in given for _ in range(slots)]
 
 
 # Section 6: sets of clients
@@ -248,7 +249,9 @@ def largest_mu(epsilon: float, delta: float) -> float:
     return low
 
 
-def check_spec(spec: dict[str, Any], manifest: dict[str, Any], keys: list[bytes], now: str) -> None:
+def check_spec(
+    spec: dict[str, Any], manifest: dict[str, Any], slots: list[tuple[int, bytes]], now: str
+) -> None:
     policy, query = manifest["policy"], spec["query"]
     require(now < spec["deadline"], "the deadline has passed")  # times sort as text
     require(spec["opened_at"] < spec["deadline"] < spec["give_up_at"], "times")
@@ -258,7 +261,7 @@ def check_spec(spec: dict[str, Any], manifest: dict[str, Any], keys: list[bytes]
     require(spec["compute_nodes"] == names, "compute_nodes")
     population = read_set(spec["population"])
     require(len(population) == spec["population_size"], "population_size")
-    require(all(client < len(keys) and any(keys[client]) for client in population), "enrolled")
+    require(all(slot < len(slots) and any(slots[slot][1]) for slot in population), "enrolled")
     smallest = spec["population_size"] - spec["dropouts"]
     require(spec["minimum_cohort"] == smallest >= policy["minimum_cohort"], "minimum_cohort")
     protecting = smallest - spec["colluders"] - 1
@@ -557,16 +560,16 @@ def field_stream(seed: bytes, dimension: int) -> list[int]:
 
 
 def split(
-    values: list[int], client: int, nodes: int, draw: Callable[[int], bytes]
+    values: list[int], holder: int, nodes: int, draw: Callable[[int], bytes]
 ) -> list[tuple[int, bytes]]:
     """Return kind and payload of each node's share."""
     rest, shares = [value % MODULUS for value in values], {}
     for node in range(nodes):
-        if node != client % nodes:
+        if node != holder % nodes:
             shares[node] = (0, draw(32))
             others = stream(shares[node][1], len(rest))
             rest = [(a - b) % MODULUS for a, b in zip(rest, others, strict=True)]
-    shares[client % nodes] = (1, struct.pack(f"<{len(rest)}Q", *rest))
+    shares[holder % nodes] = (1, struct.pack(f"<{len(rest)}Q", *rest))
     return [shares[node] for node in range(nodes)]
 
 
@@ -582,10 +585,10 @@ def value_at(x: int, points: dict[int, int]) -> int:
 
 
 def split_by_threshold(
-    values: list[int], client: int, nodes: int, threshold: int, draw: Callable[[int], bytes]
+    values: list[int], holder: int, nodes: int, threshold: int, draw: Callable[[int], bytes]
 ) -> list[tuple[int, bytes]]:
     """Return kind and payload of each node's share."""
-    seeded = [node for node in range(nodes) if (node - client) % nodes > nodes - threshold]
+    seeded = [node for node in range(nodes) if (node - holder) % nodes > nodes - threshold]
     seeds = {node: draw(32) for node in seeded}
     streams = {node: field_stream(seeds[node], len(values)) for node in seeded}
     shares = []
@@ -605,7 +608,7 @@ def envelope(
     share: tuple[int, bytes],
     *,
     node: int,
-    client: int,
+    holder: int,
     manifest: str,
     round_id: str,
     answer: bytes,
@@ -613,7 +616,7 @@ def envelope(
     key: SigningKey,
 ) -> bytes:
     kind, payload = share
-    header = b"SHOAL" + struct.pack("<BBBI", 1, kind, node, client)
+    header = b"SHOAL" + struct.pack("<BBBI", 1, kind, node, holder)
     header += bytes.fromhex(manifest) + bytes.fromhex(round_id) + answer
     context = hashlib.sha256(tagged("share_context", header)).digest()
     box = SealedBox(PublicKey(bytes.fromhex(box_key))).encrypt(context + payload)
@@ -646,10 +649,11 @@ class Client:
         require(signer == "authority", "signer")
         verify(body, signature, body["authority"])
         require(sha256("roster", roster) == body["roster"]["digest"], "roster")
-        self.keys = read_roster(roster)
-        require(len(self.keys) == body["roster"]["clients"], "roster")
+        self.slots = read_roster(roster)
+        require(len(self.slots) == body["roster"]["clients"], "roster")
         self.manifest, self.digest, self.key = body, pin, key
-        self.client = self.keys.index(bytes(key.verify_key))
+        own = [slot for slot, (_, each) in enumerate(self.slots) if each == bytes(key.verify_key)]
+        self.client, self.holder = own[0], self.slots[own[0]][0]
 
     def join(self, request: bytes) -> bytes:
         """Return a signed join of the job that an analyst asks for."""
@@ -660,7 +664,7 @@ class Client:
         verify(body, signature, analysts[signer]["verify_key"])
         self.job, self.sharing = sha256("job_request", write_json(body)), body["sharing"]
         join = {"kind": "join", "version": 1, "manifest": self.digest}
-        return sign(join | {"job": self.job, "client": self.client}, "client", self.key)
+        return sign(join | {"job": self.job, "holder": self.holder}, "holder", self.key)
 
     def answer(
         self,
@@ -675,22 +679,24 @@ class Client:
         require(spec["manifest"] == self.digest and spec["job"] == self.job, "round")
         require(signer == self.manifest["trainer"]["name"], "trainer")
         verify(spec, signature, self.manifest["trainer"]["verify_key"])
-        check_spec(spec, self.manifest, self.keys, now)
+        check_spec(spec, self.manifest, self.slots, now)
         require(spec["sharing"] == self.sharing, "another sharing than the job's")
         require(self.client in read_set(spec["population"]), "not in the population")
         values = evaluate(spec["query"], records)
         noisy = [value + draw_ for value, draw_ in zip(values, noise, strict=True)]
-        answer = draw(8)
+        secret = hashlib.sha256(bytes(self.key)).digest()
+        content = struct.pack(f"<{len(noisy)}q", *noisy) + draw(32)
+        answer = hmac.digest(secret, content, "sha256")[:16]
         nodes, threshold = self.manifest["compute_nodes"], spec["sharing"].get("threshold")
         if threshold is None:
-            shares = split(noisy, self.client, len(nodes), draw)
+            shares = split(noisy, self.holder, len(nodes), draw)
         else:
-            shares = split_by_threshold(noisy, self.client, len(nodes), threshold, draw)
+            shares = split_by_threshold(noisy, self.holder, len(nodes), threshold, draw)
         return [
             envelope(
                 share,
                 node=node,
-                client=self.client,
+                holder=self.holder,
                 manifest=self.digest,
                 round_id=sha256("round_spec", write_json(spec)),
                 answer=answer,

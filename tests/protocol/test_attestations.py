@@ -45,7 +45,7 @@ def holdings(what: StoredAnswers, population: BitMap = POPULATION) -> Holdings:
     )
 
 
-answers = st.dictionaries(clients, st.binary(min_size=8, max_size=8))
+answers = st.dictionaries(clients, st.binary(min_size=16, max_size=16))
 
 
 @given(answers, st.sets(clients))
@@ -53,12 +53,12 @@ def test_holdings_say_who_is_held_and_with_which_answer(held, others) -> None:
     population = BitMap([*held, *others])
     what = StoredAnswers.of(sorted(held.items()))
     read = holdings(what, population).held(population)
-    assert set(read.clients) == held.keys()
-    assert read.tags == b"".join(held[client][:2] for client in sorted(held))
+    assert set(read.holders) == held.keys()
+    assert read.tags == b"".join(held[client][:4] for client in sorted(held))
 
 
 # few clients and few answers, so that nodes often agree and often do not
-few_answers = st.dictionaries(st.integers(0, 9), st.sampled_from([b"a" * 8, b"b" * 8]))
+few_answers = st.dictionaries(st.integers(0, 9), st.sampled_from([b"a" * 16, b"b" * 16]))
 
 
 @given(st.lists(few_answers, min_size=2, max_size=4), st.randoms(use_true_random=False))
@@ -71,24 +71,24 @@ def test_the_cohort_is_who_all_hold_with_one_answer_in_whatever_order_holdings_a
         for client in range(10)
         if all(client in each for each in nodes) and len({each[client] for each in nodes}) == 1
     }
-    assert set(cohort_of(frozen).clients) == expected
+    assert set(cohort_of(frozen).holders) == expected
     random.shuffle(frozen)
     again = cohort_of([*frozen, frozen[0]])
-    assert set(again.clients) == expected
-    assert again.tags == b"".join(nodes[0][client][:2] for client in sorted(expected))
+    assert set(again.holders) == expected
+    assert again.tags == b"".join(nodes[0][client][:4] for client in sorted(expected))
 
 
-def test_answers_are_told_apart_by_their_first_two_bytes_only() -> None:
+def test_answers_are_told_apart_by_their_first_four_bytes_only() -> None:
     one, same, other = (
-        StoredAnswers.of([(5, answer)]) for answer in (b"ab345678", b"ab000000", b"ba345678")
+        StoredAnswers.of([(5, answer)]) for answer in (b"abcd5678", b"abcd0000", b"abdc5678")
     )
-    assert set(cohort_of([one, same]).clients) == {5}
-    assert set(cohort_of([one, other]).clients) == set()
+    assert set(cohort_of([one, same]).holders) == {5}
+    assert set(cohort_of([one, other]).holders) == set()
 
 
 def test_the_cohort_of_many_clients_with_few_mismatches_leaves_out_only_those() -> None:
     everyone = np.arange(100_000)
-    tags = (everyone * 7919 % 65_536).astype(np.uint16)
+    tags = (everyone * 7919 % 65_536).astype(np.uint32)
     changed = tags.copy()
     changed[[5, 77_777]] += 1
     held = [
@@ -96,11 +96,11 @@ def test_the_cohort_of_many_clients_with_few_mismatches_leaves_out_only_those() 
         StoredAnswers(BitMap(everyone[1:]), changed[1:].tobytes()),
     ]
     cohort = cohort_of(held)
-    assert set(everyone) - set(cohort.clients) == {0, 5, 77_777}
+    assert set(everyone) - set(cohort.holders) == {0, 5, 77_777}
     assert cohort.tags == np.delete(tags, [0, 5, 77_777]).tobytes()
 
 
-tagged = st.dictionaries(clients, st.binary(min_size=2, max_size=2))
+tagged = st.dictionaries(clients, st.binary(min_size=4, max_size=4))
 
 
 @given(tagged, tagged)
@@ -127,9 +127,11 @@ def test_a_cohorts_digest_is_bound_to_its_round() -> None:
 
 
 def test_a_cohorts_digest_is_over_prefix_round_and_ascending_indices_with_tags() -> None:
-    members = bytes.fromhex("01000000aabb00010000ccdd")
+    members = bytes.fromhex("01000000aabbccdd00010000ddccbbaa")
     content = b"shoal/v1/cohort\n" + bytes.fromhex(ROUND) + members
-    cohort = StoredAnswers.of([(1, bytes.fromhex("aabb99")), (256, bytes.fromhex("ccdd99"))])
+    cohort = StoredAnswers.of(
+        [(1, bytes.fromhex("aabbccdd99")), (256, bytes.fromhex("ddccbbaa99"))]
+    )
     assert cohort_digest(ROUND, cohort) == hashlib.sha256(content).hexdigest()
 
 

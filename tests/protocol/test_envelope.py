@@ -51,17 +51,17 @@ ENVELOPES = envelopes(CLIENT)
 def accept(encoded: bytes, node: int) -> Share:
     """Take an envelope in as Compute node `node` does, from its bytes to its share."""
     envelope = parse(encoded)
-    envelope.verify(CONSORTIUM.roster.verify_key_bytes(envelope.header.client))
+    envelope.verify(CONSORTIUM.roster.key_of(envelope.header.holder))
     share = envelope.open(box_private_key(node), box_key(node))
     summation.check(
-        SHARING, share, client=envelope.header.client, node=node, nodes=NODES, dimension=DIMENSION
+        SHARING, share, holder=envelope.header.holder, node=node, nodes=NODES, dimension=DIMENSION
     )
     return share
 
 
 def moved(encoded: bytes, changed: Header, signer: int) -> bytes:
     """Put an envelope's sealed box behind another header, and sign it as `signer`."""
-    content = changed.encode() + encoded[84:-64]
+    content = changed.encode() + encoded[92:-64]
     return content + client_key(signer).sign(b"shoal/v1/share_envelope\n" + content).signature
 
 
@@ -74,18 +74,18 @@ def test_all_shares_of_a_client_arrive() -> None:
 
 @given(
     node=st.integers(0, 255),
-    client=clients,
+    holder=clients,
     manifest=st.binary(min_size=32, max_size=32),
     round_id=st.binary(min_size=32, max_size=32),
     vector=st.none() | st.binary(min_size=8, max_size=80),
     ephemeral=st.binary(min_size=32, max_size=32),
-    answer=st.binary(min_size=8, max_size=8),
+    answer=st.binary(min_size=16, max_size=16),
 )
 def test_what_is_sealed_is_opened(
-    node, client, manifest, round_id, vector, ephemeral, answer
+    node, holder, manifest, round_id, vector, ephemeral, answer
 ) -> None:
     share = Share(ShareKind.SEED, bytes(32)) if vector is None else Share(ShareKind.VECTOR, vector)
-    head = Header(share.kind, node, client, manifest.hex(), round_id.hex(), answer)
+    head = Header(share.kind, node, holder, manifest.hex(), round_id.hex(), answer)
     encoded = seal(
         share, head, box_key=box_key(0), key=client_key(1), random_bytes=lambda size: ephemeral
     )
@@ -97,13 +97,13 @@ def test_what_is_sealed_is_opened(
 
 def test_the_box_is_a_libsodium_sealed_box_of_context_and_share() -> None:
     encoded = ENVELOPES[SEED_NODE]
-    content = SealedBox(PrivateKey(box_private_key(SEED_NODE))).decrypt(encoded[84:-64])
+    content = SealedBox(PrivateKey(box_private_key(SEED_NODE))).decrypt(encoded[92:-64])
     assert content[32:] == accept(encoded, SEED_NODE).payload
     assert len(content) == 64
 
 
 def test_the_overhead_is_what_the_layout_says() -> None:
-    assert OVERHEAD_BYTES == 84 + 48 + 32 + 64
+    assert OVERHEAD_BYTES == 92 + 48 + 32 + 64
     assert len(ENVELOPES[SEED_NODE]) == OVERHEAD_BYTES + 32
     assert len(ENVELOPES[VECTOR_NODE]) == OVERHEAD_BYTES + 8 * DIMENSION
 
@@ -143,7 +143,7 @@ def test_a_well_signed_envelope_of_junk_raises_nothing_but_a_protocol_error(junk
 
 
 OTHER_HEADERS = {
-    "another client": lambda head: replace(head, client=CLIENT + NODES),
+    "another holder": lambda head: replace(head, holder=CLIENT + NODES),
     "another node": lambda head: replace(head, node=(head.node + 1) % NODES),
     "another round": lambda head: replace(head, round_id=seed("another round").hex()),
     "another manifest": lambda head: replace(head, manifest=seed("another manifest").hex()),
@@ -158,10 +158,10 @@ def test_a_box_moved_behind_another_header_is_refused(change, node, signed_again
     changed = OTHER_HEADERS[change](header(CLIENT, node))
     if signed_again:  # by the very client that the new header names
         with pytest.raises(TransplantedCiphertext):
-            accept(moved(ENVELOPES[node], changed, changed.client), node)
+            accept(moved(ENVELOPES[node], changed, changed.holder), node)
     else:
         with pytest.raises(BadSignature):
-            accept(changed.encode() + ENVELOPES[node][84:], node)
+            accept(changed.encode() + ENVELOPES[node][92:], node)
 
 
 @pytest.mark.parametrize("node", range(NODES))
@@ -225,7 +225,7 @@ def test_two_seals_of_one_share_differ_unless_the_randomness_is_the_same() -> No
         )
 
     assert sealed("one") == sealed("one")
-    assert sealed("one")[84:] != sealed("two")[84:]
+    assert sealed("one")[92:] != sealed("two")[92:]
     assert parse(sealed("one")).digest != parse(sealed("two")).digest
 
 
@@ -280,7 +280,7 @@ def test_the_ephemeral_key_pair_is_drawn_once_with_32_bytes() -> None:
         random_bytes=draw,
     )
     assert asked == [32]
-    assert encoded[84:116] == bindings.crypto_scalarmult_base(bytes(32))
+    assert encoded[92:124] == bindings.crypto_scalarmult_base(bytes(32))
 
 
 @given(st.lists(st.binary(max_size=300), max_size=6))

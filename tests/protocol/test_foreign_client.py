@@ -118,12 +118,12 @@ def test_its_envelopes_are_accepted_and_add_up_to_its_noisy_answer(client: int) 
     sums = []
     for node, encoded in enumerate(answer(DOCUMENTS["round_spec"].encode(), client)):
         received = parse(encoded)
-        assert (received.header.node, received.header.client) == (node, client)
+        assert (received.header.node, received.header.holder) == (node, client)
         assert received.header.manifest == CONSORTIUM.digest
         assert received.header.round_id == SPEC.digest
-        received.verify(CONSORTIUM.roster.verify_key_bytes(client))
+        received.verify(CONSORTIUM.roster.key_of(client))
         share = received.open(box_private_key(node), box_key(node))
-        summation.check(SHARING, share, client=client, node=node, nodes=NODES, dimension=DIMENSION)
+        summation.check(SHARING, share, holder=client, node=node, nodes=NODES, dimension=DIMENSION)
         sums.append(summation.add(SHARING, [share], DIMENSION))
     total = from_ring(summation.combine(SHARING, dict(enumerate(sums)), nodes=NODES).total)
     assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)
@@ -139,7 +139,7 @@ def test_any_two_of_its_three_threshold_shares_give_its_noisy_answer(client: int
     for node, each in enumerate(sealed):
         share = parse(each).open(box_private_key(node), box_key(node))
         summation.check(
-            THRESHOLD, share, client=client, node=node, nodes=NODES, dimension=DIMENSION
+            THRESHOLD, share, holder=client, node=node, nodes=NODES, dimension=DIMENSION
         )
         sums[node] = summation.add(THRESHOLD, [share], DIMENSION)
     for missing in range(NODES):
@@ -227,10 +227,13 @@ def read_document(given: Inputs) -> dict[str, Any]:
     body, signer, signature = foreign.read_signed(bytes.fromhex(given["document"]), given["kind"])
     services = [*manifest["compute_nodes"], manifest["aggregator"], manifest["trainer"]]
     keys = {each["name"]: each["verify_key"] for each in services + manifest["analysts"]}
-    if given["kind"] in ("join", "leave", "charges_query", "submission"):
-        roster = foreign.read_roster(bytes.fromhex(given["roster"]))
+    roster = foreign.read_roster(bytes.fromhex(given["roster"]))
+    if given["kind"] == "submission":
         foreign.require(body["client"] in range(len(roster)), "unknown")
-        keys["client"] = roster[body["client"]].hex()
+        keys["client"] = roster[body["client"]][1].hex()
+    elif given["kind"] in ("join", "leave", "charges_query"):
+        foreign.require(body["holder"] in dict(roster), "unknown")
+        keys["holder"] = dict(roster)[body["holder"]].hex()
     foreign.require(signer in keys, "unknown signer")
     speaks_for = next((body[name] for name in ("node", "party", "analyst") if name in body), signer)
     foreign.require(signer == speaks_for, "speaks for another")
@@ -240,7 +243,7 @@ def read_document(given: Inputs) -> dict[str, Any]:
 
 def split_like_the_vector(given: Inputs) -> dict[str, Any]:
     seeds = iter(given["seeds"])
-    secret, client, nodes = map(int, given["secret"]), given["client"], given["nodes"]
+    secret, client, nodes = map(int, given["secret"]), given["holder"], given["nodes"]
 
     def draw(size: int) -> bytes:
         return bytes.fromhex(next(seeds))
@@ -299,7 +302,7 @@ def test_it_accepts_laplace_noise_at_its_price_and_no_less(radius: float | None)
 def foreign_check(spec: RoundSpec, under: Consortium) -> None:
     body = json.loads(spec.model_dump_json())
     client = make_client(4, under)
-    foreign.check_spec(body, client.manifest, client.keys, NOW)
+    foreign.check_spec(body, client.manifest, client.slots, NOW)
 
 
 def query_like_the_vector(given: Inputs) -> dict[str, Any]:
@@ -325,8 +328,8 @@ FOREIGN_OPERATIONS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
             "cohort",
             bytes.fromhex(given["round"])
             + b"".join(
-                struct.pack("<I", client) + bytes.fromhex(given["tags"])[2 * place :][:2]
-                for place, client in enumerate(given["clients"])
+                struct.pack("<I", holder) + bytes.fromhex(given["tags"])[4 * place :][:4]
+                for place, holder in enumerate(given["holders"])
             ),
         )
     },
@@ -386,7 +389,7 @@ def test_its_envelope_layout_is_that_of_the_vectors() -> None:
         mine = foreign.envelope(
             (["seed", "vector"].index(given["kind"]), bytes.fromhex(given["payload"])),
             node=given["node"],
-            client=given["client"],
+            holder=given["holder"],
             manifest=given["manifest"],
             round_id=given["round"],
             answer=bytes.fromhex(given["answer"]),
@@ -394,9 +397,9 @@ def test_its_envelope_layout_is_that_of_the_vectors() -> None:
             key=SigningKey(bytes.fromhex(given["signing_seed"])),
         )
         assert len(mine) == len(theirs)
-        assert mine[:84] == theirs[:84]
+        assert mine[:92] == theirs[:92]
         private = box_private_key(given["node"])
         public = bindings.crypto_scalarmult_base(private)
-        assert bindings.crypto_box_seal_open(mine[84:-64], public, private) == (
-            bindings.crypto_box_seal_open(theirs[84:-64], public, private)
+        assert bindings.crypto_box_seal_open(mine[92:-64], public, private) == (
+            bindings.crypto_box_seal_open(theirs[92:-64], public, private)
         )

@@ -207,7 +207,7 @@ def test_requests_that_differ_in_their_nonce_only_are_two_jobs() -> None:
 @pytest.mark.parametrize("client", [-1, 2**32])
 def test_a_join_names_a_client_index_of_32_bits(client: int) -> None:
     with pytest.raises(pydantic.ValidationError):
-        Join(manifest=CONSORTIUM.digest, job=JOB.digest, client=client)
+        Join(manifest=CONSORTIUM.digest, job=JOB.digest, holder=client)
 
 
 @pytest.mark.parametrize(

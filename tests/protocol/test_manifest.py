@@ -21,8 +21,8 @@ from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
-    RevokedClient,
-    UnknownClient,
+    RevokedHolder,
+    UnknownHolder,
     UnknownSigner,
     WrongManifest,
     WrongSigner,
@@ -239,22 +239,22 @@ def test_a_manifest_is_not_verified_like_other_documents() -> None:
 
 
 def join_of(client: int) -> Join:
-    return Join(manifest=CONSORTIUM.digest, job=JOB.digest, client=client)
+    return Join(manifest=CONSORTIUM.digest, job=JOB.digest, holder=client)
 
 
-def test_a_client_signs_for_itself_only() -> None:
-    CONSORTIUM.verify(sign(join_of(3), Role.CLIENT, client_key(3)))
+def test_a_data_holder_signs_for_itself_only() -> None:
+    CONSORTIUM.verify(sign(join_of(3), Role.HOLDER, client_key(3)))
     with pytest.raises(BadSignature):
-        CONSORTIUM.verify(sign(join_of(3), Role.CLIENT, client_key(4)))
+        CONSORTIUM.verify(sign(join_of(3), Role.HOLDER, client_key(4)))
     with pytest.raises(WrongSigner):
         CONSORTIUM.verify(sign(join_of(3), "trainer", signing_key("trainer")))
 
 
-def test_a_revoked_or_unknown_client_may_not_join() -> None:
-    with pytest.raises(RevokedClient):
-        CONSORTIUM.verify(sign(join_of(REVOKED), Role.CLIENT, client_key(REVOKED)))
-    with pytest.raises(UnknownClient):
-        CONSORTIUM.verify(sign(join_of(77), Role.CLIENT, client_key(77)))
+def test_a_revoked_or_unknown_holder_may_not_join() -> None:
+    with pytest.raises(RevokedHolder):
+        CONSORTIUM.verify(sign(join_of(REVOKED), Role.HOLDER, client_key(REVOKED)))
+    with pytest.raises(UnknownHolder):
+        CONSORTIUM.verify(sign(join_of(77), Role.HOLDER, client_key(77)))
 
 
 def party(fields: Any, **changes: Any) -> dict[str, Any]:

@@ -55,9 +55,7 @@ def vote(
 ) -> Signed[Vote]:
     members = members_of(cohort)
     digest = cohort_digest(SPEC.digest, members)
-    body = Vote(
-        node=node, holders=holders, cohort=digest, cohort_size=len(members.clients), **BOUND
-    )
+    body = Vote(node=node, nodes=holders, cohort=digest, cohort_size=len(members.holders), **BOUND)
     return named(node, body)
 
 
@@ -68,7 +66,7 @@ def partial_sum(
     body = PartialSum(
         node=node,
         cohort=cohort_digest(SPEC.digest, members),
-        cohort_size=len(members.clients),
+        cohort_size=len(members.holders),
         values=encode_uint64(to_ring(examples.TOTAL * value)),
         charge=examples.charge(SPEC, node),
         **BOUND,
@@ -122,21 +120,21 @@ HELD = st.dictionaries(st.integers(0, 11), ATTEMPTS).map(
 def test_every_share_that_is_held_is_in_the_cohort_or_accounted_for(
     held: list[StoredAnswers], random: Any
 ) -> None:
-    documents = published(held) if cohort_of(held).clients else []
+    documents = published(held) if cohort_of(held).holders else []
     random.shuffle(documents)
     found = account(documents)
     if not documents:
         assert (found.outcome, found.not_released) == ("open", POPULATION)
         return
     assert found.outcome == "published"
-    assert found.cohort == cohort_of(held).clients
+    assert found.cohort == cohort_of(held).holders
     parts = [found.cohort, found.differing, *found.lacking.values()]
     assert sum(map(len, parts)) == len(POPULATION)
     assert BitMap.union(*parts) == POPULATION
     for nodes, clients in found.lacking.items():
         for node, each in zip(NODES, held, strict=True):
-            assert clients.isdisjoint(each.clients) if node in nodes else clients <= each.clients
-    assert all(found.differing <= each.clients for each in held)
+            assert clients.isdisjoint(each.holders) if node in nodes else clients <= each.holders
+    assert all(found.differing <= each.holders for each in held)
     minimum = [each for each in found.misconduct if "too small" not in each.what]
     assert minimum == [] and found.refused == 0
 
@@ -144,7 +142,7 @@ def test_every_share_that_is_held_is_in_the_cohort_or_accounted_for(
 def test_what_became_of_a_client_is_said_in_words() -> None:
     first = examples.held(range(12))
     second = StoredAnswers.of((client, answer_id(client)) for client in [*range(1, 12)])
-    found = account(published([first, second, StoredAnswers(first.clients, first.tags)]))
+    found = account(published([first, second, StoredAnswers(first.holders, first.tags)]))
     assert found.of(0) == "left out: no share at compute-1"
     assert found.of(5) == "in the cohort"
     assert found.of(99) == "not in the population"

@@ -34,7 +34,7 @@ def combined(sums: list[np.ndarray]) -> np.ndarray:
 @given(ring_vectors, clients, node_counts, seeds)
 def test_all_shares_together_give_back_the_secret(secret, client, nodes, fixed) -> None:
     shares = SHARING.split(
-        secret, client=client, nodes=nodes, random_bytes=random_bytes(fixed.hex())
+        secret, holder=client, nodes=nodes, random_bytes=random_bytes(fixed.hex())
     )
     sums = [as_vector(share, secret.size) for share in shares]
     assert np.array_equal(combined(sums), secret)
@@ -47,7 +47,7 @@ def test_partial_sums_over_clients_give_the_sum_of_their_secrets(secrets, nodes,
     draw = random_bytes(fixed.hex())
     dimension = secrets.shape[1]
     of_clients = [
-        SHARING.split(secret, client=client, nodes=nodes, random_bytes=draw)
+        SHARING.split(secret, holder=client, nodes=nodes, random_bytes=draw)
         for client, secret in enumerate(secrets)
     ]
     sums = [
@@ -61,19 +61,19 @@ def test_partial_sums_over_clients_give_the_sum_of_their_secrets(secrets, nodes,
 def test_the_vector_goes_to_the_node_of_the_clients_index_and_seeds_to_the_others(
     secret, client, nodes
 ) -> None:
-    shares = SHARING.split(secret, client=client, nodes=nodes, random_bytes=random_bytes("any"))
+    shares = SHARING.split(secret, holder=client, nodes=nodes, random_bytes=random_bytes("any"))
     for node, share in enumerate(shares):
         vector_is_due = node == client % nodes
         assert share.kind is (ShareKind.VECTOR if vector_is_due else ShareKind.SEED)
         assert len(share.payload) == (8 * secret.size if vector_is_due else SEED_BYTES)
         summation.check(
-            SHARING, share, client=client, node=node, nodes=nodes, dimension=secret.size
+            SHARING, share, holder=client, node=node, nodes=nodes, dimension=secret.size
         )
         with pytest.raises(WrongLength):
             summation.check(
                 SHARING,
                 Share(share.kind, share.payload + b"\0"),
-                client=client,
+                holder=client,
                 node=node,
                 nodes=nodes,
                 dimension=secret.size,
@@ -82,7 +82,7 @@ def test_the_vector_goes_to_the_node_of_the_clients_index_and_seeds_to_the_other
             summation.check(
                 SHARING,
                 share,
-                client=client + (1 if vector_is_due else node - client),
+                holder=client + (1 if vector_is_due else node - client),
                 node=node,
                 nodes=nodes,
                 dimension=secret.size,
@@ -95,7 +95,7 @@ def test_vectors_are_spread_evenly_over_the_nodes(nodes: int, first: int) -> Non
         node
         for client in range(first, first + 3 * nodes)
         for node in range(nodes)
-        if SHARING.kind_for(client=client, node=node, nodes=nodes) is ShareKind.VECTOR
+        if SHARING.kind_for(holder=client, node=node, nodes=nodes) is ShareKind.VECTOR
     )
     assert of_node == dict.fromkeys(range(nodes), 3)
 
@@ -104,7 +104,7 @@ def test_vectors_are_spread_evenly_over_the_nodes(nodes: int, first: int) -> Non
 def test_no_seed_depends_on_the_secret(one, other, client, nodes) -> None:
     def seeds_of(secret: np.ndarray) -> list[bytes]:
         shares = SHARING.split(
-            secret, client=client, nodes=nodes, random_bytes=random_bytes("the same")
+            secret, holder=client, nodes=nodes, random_bytes=random_bytes("the same")
         )
         return [share.payload for share in shares if share.kind is ShareKind.SEED]
 
@@ -124,7 +124,7 @@ def test_shares_with_the_vector_but_without_one_seed_fit_every_secret_equally_we
         arrays.arrays(np.uint64, secret.size, elements=st.integers(0, 2**64 - 1)), label="other"
     )
     shares = SHARING.split(
-        secret, client=client, nodes=nodes, random_bytes=random_bytes(label.hex())
+        secret, holder=client, nodes=nodes, random_bytes=random_bytes(label.hex())
     )
     holders = [node for node in range(nodes) if node != client % nodes]
     hidden = holders[missing % len(holders)]
@@ -142,7 +142,7 @@ def test_each_byte_of_the_vector_share_is_uniform_whatever_the_secret(secret, by
     draw = random_bytes(f"uniformity {secret}")
     dimension = 20_000
     (_, _, vector) = SHARING.split(
-        np.full(dimension, secret, np.uint64), client=2, nodes=3, random_bytes=draw
+        np.full(dimension, secret, np.uint64), holder=2, nodes=3, random_bytes=draw
     )
     counts = np.bincount(np.frombuffer(vector.payload, np.uint8)[byte::8], minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-6
@@ -154,7 +154,7 @@ def test_vector_shares_of_two_secrets_have_the_same_distribution() -> None:
     def top_bytes(secret: int) -> np.ndarray:
         draw = random_bytes(f"two secrets: {secret}")
         vectors = [
-            SHARING.split(np.array([secret], np.uint64), client=0, nodes=2, random_bytes=draw)[0]
+            SHARING.split(np.array([secret], np.uint64), holder=0, nodes=2, random_bytes=draw)[0]
             for _ in range(4000)
         ]
         return np.bincount([vector.payload[7] for vector in vectors], minlength=256)
@@ -187,7 +187,7 @@ def test_a_seed_has_32_bytes(length: int) -> None:
 @pytest.mark.parametrize("nodes", [-1, 0, 1])
 def test_fewer_than_two_nodes_are_refused_for_the_only_share_would_be_the_secret(nodes) -> None:
     with pytest.raises(ValueError, match="at least 2"):
-        SHARING.split(np.zeros(1, np.uint64), client=0, nodes=nodes, random_bytes=bytes)
+        SHARING.split(np.zeros(1, np.uint64), holder=0, nodes=nodes, random_bytes=bytes)
 
 
 def test_one_seed_is_drawn_for_each_node_but_one() -> None:
@@ -197,13 +197,13 @@ def test_one_seed_is_drawn_for_each_node_but_one() -> None:
         asked.append(size)
         return hashlib.sha256(bytes([len(asked)])).digest()[:size]
 
-    SHARING.split(np.zeros(3, np.uint64), client=1, nodes=5, random_bytes=draw)
+    SHARING.split(np.zeros(3, np.uint64), holder=1, nodes=5, random_bytes=draw)
     assert asked == [32] * 4
 
 
 def test_the_secret_is_not_changed() -> None:
     secret = np.arange(5, dtype=np.uint64)
-    SHARING.split(secret, client=0, nodes=3, random_bytes=random_bytes("any"))
+    SHARING.split(secret, holder=0, nodes=3, random_bytes=random_bytes("any"))
     assert np.array_equal(secret, np.arange(5))
 
 

@@ -32,17 +32,17 @@ def settings(draw: Any) -> tuple[ThresholdSharing, int]:
 
 
 def values_of(
-    scheme: ThresholdSharing, secret: np.ndarray, *, client: int, nodes: int, label: str
+    scheme: ThresholdSharing, secret: np.ndarray, *, holder: int, nodes: int, label: str
 ) -> dict[int, np.ndarray]:
     """Return each node's share as residues, shape (d,), by the node's index."""
-    shares = scheme.split(secret, client=client, nodes=nodes, random_bytes=random_bytes(label))
+    shares = scheme.split(secret, holder=holder, nodes=nodes, random_bytes=random_bytes(label))
     return {node: summation.add(scheme, [share], secret.size) for node, share in enumerate(shares)}
 
 
 @given(settings(), field_vectors, clients, seeds, st.data())
 def test_any_t_shares_give_back_the_secret(setting, secret, client, fixed, data) -> None:
     scheme, nodes = setting
-    values = values_of(scheme, secret, client=client, nodes=nodes, label=fixed.hex())
+    values = values_of(scheme, secret, holder=client, nodes=nodes, label=fixed.hex())
     size = data.draw(st.integers(scheme.threshold, nodes))
     chosen = data.draw(st.permutations(range(nodes)))[:size]
     combined = summation.combine(scheme, {node: values[node] for node in chosen}, nodes=nodes)
@@ -57,7 +57,7 @@ def test_every_choice_of_t_nodes_gives_the_sum_over_clients(threshold: int, node
     secrets = [np.arange(9, dtype=np.int64) * 10**15 - client * 10**16 for client in range(11)]
     draw = random_bytes("sum over clients")
     of_clients = [
-        scheme.split(scheme.encode(secret), client=client, nodes=nodes, random_bytes=draw)
+        scheme.split(scheme.encode(secret), holder=client, nodes=nodes, random_bytes=draw)
         for client, secret in enumerate(secrets)
     ]
     sums = {
@@ -73,13 +73,13 @@ def test_every_choice_of_t_nodes_gives_the_sum_over_clients(threshold: int, node
 @given(settings(), field_vectors, clients)
 def test_t_minus_one_nodes_get_seeds_and_the_others_vectors(setting, secret, client) -> None:
     scheme, nodes = setting
-    shares = scheme.split(secret, client=client, nodes=nodes, random_bytes=random_bytes("any"))
+    shares = scheme.split(secret, holder=client, nodes=nodes, random_bytes=random_bytes("any"))
     kinds = Counter(share.kind for share in shares)
     assert kinds[ShareKind.SEED] == scheme.threshold - 1
     assert shares[client % nodes].kind is ShareKind.VECTOR
     for node, share in enumerate(shares):
-        due = {"client": client, "node": node, "nodes": nodes, "dimension": secret.size}
-        assert share.kind is scheme.kind_for(client=client, node=node, nodes=nodes)
+        due = {"holder": client, "node": node, "nodes": nodes, "dimension": secret.size}
+        assert share.kind is scheme.kind_for(holder=client, node=node, nodes=nodes)
         assert len(share.payload) == (
             SEED_BYTES if share.kind is ShareKind.SEED else 8 * secret.size
         )
@@ -98,7 +98,7 @@ def test_vectors_are_spread_evenly_over_the_nodes(setting, first: int) -> None:
         node
         for client in range(first, first + 3 * nodes)
         for node in range(nodes)
-        if scheme.kind_for(client=client, node=node, nodes=nodes) is ShareKind.VECTOR
+        if scheme.kind_for(holder=client, node=node, nodes=nodes) is ShareKind.VECTOR
     )
     assert of_node == dict.fromkeys(range(nodes), 3 * (nodes - scheme.threshold + 1))
 
@@ -109,7 +109,7 @@ def test_a_vector_with_a_word_that_is_no_residue_is_refused(words, before) -> No
     vector = np.array([MODULUS - 1] * before + words, np.uint64)
     share = Share(ShareKind.VECTOR, vector.tobytes())
     with pytest.raises(WrongResidue):
-        summation.check(scheme, share, client=0, node=0, nodes=3, dimension=len(vector))
+        summation.check(scheme, share, holder=0, node=0, nodes=3, dimension=len(vector))
     with pytest.raises(WrongResidue):
         summation.check_residues(scheme, vector)
 
@@ -135,7 +135,7 @@ def test_t_minus_one_shares_fit_every_secret_with_exactly_one_polynomial(
         ),
         np.uint64,
     )
-    values = values_of(scheme, secret, client=client, nodes=nodes, label=fixed.hex())
+    values = values_of(scheme, secret, holder=client, nodes=nodes, label=fixed.hex())
     coalition = data.draw(st.permutations(range(nodes)))[: scheme.threshold - 1]
     known = {0: other, **{node + 1: values[node] for node in coalition}}
     imagined = {node: values[node] for node in coalition}
@@ -163,7 +163,7 @@ def test_over_a_small_field_every_view_of_t_minus_one_nodes_is_equally_likely(
         seeded = [
             node
             for node in range(nodes)
-            if scheme.kind_for(client=client, node=node, nodes=nodes) is ShareKind.SEED
+            if scheme.kind_for(holder=client, node=node, nodes=nodes) is ShareKind.SEED
         ]
         points = [0, *(node + 1 for node in seeded)]
         weights = [prime_field.weights_at(node + 1, points, modulus=prime) for node in range(nodes)]
@@ -190,7 +190,7 @@ def test_two_of_the_shares_of_threshold_three_are_uniform_and_independent(secret
     # False-alarm rate 1e-6 for each of the 40 cases, if the seeds were drawn anew; they are fixed.
     scheme, dimension = ThresholdSharing(threshold=3), 20_000
     values = values_of(
-        scheme, np.full(dimension, secret, np.uint64), client=2, nodes=5, label=f"chi {secret}"
+        scheme, np.full(dimension, secret, np.uint64), holder=2, nodes=5, label=f"chi {secret}"
     )
     one, other = (values[node] >> np.uint64(57) for node in pair)
     counts = np.bincount((one * np.uint64(16) + other).astype(np.int64), minlength=256)
@@ -200,7 +200,7 @@ def test_two_of_the_shares_of_threshold_three_are_uniform_and_independent(secret
 def test_three_of_the_shares_of_threshold_three_are_not_independent() -> None:
     # so the test above could fail: given the secret, two shares fix every other one
     scheme, dimension = ThresholdSharing(threshold=3), 20_000
-    values = values_of(scheme, np.zeros(dimension, np.uint64), client=2, nodes=5, label="chi")
+    values = values_of(scheme, np.zeros(dimension, np.uint64), holder=2, nodes=5, label="chi")
     weights = prime_field.weights_at(3, [0, 1, 2])[1:]
     fixed = prime_field.sum_of(
         [prime_field.times(values[node], weights[node]) for node in range(2)], dimension
@@ -216,7 +216,7 @@ def test_no_seed_depends_on_the_secret(setting, one, other, client) -> None:
 
     def seeds_of(secret: np.ndarray) -> list[bytes]:
         shares = scheme.split(
-            secret, client=client, nodes=nodes, random_bytes=random_bytes("the same")
+            secret, holder=client, nodes=nodes, random_bytes=random_bytes("the same")
         )
         return [share.payload for share in shares if share.kind is ShareKind.SEED]
 
@@ -241,7 +241,7 @@ def test_each_bit_of_a_stream_is_a_fair_coin(bit: int) -> None:
 
 def sums_of(scheme: ThresholdSharing, nodes: int, dimension: int = 4) -> dict[int, np.ndarray]:
     secret = scheme.encode(np.arange(dimension, dtype=np.int64) - 2)
-    return values_of(scheme, secret, client=3, nodes=nodes, label="wrong sums")
+    return values_of(scheme, secret, holder=3, nodes=nodes, label="wrong sums")
 
 
 def wrong(vector: np.ndarray, at: int, by: int) -> np.ndarray:
@@ -307,7 +307,7 @@ def test_too_few_sums_or_one_of_no_node_are_the_callers_fault(chosen: list[int])
 def test_fewer_nodes_than_the_threshold_are_the_callers_fault() -> None:
     with pytest.raises(ValueError, match="at least 3"):
         ThresholdSharing(threshold=3).split(
-            np.zeros(1, np.uint64), client=0, nodes=2, random_bytes=bytes
+            np.zeros(1, np.uint64), holder=0, nodes=2, random_bytes=bytes
         )
 
 

@@ -15,13 +15,14 @@ from tests.redteam.lag import LAG
 from tests.world.chance import fixed_bytes
 from tests.world.federation import Federation
 from tests.world.lives import Life
-from tests.world.trust import CONSORTIUM_POLICY, SITES, Trust, make_trust
+from tests.world.trust import CONSORTIUM_POLICY, PHONES, SITES, Trust, make_trust
 
 
 @pytest.fixture(scope="session")
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     return make_trust(
         tmp_path_factory.mktemp("trust"),
+        sites=PHONES,
         maximum_local_epsilon=2.0,
         queries=(*CONSORTIUM_POLICY.queries, "gradient_sum"),
     )
@@ -78,6 +79,7 @@ async def other_target(tmp_path: Path) -> AsyncIterator[Target]:
     """A consortium with another policy: pure epsilon, threshold sharing, no colluders demanded."""
     trust = make_trust(
         tmp_path / "trust",
+        sites=PHONES,
         delta=0.0,
         mechanisms=("discrete_laplace",),
         queries=("second_moment_matrix",),

@@ -76,8 +76,8 @@ def the_same_noise(noise: Int64Vector, first: dict[tuple[int, ...], Int64Vector]
 
 @_noise_as
 def shared_noise(noise: Int64Vector, first: dict[tuple[int, ...], Int64Vector]) -> Int64Vector:
-    """A data holder draws noise once for all its clients of a round."""
-    return np.repeat(noise[:1], len(noise), axis=0)
+    """A data holder draws one number for all coordinates of a round."""
+    return np.repeat(noise[:, :1], noise.shape[1], axis=1)
 
 
 def returned_charges(patch: pytest.MonkeyPatch) -> None:

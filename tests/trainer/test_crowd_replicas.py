@@ -220,7 +220,7 @@ async def test_a_client_revoked_at_one_process_is_soon_revoked_at_all(
     await trainer.step()
     for app in range(3):
         answer = await asker.submit(JOB, answer_to(drawn[0], 3), app=app)
-        assert problem_code(answer) == "revoked-client"
+        assert problem_code(answer) == "revoked-holder"
     assert (await asker.submit(JOB, answer_to(drawn[1], 4), app=2)).status_code == 201
 
 

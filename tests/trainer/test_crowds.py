@@ -443,7 +443,7 @@ async def test_a_client_who_was_revoked_since_contributes_no_more(
     drawn = await opened.draw(JOB, "a")
     later = successor(CONSORTIUM, with_revoked(CONSORTIUM.roster, [3]))
     trainer.resources.book.accept(later.signed_manifest.encode(), later.roster.encode())
-    assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "revoked-client"
+    assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "revoked-holder"
     assert (await opened.submit(JOB, answer_to(drawn, 4))).status_code == 201
 
 

@@ -157,7 +157,7 @@ async def test_a_single_join_is_acknowledged_once_it_is_on_disk(assembled: Assem
 
 async def test_each_join_of_many_is_validated_by_itself(trainer: Service) -> None:
     await post(trainer, "/v1/jobs", signed_job(JOB))
-    forged = join(JOB.digest, 5).replace(b'"client":5', b'"client":6')
+    forged = join(JOB.digest, 5).replace(b'"holder":5', b'"holder":6')
     outcomes = await join_all(
         trainer,
         join(JOB.digest, 0),
@@ -166,7 +166,7 @@ async def test_each_join_of_many_is_validated_by_itself(trainer: Service) -> Non
         forged,
         join(JOB.digest, examples.REVOKED),
         join(JOB.digest, examples.CLIENTS),
-        b'{"body":{},"signature":"","signer":"client"}',
+        b'{"body":{},"signature":"","signer":"holder"}',
         b"7",
         signed_job(JOB),
         join(JOB.digest, 0),
@@ -177,8 +177,8 @@ async def test_each_join_of_many_is_validated_by_itself(trainer: Service) -> Non
         "wrong-job",
         "wrong-manifest",
         "bad-signature",
-        "revoked-client",
-        "unknown-client",
+        "revoked-holder",
+        "unknown-holder",
         "malformed-document",
         "malformed-document",
         "malformed-document",
@@ -362,7 +362,7 @@ async def test_a_client_revoked_after_joining_is_left_out(
     clock.now = JOB.join_deadline
     await trainer.step()
     assert (await state(trainer))["population_size"] == 13
-    assert await join_all(trainer, join(JOB.digest, 3)) == ["revoked-client"]
+    assert await join_all(trainer, join(JOB.digest, 3)) == ["revoked-holder"]
 
 
 async def test_no_log_line_is_linked_to_a_client(

@@ -34,9 +34,9 @@ def withdrawal(request: StudyRequest = JOB, signer: str = "analyst", **changes: 
 
 
 def leave(client: int, request: StudyRequest = JOB, *, signed_by: int | None = None) -> bytes:
-    body = Leave(manifest=request.manifest, job=request.digest, client=client)
+    body = Leave(manifest=request.manifest, job=request.digest, holder=client)
     key = examples.client_key(client if signed_by is None else signed_by)
-    return sign(body, "client", key).encode()
+    return sign(body, "holder", key).encode()
 
 
 def committed(service: Service) -> dict[int, float]:
@@ -244,7 +244,7 @@ async def test_neither_a_race_nor_a_replay_brings_a_client_back(
         service = serving()  # of two processes, the later one holds the database
         for client in (2, 9):
             assert await post(service, LEAVES, leave(client)) == 200
-            assert await post(service, joins, join(JOB.digest, client)) == "client-left"
+            assert await post(service, joins, join(JOB.digest, client)) == "holder-left"
         assert (await state(service))["joined"] == 2
         assert committed(service).keys() == {0, 1}
 

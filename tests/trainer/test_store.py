@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from pyroaring import BitMap
 from sqlalchemy import Connection, Engine, exc
 
 from shoal_hosting.storage.database import open_engine
@@ -19,8 +20,13 @@ JOB = examples.JOB.digest
 REQUEST = examples.named("analyst", examples.JOB)
 SPEC = examples.named("trainer", examples.SPEC)
 JOINS = [
-    examples.named("client", examples.DOCUMENTS["join"].body.model_copy(update={"client": client}))
-    for client in range(3)
+    (
+        examples.named(
+            "holder", examples.DOCUMENTS["join"].body.model_copy(update={"holder": holder})
+        ),
+        BitMap([2 * holder, 2 * holder + 1]),
+    )
+    for holder in range(3)
 ]
 REPORT = examples.DOCUMENTS["posterior_report"]
 NOW = examples.OPENED_AT
@@ -59,8 +65,10 @@ def test_joins_are_counted_with_their_storage(engine: Engine) -> None:
     with pytest.raises(exc.IntegrityError), engine.begin() as db:
         store.add_joins(db, JOB, JOINS[:1])
     with engine.begin() as db:
-        assert sorted(store.joined_clients(db, JOB)) == [0, 1, 2]
-        assert store.find_job(db, JOB).joined == 3
+        assert store.joined_slots(db, JOB) == {
+            holder: BitMap([2 * holder, 2 * holder + 1]) for holder in range(3)
+        }
+        assert store.find_job(db, JOB).joined == 6
 
 
 def test_a_jobs_rounds_are_counted_by_phase_and_its_newest_ones_shown(engine: Engine) -> None:

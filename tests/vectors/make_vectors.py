@@ -125,7 +125,7 @@ def set_cases() -> Iterator[Case]:
         yield name, "decode_set", {"base64": encoded}
     for name, attempt in {"a cohort": "first", "the same clients, other answers": "second"}.items():
         held = examples.held(examples.COHORT, attempt)
-        given = {"clients": list(held.clients), "tags": held.tags.hex()}
+        given = {"holders": list(held.holders), "tags": held.tags.hex()}
         yield name, "cohort_digest", {"round": SPEC.digest, **given}
 
 
@@ -188,7 +188,7 @@ def splitting(
     return {
         "sharing": sharing,
         "secret": secret,
-        "client": client,
+        "holder": client,
         "nodes": nodes,
         "seeds": [seed(f"{client} {number}").hex() for number in range(seeds)],
     }
@@ -206,7 +206,7 @@ def sum_cases() -> Iterator[Case]:
 
     def shared(sharing: Sharing) -> dict[int, np.ndarray]:
         shares = sharing.split(
-            sharing.encode(secret), client=2, nodes=5, random_bytes=examples.random_bytes("sums")
+            sharing.encode(secret), holder=2, nodes=5, random_bytes=examples.random_bytes("sums")
         )
         return {
             node: summation.add(sharing, [share], secret.size) for node, share in enumerate(shares)
@@ -307,9 +307,9 @@ def sealed(head: Header, node: int, payload: bytes, signer: int, ephemeral: str)
 
 
 def moved(encoded: bytes, head: Header) -> bytes:
-    """Put a sealed box behind another header, signed by the client that the header names."""
-    content = head.encode() + encoded[84:-64]
-    key = examples.client_key(head.client)
+    """Put a sealed box behind another header, signed by the holder that the header names."""
+    content = head.encode() + encoded[92:-64]
+    key = examples.client_key(head.holder)
     return content + key.sign(b"shoal/v1/share_envelope\n" + content).signature
 
 
@@ -322,7 +322,7 @@ def envelope_cases() -> Iterator[Case]:
             {
                 "kind": head.kind.name.lower(),
                 "node": node,
-                "client": CLIENT,
+                "holder": CLIENT,
                 "manifest": head.manifest,
                 "round": head.round_id,
                 "answer": head.answer.hex(),
@@ -337,17 +337,17 @@ def envelope_cases() -> Iterator[Case]:
     vector = ENVELOPES[VECTOR_NODE]
     long = examples.header(CLIENT, VECTOR_NODE)
     for name, encoded in {
-        "moved to another client": moved(good, replace(head, client=CLIENT + NODES)),
+        "moved to another holder": moved(good, replace(head, holder=CLIENT + NODES)),
         "moved to another node": moved(good, replace(head, node=VECTOR_NODE)),
         "moved to another round": moved(good, replace(head, round_id=seed("other").hex())),
         "moved to another manifest": moved(good, replace(head, manifest=seed("other").hex())),
-        "moved to another answer": moved(good, replace(head, answer=seed("other")[:8])),
+        "moved to another answer": moved(good, replace(head, answer=seed("other")[:16])),
         "said to be of the other kind": moved(good, replace(head, kind=ShareKind.VECTOR)),
-        "signed by another client": sealed(head, SEED_NODE, seed("s"), CLIENT + 1, "e"),
-        "of a revoked client": sealed(
-            replace(head, client=examples.REVOKED), SEED_NODE, seed("s"), examples.REVOKED, "e"
+        "signed by another holder": sealed(head, SEED_NODE, seed("s"), CLIENT + 1, "e"),
+        "of a revoked holder": sealed(
+            replace(head, holder=examples.REVOKED), SEED_NODE, seed("s"), examples.REVOKED, "e"
         ),
-        "of an unknown client": sealed(replace(head, client=999), SEED_NODE, seed("s"), 999, "e"),
+        "of an unknown holder": sealed(replace(head, holder=999), SEED_NODE, seed("s"), 999, "e"),
         "sealed to another node": sealed(head, VECTOR_NODE, seed("s"), CLIENT, "e"),
         "a bit of the box flipped": flipped(good, 120),
         "a bit of the header flipped": flipped(good, 50),
@@ -457,12 +457,12 @@ def document_cases() -> Iterator[Case]:
         ),
     }.items():
         yield name, "accept_document", read("vote", signed.encode())
-    for name, client in (("a revoked client joins", 19), ("an unknown client joins", 999)):
-        join = Join(manifest=CONSORTIUM.digest, job=examples.JOB.digest, client=client)
-        signed_join = sign(join, "client", examples.client_key(client))
+    for name, holder in (("a revoked holder joins", 19), ("an unknown holder joins", 999)):
+        join = Join(manifest=CONSORTIUM.digest, job=examples.JOB.digest, holder=holder)
+        signed_join = sign(join, "holder", examples.client_key(holder))
         yield name, "accept_document", read("join", signed_join.encode())
-    loose_join = replaced(DOCUMENTS["join"].to_json(), ("body", "client"), 3.5)
-    yield "half a client joins", "accept_document", read("join", canonical_json(loose_join))
+    loose_join = replaced(DOCUMENTS["join"].to_json(), ("body", "holder"), 3.5)
+    yield "half a holder joins", "accept_document", read("join", canonical_json(loose_join))
     yield from correlation_cases()
     yield from charges_cases()
     yield from spec_cases()
@@ -478,18 +478,18 @@ def charges_cases() -> Iterator[Case]:
     late, early = "2026-03-01T12:05:00.001Z", "2026-03-01T11:54:59.999Z"
     yield "a query that was recorded", "accept_query", asked(query, late)
     yield "a query of the future", "accept_query", asked(query, early)
-    another = sign(query.body, "client", examples.client_key(4))
-    yield "a query by another client's key", "accept_query", asked(another)
+    another = sign(query.body, "holder", examples.client_key(4))
+    yield "a query by another holder's key", "accept_query", asked(another)
     elsewhere = query.body.model_copy(update={"manifest": seed("other").hex()})
     yield (
         "a query under another manifest",
         "accept_query",
-        asked(sign(elsewhere, "client", examples.client_key(3))),
+        asked(sign(elsewhere, "holder", examples.client_key(3))),
     )
     body = examples.CHARGES
 
     def answered(signed: Signed[Any], **changes: Any) -> dict[str, Any]:
-        given = {"node": body.node, "nonce": body.nonce, "after": 0, "clients": [3, 4]}
+        given = {"node": body.node, "nonce": body.nonce, "after": 0, "holder": 3, "slots": [3]}
         return {"document": signed.encode().hex()} | TRUST | given | changes
 
     good = as_party("compute-1", body)
@@ -497,10 +497,10 @@ def charges_cases() -> Iterator[Case]:
     yield "charges of another query", "accept_charges", answered(good, nonce="0b" * 16)
     yield "charges of another stretch", "accept_charges", answered(good, after=1)
     yield "charges by another node", "accept_charges", answered(good, node="compute-0")
-    yield "charges without a client who asked", "accept_charges", answered(good, clients=[3, 4, 5])
+    yield "charges of another holder", "accept_charges", answered(good, holder=4)
     [charged] = body.rounds
     for name, changes in {
-        "a round of a client who did not ask": {
+        "a round of another's slot": {
             "rounds": (charged.model_copy(update={"clients": encode_clients((9,))}),)
         },
         "a round of nobody": {

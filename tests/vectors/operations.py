@@ -93,7 +93,7 @@ def decode_set(given: Inputs) -> Output:
 
 
 def cohort_digest(given: Inputs) -> Output:
-    cohort = attestations.StoredAnswers(BitMap(given["clients"]), bytes.fromhex(given["tags"]))
+    cohort = attestations.StoredAnswers(BitMap(given["holders"]), bytes.fromhex(given["tags"]))
     return {"digest": attestations.cohort_digest(given["round"], cohort)}
 
 
@@ -120,7 +120,7 @@ def split_secret(given: Inputs) -> Output:
     seeds, sharing = iter(given["seeds"]), _sharing(given)
     shares = sharing.split(
         sharing.encode(np.array([int(value) for value in given["secret"]], np.int64)),
-        client=given["client"],
+        holder=given["holder"],
         nodes=given["nodes"],
         random_bytes=lambda size: bytes.fromhex(next(seeds)),
     )
@@ -156,7 +156,7 @@ def seal_share(given: Inputs) -> Output:
         Header(
             kind,
             given["node"],
-            given["client"],
+            given["holder"],
             given["manifest"],
             given["round"],
             bytes.fromhex(given["answer"]),
@@ -172,12 +172,12 @@ def accept_envelope(given: Inputs) -> Output:
     """Take an envelope in as a Compute node that has the round's roster and its own box key."""
     envelope = parse(bytes.fromhex(given["envelope"]))
     roster = Roster.decode(bytes.fromhex(given["roster"]))
-    envelope.verify(roster.verify_key_bytes(envelope.header.client))
+    envelope.verify(roster.key_of(envelope.header.holder))
     share = envelope.open(bytes.fromhex(given["box_private_key"]), bytes.fromhex(given["box_key"]))
     summation.check(
         _sharing(given),
         share,
-        client=envelope.header.client,
+        holder=envelope.header.holder,
         node=given["node"],
         nodes=given["nodes"],
         dimension=given["dimension"],
@@ -195,13 +195,13 @@ def unpack_envelopes(given: Inputs) -> Output:
 
 def pack_held_query(given: Inputs) -> Output:
     envelopes = [bytes.fromhex(each) for each in given["envelopes"]]
-    entries = [(parse(each).header.client, envelope_digest(each)) for each in envelopes]
+    entries = [(parse(each).header.holder, envelope_digest(each)) for each in envelopes]
     return {"bytes": receipt_query.encode_query(entries).hex()}
 
 
 def read_held_query(given: Inputs) -> Output:
     entries = receipt_query.decode_query(bytes.fromhex(given["bytes"]))
-    return {"clients": [client for client, _ in entries], "bytes": [d.hex() for _, d in entries]}
+    return {"holders": [holder for holder, _ in entries], "bytes": [d.hex() for _, d in entries]}
 
 
 def read_held_answer(given: Inputs) -> Output:
@@ -257,7 +257,8 @@ def accept_charges(given: Inputs) -> Output:
         node=given["node"],
         nonce=given["nonce"],
         after=given["after"],
-        asked=BitMap(given["clients"]),
+        holder=given["holder"],
+        slots=BitMap(given["slots"]),
     )
     return {"digest": signed.digest}
 

@@ -39,8 +39,8 @@ from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.linear_regression.round_rules import query_for
 from shoal_protocol.trust.roster_changes import roster_of
-from shoal_protocol.wire.documents import Signed, from_json, sign
-from shoal_protocol.wire.encoding import Int64Vector, canonical_json, decode_clients, encode_clients
+from shoal_protocol.wire.documents import Signed, decode, from_json, sign
+from shoal_protocol.wire.encoding import Int64Vector, decode_clients
 from shoal_protocol.wire.receipt_query import decode_query, encode_answer
 from tests.world import examples
 from tests.world.chance import fixed_bytes
@@ -92,47 +92,45 @@ class FakeNode:
     index: int
     world: "World"
     box_key: PrivateKey = field(repr=False)
-    held: dict[int, bytes] = field(default_factory=dict)
+    held: dict[int, bytes] = field(default_factory=dict)  # by data holder
     bodies: list[bytes] = field(default_factory=list)
     queries: int = 0
     charged: list[RoundCharged] = field(default_factory=list)
 
-    def digest(self, client: int) -> bytes:
-        return envelope.envelope_digest(self.held[client])
+    def digest(self, holder: int) -> bytes:
+        return envelope.envelope_digest(self.held[holder])
 
     def take(self, encoded: bytes) -> dict[str, Any]:
         parsed = received.parse(encoded)
-        parsed.verify(self.world.consortium.roster.verify_key_bytes(parsed.header.client))
+        parsed.verify(self.world.consortium.roster.key_of(parsed.header.holder))
         parsed.open(bytes(self.box_key), bytes(self.box_key.public_key))
         assert parsed.header.node == self.index
-        held = self.held.setdefault(parsed.header.client, encoded)
+        held = self.held.setdefault(parsed.header.holder, encoded)
         if held != encoded:
             return {"status": 409, "problem": {"type": "urn:shoal:problem:conflicting-share"}}
         return {"status": 201}
 
     def tell_charges(self, request: httpx.Request) -> httpx.Response:
-        asked = [from_json(each, ChargesQuery) for each in json.loads(request.content)["documents"]]
-        for query in asked:
-            if query.body.client < self.world.clients:  # others were enrolled later
-                query.verify_signature(self.world.key.verify_key)
-        clients = BitMap(query.body.client for query in asked)
+        asked = decode(request.content, ChargesQuery)
+        asked.verify_signature(self.world.key.verify_key)
+        slots = self.world.book.current.roster.slots_of(asked.body.holder)
         name, end = f"compute-{self.index}", len(self.charged)
         after = int(request.url.params["after"])
         body = Charges(
-            manifest=asked[0].body.manifest,
+            manifest=asked.body.manifest,
             node=name,
-            nonce=asked[0].body.nonce,
-            clients=encode_clients(clients),
+            nonce=asked.body.nonce,
+            holder=asked.body.holder,
             after=after,
             through=end,
             head=end,
             head_digest=f"{end:064x}",
             rounds=tuple(
-                each for each in self.charged[after:] if decode_clients(each.clients) & clients
+                each for each in self.charged[after:] if decode_clients(each.clients) & slots
             ),
         )
         signed = sign(body, name, signing_key(name))
-        return httpx.Response(200, content=canonical_json({"charges": signed.to_json()}))
+        return httpx.Response(200, content=signed.encode())
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/charges":
@@ -141,17 +139,14 @@ class FakeNode:
             self.queries += 1
             asked = decode_query(request.content)
             found = [
-                client in self.held and digest == self.digest(client) for client, digest in asked
+                holder in self.held and digest == self.digest(holder) for holder, digest in asked
             ]
             return httpx.Response(200, json={"stored": encode_answer(found)})
         self.bodies.append(request.content)
-        if request.url.path.endswith("/bulk"):
-            outcomes = [self.take(each) for each in received.unframe(request.content)]
-            return httpx.Response(200, json={"outcomes": outcomes})
         return httpx.Response(self.take(request.content)["status"])
 
-    def share_of(self, client: int) -> Any:
-        parsed = received.parse(self.held[client])
+    def share_of(self, holder: int) -> Any:
+        parsed = received.parse(self.held[holder])
         return parsed.open(bytes(self.box_key), bytes(self.box_key.public_key))
 
 
@@ -161,14 +156,14 @@ class FakeTrainer:
 
     world: "World"
     requests: dict[str, bytes] = field(default_factory=dict)
-    joined: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    joined: dict[str, dict[int, bytes]] = field(default_factory=dict)  # by job and data holder
     specs: dict[tuple[str, int], bytes] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
 
     def take_join(self, value: Any) -> dict[str, Any]:
         signed = from_json(value, Join)
         self.world.consortium.verify(signed)
-        self.joined.setdefault(signed.body.job, {})[signed.body.client] = signed.encode()
+        self.joined.setdefault(signed.body.job, {})[signed.body.holder] = signed.encode()
         return {"status": 201}
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -180,11 +175,7 @@ class FakeTrainer:
             case ["jobs", job, "request"]:
                 return httpx.Response(200, content=self.requests[job])
             case ["jobs", _, "joins"]:
-                body = json.loads(request.content)
-                if "documents" not in body:
-                    return httpx.Response(self.take_join(body)["status"])
-                outcomes = [self.take_join(each) for each in body["documents"]]
-                return httpx.Response(200, json={"outcomes": outcomes})
+                return httpx.Response(self.take_join(json.loads(request.content))["status"])
             case ["jobs", job, "rounds", number]:
                 if (job, int(number)) in self.specs:
                     return httpx.Response(200, content=self.specs[job, int(number)])
@@ -331,11 +322,11 @@ class World:
         self.trainer.specs[spec.job, spec.number] = signed.encode()
         return signed
 
-    def total(self, clients: Sequence[int], dimension: int = QUERY.dimension) -> Int64Vector:
-        """Return the sum over all nodes and `clients` of what was sent, shape (dimension,)."""
+    def total(self, holders: Sequence[int] = (0,), dimension: int = QUERY.dimension) -> Int64Vector:
+        """Return the sum over all nodes and `holders` of what was sent, shape (dimension,)."""
         scheme = ADDITIVE
         sums = {
-            index: summation.add(scheme, [node.share_of(client) for client in clients], dimension)
+            index: summation.add(scheme, [node.share_of(holder) for holder in holders], dimension)
             for index, node in enumerate(self.nodes)
         }
         return from_ring(summation.combine(scheme, sums, nodes=len(sums)).total)

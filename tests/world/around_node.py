@@ -309,7 +309,7 @@ def envelopes(spec: RoundSpec, client: int, *, attempt: str = "first") -> list[b
     label = f"{spec.digest} {client} {attempt}"
     shares = spec.sharing.split(
         spec.sharing.encode(contribution(client, spec.dimension)),
-        client=client,
+        holder=client,
         nodes=nodes,
         random_bytes=random_bytes(f"seeds {label}"),
     )
@@ -338,7 +338,7 @@ def holdings(
     held = examples.held(clients, attempt)
     body = Holdings.attest(
         held,
-        spec.clients() | held.clients,
+        spec.clients() | held.holders,
         manifest=spec.manifest,
         round_id=spec.digest,
         node=node,
@@ -358,8 +358,8 @@ def vote(
         manifest=spec.manifest,
         round=spec.digest,
         node=node,
-        holders=tuple(holders or spec.compute_nodes),
+        nodes=tuple(holders or spec.compute_nodes),
         cohort=cohort_digest(spec.digest, chosen),
-        cohort_size=len(chosen.clients),
+        cohort_size=len(chosen.holders),
     )
     return sign(body, node, signing_key(node))

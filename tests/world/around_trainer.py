@@ -52,8 +52,8 @@ def signed_job(request: StudyRequest, analyst: str = "analyst") -> bytes:
 
 
 def join(job_id: str, client: int, **changes: Any) -> bytes:
-    body = Join(**({"manifest": CONSORTIUM.digest, "job": job_id, "client": client} | changes))
-    return sign(body, "client", examples.client_key(client)).encode()
+    body = Join(**({"manifest": CONSORTIUM.digest, "job": job_id, "holder": client} | changes))
+    return sign(body, "holder", examples.client_key(client)).encode()
 
 
 def records_of(clients: int) -> np.ndarray:
@@ -198,7 +198,7 @@ def signed_sum(spec: RoundSpec, node: str, **changes: Any) -> Signed[Any]:
         "round": spec.digest,
         "node": node,
         "cohort": cohort_digest(spec.digest, cohort),
-        "cohort_size": len(cohort.clients),
+        "cohort_size": len(cohort.holders),
         "charge": examples.charge(spec, node),
     }
     return examples.named(node, PartialSum.model_validate(body | changes))
@@ -211,7 +211,7 @@ def plain_result(spec: RoundSpec) -> Result:
         manifest=spec.manifest,
         round=spec.digest,
         cohort=cohort_digest(spec.digest, cohort),
-        cohort_size=len(cohort.clients),
+        cohort_size=len(cohort.holders),
         values=encode_uint64(to_ring(plain_total(spec))),
         partial_sums=tuple(
             PartialSumReference(node=each.body.node, digest=each.digest)

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 
 from shoal_hosting.party import load_party
 from shoal_protocol.privacy.accounting import Cost, compose
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
@@ -28,6 +29,7 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import Envelope, parse, unframe
+from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError
@@ -41,11 +43,12 @@ from tests.world.trust import SITES
 class Seen:
     """All that went over the wire, by round."""
 
+    roster: Roster
     specs: dict[str, RoundSpec] = field(default_factory=dict)
     envelopes: dict[tuple[str, int], dict[int, set[bytes]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(set))
     )
-    """By round and client, then by node: different bytes that were sent."""
+    """By round and data holder, then by node: different bytes that were sent."""
     signed: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     """By round, kind and signer: digests of different documents."""
     holdings: dict[tuple[str, str], StoredAnswers] = field(default_factory=dict)
@@ -55,10 +58,14 @@ class Seen:
     """By round and cohort digest: the nodes whose holdings give that cohort, by the votes."""
     results: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
 
+    def asked(self, round_id: str) -> AskedHolders:
+        """Return the data holders that a round asks."""
+        return AskedHolders.of(self.specs[round_id].clients(), self.roster)
+
 
 def look_at(federation: Federation) -> Seen:
     """Read the whole log of the wire."""
-    seen = Seen()
+    seen = Seen(federation.trust.consortium.roster)
     for message in federation.wire.log:
         if message.path == "/v1/rounds":
             spec = decode(message.body, RoundSpec)
@@ -67,7 +74,7 @@ def look_at(federation: Federation) -> Seen:
             bulk = message.path.endswith("bulk")
             for encoded in unframe(message.body) if bulk else [message.body]:
                 header = parse(encoded).header
-                seen.envelopes[header.round_id, header.client][header.node].add(encoded)
+                seen.envelopes[header.round_id, header.holder][header.node].add(encoded)
         elif message.path.endswith("/stored"):
             continue  # digests of envelopes that were seen when they were sent
         elif message.path.endswith("/result") and message.receiver == "aggregator":
@@ -95,9 +102,9 @@ def _note(seen: Seen, value: Any) -> None:
     body = signed.body
     seen.signed[body.round, body.kind, signed.signer].add(signed.digest)
     if isinstance(body, Holdings):
-        seen.holdings[body.round, signed.signer] = body.held(seen.specs[body.round].clients())
+        seen.holdings[body.round, signed.signer] = body.held(seen.asked(body.round).holders)
     elif isinstance(body, Vote):
-        seen.holders[body.round, body.cohort].add(body.holders)
+        seen.holders[body.round, body.cohort].add(body.nodes)
 
 
 async def audit(federation: Federation) -> dict[str, dict[str, Any] | None]:
@@ -131,9 +138,9 @@ async def _check_round(
     assert abandonment.status_code == 404, "a round both published and abandoned"
     assert len(result["partial_sums"]) >= spec.threshold
     cohort = cohort_in(seen, round_id, result["cohort"])
-    assert result["cohort_size"] == len(cohort) >= spec.minimum_cohort
+    assert result["cohort_size"] == seen.asked(round_id).count(cohort) >= spec.minimum_cohort
     contributions = contributions_of(federation, seen, round_id, spec)
-    expected = np.sum([contributions[client] for client in cohort], axis=0)
+    expected = np.sum([contributions[holder] for holder in cohort], axis=0)
     values = decode_uint64(result["values"]).view(np.int64)
     assert values.tolist() == expected.tolist(), "not the sum over the cohort"
     _check_noise(federation, spec, contributions)
@@ -141,22 +148,22 @@ async def _check_round(
 
 
 def cohort_in(seen: Seen, round_id: str, digest: str) -> BitMap:
-    """Return the clients of a cohort, by the holdings that the votes for it name."""
+    """Return the data holders of a cohort, by the holdings that the votes for it name."""
     voted = seen.holders[round_id, digest]
     assert voted, "a cohort that nobody voted for"
-    assert all(len(holders) >= seen.specs[round_id].threshold for holders in voted)
-    cohorts = [cohort_of(seen.holdings[round_id, node] for node in holders) for holders in voted]
+    assert all(len(nodes) >= seen.specs[round_id].threshold for nodes in voted)
+    cohorts = [cohort_of(seen.holdings[round_id, node] for node in nodes) for nodes in voted]
     assert {cohort_digest(round_id, cohort) for cohort in cohorts} == {digest}
-    return cohorts[0].clients
+    return cohorts[0].holders
 
 
 def contributions_of(
     federation: Federation, seen: Seen, round_id: str, spec: RoundSpec
 ) -> dict[int, Int64Vector]:
-    """Return what each client that sent to enough nodes contributed, shape (dimension,)."""
+    """Return what each holder that sent to enough nodes contributed, shape (dimension,)."""
     scheme, nodes = spec.sharing, federation.nodes
     opened = {}
-    for (of_round, client), by_node in seen.envelopes.items():
+    for (of_round, holder), by_node in seen.envelopes.items():
         if of_round == round_id and len(by_node) >= spec.threshold:
             added = {}
             for index, sent in sorted(by_node.items()):
@@ -164,7 +171,7 @@ def contributions_of(
                 added[index] = summation.add(scheme, [share], spec.dimension)
             combined = summation.combine(scheme, added, nodes=len(nodes))
             assert combined is not None, "the shares of one answer contradict each other"
-            opened[client] = summation.decode(scheme, combined.total)
+            opened[holder] = summation.decode(scheme, combined.total)
     return opened
 
 
@@ -177,18 +184,18 @@ def _open(federation: Federation, node: str, envelope: Envelope) -> Any:
 def _check_noise(
     federation: Federation, spec: RoundSpec, contributions: dict[int, Int64Vector]
 ) -> None:
-    """Each contribution is the client's own record and noise drawn for nobody else."""
+    """Each contribution is the holder's own records and noise drawn for nothing else."""
     used: Counter[tuple[int, ...]] = Counter()
-    for site, client, record in _encoded_records(federation, spec):
+    for site, holder, records in _encoded_records(federation, spec):
         noise = federation.noise[site]
-        if client in contributions and isinstance(noise, FixedNoise):
-            added = (contributions[client] - record).tolist()
+        if holder in contributions and isinstance(noise, FixedNoise):
+            added = (contributions[holder] - records).tolist()
             for coordinates, _ in spec.noise_blocks():
                 block, added = tuple(added[:coordinates]), added[coordinates:]
                 drawn = noise.blocks(coordinates)
                 assert drawn[block] == 1, "a contribution is not a record plus fresh noise"
                 used[block] += 1
-    assert all(count == 1 for count in used.values()), "two clients have the same noise"
+    assert all(count == 1 for count in used.values()), "two answers have the same noise"
 
 
 def _encoded_records(
@@ -199,9 +206,14 @@ def _encoded_records(
         records = federation.trust.records(site)
         holder = roster.holder_with(federation.trust.key(site).verify_key)
         assert holder is not None
-        for position, client in enumerate(roster.slots_of(holder)):
-            rows = records.of(position, spec.query.column_names)
-            yield site, client, spec.query.encode(rows)
+        asked = spec.clients()
+        encoded = [
+            spec.query.encode(records.of(position, spec.query.column_names))
+            for position, slot in enumerate(roster.slots_of(holder))
+            if slot in asked
+        ]
+        if encoded:
+            yield site, holder, np.sum(encoded, axis=0)
 
 
 async def _check_ledgers(federation: Federation, seen: Seen) -> None:
@@ -210,8 +222,9 @@ async def _check_ledgers(federation: Federation, seen: Seen) -> None:
     for site in SITES:
         paid |= await federation.holder(site).spent()
     owed: dict[int, list[Cost]] = defaultdict(list)
-    for round_id, client in seen.envelopes:
-        owed[client].append(seen.specs[round_id].cost)
+    for round_id, holder in seen.envelopes:
+        for slot in seen.asked(round_id).slots_of(BitMap([holder])):
+            owed[slot].append(seen.specs[round_id].cost)
     for client, costs in owed.items():
         covered, price = compose(paid[client]), compose(costs)
         assert covered.mu >= price.mu * (1 - 1e-12), "a release that nobody paid for"

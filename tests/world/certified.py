@@ -194,7 +194,7 @@ class Making:
         count = len(spec.compute_nodes)
         shares = spec.sharing.split(
             spec.sharing.encode(total),
-            client=number,
+            holder=number,
             nodes=count,
             random_bytes=examples.random_bytes(f"blinding of round {number}"),
         )

@@ -256,7 +256,7 @@ def contribution(client: int) -> np.ndarray:
 
 def answer_id(client: int, attempt: str = "first") -> bytes:
     """Return the id of a made-up client's answer; another `attempt` is another answer."""
-    return seed(f"{attempt} answer of client {client}")[:8]
+    return seed(f"{attempt} answer of client {client}")[:16]
 
 
 def held(clients: Iterable[int], attempt: str = "first") -> StoredAnswers:
@@ -269,9 +269,9 @@ _COHORT = {"cohort": cohort_digest(SPEC.digest, held(COHORT)), "cohort_size": le
 
 def header(client: int, node: int) -> Header:
     return Header(
-        kind=SHARING.kind_for(client=client, node=node, nodes=NODES),
+        kind=SHARING.kind_for(holder=client, node=node, nodes=NODES),
         node=node,
-        client=client,
+        holder=client,
         manifest=CONSORTIUM.digest,
         round_id=SPEC.digest,
         answer=answer_id(client),
@@ -282,7 +282,7 @@ def envelopes(client: int) -> list[bytes]:
     """Return a client's envelopes, one for each node."""
     shares = SHARING.split(
         to_ring(contribution(client)),
-        client=client,
+        holder=client,
         nodes=NODES,
         random_bytes=random_bytes(f"seeds of client {client}"),
     )
@@ -307,7 +307,7 @@ def partial_sum(node: int) -> PartialSum:
     shares = [
         SHARING.split(
             to_ring(contribution(client)),
-            client=client,
+            holder=client,
             nodes=NODES,
             random_bytes=random_bytes(f"seeds of client {client}"),
         )[node]
@@ -339,9 +339,9 @@ POSTERIOR = LinearRegressionPosterior(
 
 
 def named(name: str, body: Document) -> Signed[Any]:
-    """Sign `body` as the party of that name (`client` signs as the client that it speaks of)."""
-    client = getattr(body, "client", None)
-    key = signing_key(name) if client is None else client_key(client)
+    """Sign `body` as the party of that name; data holders and clients as the one it speaks of."""
+    index = getattr(body, name, None) if name in ("client", "holder") else None
+    key = signing_key(name) if index is None else client_key(index)
     return sign(body, name, key)
 
 
@@ -372,7 +372,7 @@ CHARGES = Charges(
     manifest=CONSORTIUM.digest,
     node="compute-1",
     nonce="0a" * 16,
-    clients=encode_clients((3, 4)),
+    holder=3,
     after=0,
     through=2,
     head=5,
@@ -421,11 +421,11 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
     for signed in (
         CONSORTIUM.signed_manifest,
         named("analyst", JOB),
-        named(Role.CLIENT, Join(manifest=CONSORTIUM.digest, job=JOB.digest, client=3)),
-        named(Role.CLIENT, Leave(manifest=CONSORTIUM.digest, job=JOB.digest, client=3)),
+        named(Role.HOLDER, Join(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3)),
+        named(Role.HOLDER, Leave(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3)),
         named(
-            Role.CLIENT,
-            ChargesQuery(manifest=CONSORTIUM.digest, client=3, nonce="0a" * 16, at=OPENED_AT),
+            Role.HOLDER,
+            ChargesQuery(manifest=CONSORTIUM.digest, holder=3, nonce="0a" * 16, at=OPENED_AT),
         ),
         named("compute-1", CHARGES),
         named(
@@ -443,7 +443,7 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 node="compute-1",
             ),
         ),
-        named("compute-1", Vote(node="compute-1", holders=SPEC.compute_nodes, **_COHORT, **_BOUND)),
+        named("compute-1", Vote(node="compute-1", nodes=SPEC.compute_nodes, **_COHORT, **_BOUND)),
         named("compute-1", partial_sum(1)),
         named("aggregator", RESULT),
         named(

@@ -39,8 +39,8 @@ async def count_losses(federation: Federation) -> Losses:
     seen = look_at(federation)
     acknowledged = acknowledgements(federation)
     forgotten = sum(
-        (round_id, node) in seen.holdings and client not in seen.holdings[round_id, node].clients
-        for round_id, node, client in acknowledged
+        (round_id, node) in seen.holdings and holder not in seen.holdings[round_id, node].holders
+        for round_id, node, holder in acknowledged
     )
     total = Losses(len(acknowledged), forgotten)
     for round_id in seen.specs:
@@ -49,18 +49,18 @@ async def count_losses(federation: Federation) -> Losses:
 
 
 def acknowledgements(federation: Federation) -> set[tuple[str, str, int]]:
-    """Return round, node and client of each share that a node acknowledged."""
+    """Return round, node and holder of each share that a node acknowledged."""
     found = set()
     for message in federation.wire.log:
         if message.path.endswith("/shares") and message.status in (200, 201):
             header = parse(message.body).header
-            found.add((header.round_id, message.receiver, header.client))
+            found.add((header.round_id, message.receiver, header.holder))
         elif message.path.endswith("/shares/bulk") and message.status == 200:
             outcomes = message.json()["outcomes"]
             for encoded, outcome in zip(unframe(message.body), outcomes, strict=True):
                 if outcome["status"] in (200, 201):
                     header = parse(encoded).header
-                    found.add((header.round_id, message.receiver, header.client))
+                    found.add((header.round_id, message.receiver, header.holder))
     return found
 
 

@@ -1,5 +1,6 @@
 """The keys, certificates and manifest of a whole consortium, made once for many simulations."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.world.chance import fixed_bytes
 from tests.world.clock import NOW
 
 SITES = {"clinic-a": 6, "clinic-b": 6, "clinic-c": 2}  # the last has as many as may go missing
+PHONES = {f"phone-{number:02}": 1 for number in range(1, 13)}
 COLUMNS = ("age", "pressure")
 TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
@@ -78,6 +80,7 @@ def make_trust(
     directory: Path,
     *,
     nodes: int = 3,
+    sites: Mapping[str, int] | None = None,
     url_template: str = "https://{name}.example:{port}",
     first_port: int = 8440,
     now: datetime = NOW,
@@ -85,12 +88,12 @@ def make_trust(
 ) -> Trust:
     """Make a consortium; its signing and box keys are the same every time.
 
-    `policy` are changes to the one that simulations usually have.
+    `policy` are changes to the one that simulations usually have, `sites` others than theirs.
     """
     plan = quickstart.Plan(
         consortium="simulated",
         compute_nodes=nodes,
-        clients=SITES,
+        clients=dict(sites or SITES),
         url_template=url_template,
         first_port=first_port,
         extra_hosts=[],

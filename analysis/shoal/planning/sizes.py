@@ -35,14 +35,14 @@ _DIGEST: Final = "0" * 64
 _SIGNATURE: Final = "0" * 128
 _WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _NAME: Final = "trainer"
-_CLIENT: Final = 1_000_000  # an index of seven digits
+_HOLDER: Final = 1_000_000  # an index of seven digits
 
 
 def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int]:
-    """Return what one client sends and receives in a round: its envelopes; the round's spec."""
+    """Return what a data holder sends and receives in a round: its envelopes; the round's spec."""
     envelopes = sum(
         envelope_size(
-            study.sharing.kind_for(client=0, node=node, nodes=study.nodes), query.dimension
+            study.sharing.kind_for(holder=0, node=node, nodes=study.nodes), query.dimension
         )
         for node in range(study.nodes)
     )
@@ -79,7 +79,7 @@ def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int
 
 
 def of_joining(study: Study, task: Task) -> tuple[int, int]:
-    """Return what one client sends and receives to join: its join; the job's request."""
+    """Return what a data holder sends and receives to join: its join; the job's request."""
     dropouts, colluders = study.tolerated
     population = min(study.clients, LARGEST_POPULATION)
     request = StudyRequest(
@@ -98,8 +98,8 @@ def of_joining(study: Study, task: Task) -> tuple[int, int]:
         round_seconds=3600,
         grace_seconds=3600,
     )
-    join = Join(manifest=_DIGEST, job=_DIGEST, client=_CLIENT)
-    return _size(join, "client"), _size(request)
+    join = Join(manifest=_DIGEST, job=_DIGEST, holder=_HOLDER)
+    return _size(join, "holder"), _size(request)
 
 
 def of_crowd_job(task: CrowdTask) -> int:
@@ -145,7 +145,7 @@ def _exchange(task: CrowdTask) -> tuple[Draw, Submission, SubmissionReceipt]:
     )
     submission = Submission(
         manifest=_DIGEST,
-        client=_CLIENT,
+        client=_HOLDER,
         draw=Signed(draw, _NAME, _SIGNATURE),
         weights=weights,
     )

@@ -1,10 +1,10 @@
-"""A client's query what a Compute node charged it, and the node's answer to that client alone.
+"""A data holder's query what a Compute node charged its slots, and the answer to that holder alone.
 
 A data holder cannot see that its whole state was lost or restored from a backup. The nodes keep for
 good whose shares they took in which rounds, and what each round cost.
 """
 
-from typing import ClassVar, Final, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pyroaring import BitMap
@@ -13,9 +13,9 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
 from shoal_protocol.wire.encoding import (
-    LARGEST_CLIENT_INDEX,
     Base64,
     Digest,
+    HolderIndex,
     Name,
     NonceHex,
     Timestamp,
@@ -23,22 +23,20 @@ from shoal_protocol.wire.encoding import (
 )
 from shoal_protocol.wire.errors import MalformedDocument
 
-MOST_QUERIES: Final = 1000  # in one request
-
 
 class ChargesQuery(BoundDocument):
-    """Client -> Compute: a query of the client's charges, valid for minutes and once per page."""
+    """Holder -> Compute: a query of its slots' charges, valid for minutes and once per page."""
 
-    signed_by: ClassVar[Role] = Role.CLIENT
+    signed_by: ClassVar[Role] = Role.HOLDER
 
     kind: Literal["charges_query"] = "charges_query"
-    client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
-    nonce: NonceHex  # fresh; the same in all queries of one request
+    holder: HolderIndex
+    nonce: NonceHex  # fresh
     at: Timestamp
 
 
 class RoundCharged(Model):
-    """A round in which the node holds, or held, a share of some of the clients who asked."""
+    """A round in which the node holds, or held, a share of some of the holder's slots."""
 
     entry: int = Field(ge=1)  # of the node's ledger
     round: Digest
@@ -46,7 +44,7 @@ class RoundCharged(Model):
     number: int = Field(ge=0)  # of the round in its job
     mu: float = Field(ge=0)  # what it cost each of them
     epsilon: float | None = Field(ge=0)  # None is infinite
-    clients: Base64  # canonical Roaring bitmap: of whom
+    clients: Base64  # canonical Roaring bitmap: of which slots
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -56,20 +54,20 @@ class RoundCharged(Model):
 
     @property
     def cost(self) -> Cost:
-        """Return what the round cost each of the clients."""
+        """Return what the round cost each of the slots."""
         return Cost.stated(self.mu, self.epsilon)
 
 
 class Charges(BoundDocument):
-    """Compute -> client: the rounds of a stretch of this node's ledger in which it took shares."""
+    """Compute -> holder: the rounds of a stretch of this node's ledger in which it took shares."""
 
     signed_by: ClassVar[Role] = Role.COMPUTE
     signer_field: ClassVar[str | None] = "node"
 
     kind: Literal["charges"] = "charges"
     node: Name
-    nonce: NonceHex  # of the queries
-    clients: Base64  # canonical Roaring bitmap: whose queries are answered
+    nonce: NonceHex  # of the query
+    holder: HolderIndex
     after: int = Field(ge=0)  # the stretch begins behind this entry of the ledger,
     through: int = Field(ge=0)  # and ends with this one
     head: int = Field(ge=0)  # the ledger's last entry
@@ -89,23 +87,29 @@ class Charges(BoundDocument):
 
 
 def check_charges(
-    signed: Signed[Charges], parties: Parties, *, node: str, nonce: str, after: int, asked: BitMap
+    signed: Signed[Charges],
+    parties: Parties,
+    *,
+    node: str,
+    nonce: str,
+    after: int,
+    holder: int,
+    slots: BitMap,
 ) -> list[tuple[RoundCharged, BitMap]]:
-    """Check what `node` answers to queries with `nonce` of the clients in `asked`.
+    """Check what `node` answers to the query with `nonce` of a holder that has these slots.
 
-    Return each round with the clients whom it was charged to.
+    Return each round with the slots that it was charged to.
 
     Raises:
         WrongManifest, UnknownSigner, WrongSigner, BadSignature: it is not that node's word.
-        MalformedDocument: it answers other queries, leaves one out, or speaks of other clients.
+        MalformedDocument: it answers another query, or speaks of others' slots.
     """
     parties.verify(signed)
     answer = signed.body
-    if (answer.node, answer.nonce, answer.after) != (node, nonce, after):
-        raise MalformedDocument("it answers other queries")
-    if decode_clients(answer.clients) != asked:
-        raise MalformedDocument("it does not answer for the clients who asked")
+    asked = (answer.node, answer.nonce, answer.after, answer.holder)
+    if asked != (node, nonce, after, holder):
+        raise MalformedDocument("it answers another query")
     charged = [(each, decode_clients(each.clients)) for each in answer.rounds]
-    if not all(clients and clients.issubset(asked) for _, clients in charged):
-        raise MalformedDocument("it speaks of clients who did not ask")
+    if not all(clients and clients.issubset(slots) for _, clients in charged):
+        raise MalformedDocument("it speaks of others' slots")
     return charged

@@ -1,13 +1,13 @@
-"""Checks the age of clients' queries what a Compute node charged them."""
+"""Checks the age of data holders' queries what a Compute node charged them."""
 
 from datetime import datetime
 from typing import Final
 
-from shoal_protocol.jobs.charges import MOST_QUERIES, ChargesQuery
+from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.trust.limits import CLOCKS_APART
 from shoal_protocol.wire.service_errors import StaleQuery
 
-LARGEST_REQUEST_BYTES: Final = 512 * MOST_QUERIES
+LARGEST_REQUEST_BYTES: Final = 1024
 
 
 def check_age(query: ChargesQuery, now: datetime) -> None:

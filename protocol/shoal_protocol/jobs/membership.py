@@ -1,15 +1,13 @@
-"""Documents by which a client joins or leaves a job, or its analyst withdraws it for all.
+"""Documents by which a data holder joins or leaves a job, or its analyst withdraws it for all.
 
 Each signer has one document of each kind for a job, so sending it again changes nothing.
 """
 
 from typing import ClassVar, Literal, Protocol, TypeVar
 
-from pydantic import Field
-
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import BoundDocument, Role, Signed
-from shoal_protocol.wire.encoding import LARGEST_CLIENT_INDEX, Digest, Name
+from shoal_protocol.wire.encoding import Digest, HolderIndex, Name
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, WrongSigner
 
 
@@ -23,13 +21,13 @@ class JobWithdrawn(ProtocolError):
 
 
 class Join(BoundDocument):
-    """Client -> trainer: this client takes part in the job."""
+    """Holder -> trainer: this data holder takes part in the job, with all of its slots."""
 
-    signed_by: ClassVar[Role] = Role.CLIENT
+    signed_by: ClassVar[Role] = Role.HOLDER
 
     kind: Literal["join"] = "join"
     job: Digest
-    client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
+    holder: HolderIndex
 
 
 class JobEnding(BoundDocument):
@@ -49,16 +47,16 @@ class JobWithdrawal(JobEnding):
 
 
 class Leave(BoundDocument):
-    """Client -> trainer: this client answers no round of the job from now on.
+    """Holder -> trainer: this data holder answers no round of the job from now on.
 
-    Before the population is fixed it does not count; afterwards it is one of the dropouts.
+    Before the population is fixed its slots do not count; afterwards they are dropouts.
     """
 
-    signed_by: ClassVar[Role] = Role.CLIENT
+    signed_by: ClassVar[Role] = Role.HOLDER
 
     kind: Literal["leave"] = "leave"
     job: Digest
-    client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
+    holder: HolderIndex
 
 
 EndingT = TypeVar("EndingT", bound=JobEnding)

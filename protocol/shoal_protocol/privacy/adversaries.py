@@ -103,7 +103,7 @@ def statements(
         found.append(_stated(adversary, sees, promised, bought, populations, delta))
     own = [release.own() for release in releases]
     every = f"{needed} or more of {nodes} Compute nodes"
-    what = "each client's own noisy contribution"
+    what = "each data holder's noisy sum, priced as if it had one client"
     return (*found, _stated(every, what, own, own, populations, delta))
 
 

@@ -6,7 +6,8 @@ of them only add independent noise.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -33,12 +34,29 @@ _LARGEST_FAILURE: Final = 2.0**-40
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianPart:
-    """One client's noise on a coordinate: P(x) proportional to exp(-x^2 / (2 scale^2))."""
+    """A discrete Gaussian on a coordinate: P(x) proportional to exp(-x^2 / (2 scale^2))."""
 
     scale: float
 
+    def of(self, slots: int) -> "GaussianPart":
+        """Return the noise of so many slots, drawn at once: of at least their parts' variance.
+
+        The scale is the smallest 64-bit float whose square is at least `slots` scale^2, decided in
+        rational arithmetic. That one draw stands for the sum of their parts: docs/mathematics.md.
+
+        Raises:
+            ValueError: it is beyond `LARGEST_SCALE`.
+        """
+        least = slots * Fraction(self.scale) ** 2
+        scale = math.sqrt(slots) * self.scale
+        while Fraction(scale) ** 2 < least:
+            scale = math.nextafter(scale, math.inf)
+        if scale > LARGEST_SCALE:
+            raise ValueError("the noise of so many slots is too large to draw")
+        return GaussianPart(scale=scale)
+
     def variance(self, *, clients: int) -> float:
-        """Return the variance of the sum of so many clients' parts."""
+        """Return the variance of the sum of so many of these."""
         return clients * self.scale**2
 
     def tail(self, *, clients: int, dimension: int, failure: float = _LARGEST_FAILURE) -> float:
@@ -56,31 +74,36 @@ class GaussianPart:
 
 @dataclass(frozen=True, kw_only=True)
 class LaplacePart:
-    """One client's noise on a coordinate: G - G', each negative binomial.
+    """The noise of `slots` slots on a coordinate: G - G', each negative binomial.
 
     G counts failures before the r-th success where failing has probability exp(-1 / scale), and
-    r = 1 / parties. So `parties` of them sum to a discrete Laplace of `scale`,
+    r = slots / parties. So that of `parties` slots is a discrete Laplace of `scale`,
     P(x) proportional to exp(-|x| / scale).
     """
 
     scale: float
     parties: int
+    slots: int = 1
+
+    def of(self, slots: int) -> "LaplacePart":
+        """Return the noise of so many slots, drawn at once: their parts' sum, exactly."""
+        return replace(self, slots=slots)
 
     def variance(self, *, clients: int) -> float:
-        """Return the variance of the sum of so many clients' parts."""
-        return clients / self.parties / (2.0 * math.sinh(0.5 / self.scale) ** 2)
+        """Return the variance of the sum of so many of these."""
+        return clients * self.slots / self.parties / (2.0 * math.sinh(0.5 / self.scale) ** 2)
 
     def tail(self, *, clients: int, dimension: int, failure: float = _LARGEST_FAILURE) -> float:
         """Return t such that `dimension` coordinates of the summed noise are within [-t, t].
 
         Fails with probability at most `failure`. By Chernoff's bound P(|X| >= t) is at most
-        2 exp(-7 t / (8 scale)) M^(clients / parties), where the moment M of one discrete Laplace
-        falls with 1 / scale from 64/15, what it is for the continuous one.
+        2 exp(-7 t / (8 scale)) M^(clients slots / parties), where the moment M of one discrete
+        Laplace falls with 1 / scale from 64/15, what it is for the continuous one.
 
         Raises:
             ValueError: a count is not positive, or `failure` is not within (0, 1).
         """
-        moment = clients / self.parties * math.log(64.0 / 15.0)
+        moment = clients * self.slots / self.parties * math.log(64.0 / 15.0)
         return 8.0 / 7.0 * self.scale * (_surprise(clients, dimension, failure) + moment)
 
 

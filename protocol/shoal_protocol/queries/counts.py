@@ -85,9 +85,21 @@ class CellCounts(BaseModel, ABC):
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
+        return self.summed(self.rows(records))
+
+    def rows(self, records: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the records as they are, shape (r, 1).
+
+        Raises:
+            ValueError: as `encode`.
+        """
         records = np.asarray(records, dtype=np.float64)
         quantisation.refuse_unusable(records, self.column_names, self.records_per_client)
-        counts = self._count(records[:, 0])
+        return records
+
+    def summed(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return what records with these `rows` contribute, shape (dimension,)."""
+        counts = self._count(rows[:, 0])
         cells = counts[:1] - counts[1:] if self.is_contrast else counts
         return np.append(cells, counts.sum()) * self.grid
 

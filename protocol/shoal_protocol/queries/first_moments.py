@@ -57,10 +57,6 @@ class FirstMoments(Moments):
             unit=self.grid**2,
         )
 
-    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (p + 1,), from `records`, shape (r, m).
-
-        Raises:
-            ValueError: wrong shape, too many records, or a number that is not finite.
-        """
-        return self._counted(self.grid * np.sum(self.rows(records), axis=0), records)
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sums and the number of `rows`, shape (p + 1,)."""
+        return self._counted(self.grid * np.sum(rows, axis=0), rows)

@@ -107,8 +107,12 @@ class GradientSum(BaseModel):
             ValueError: wrong shape, too many records, a number that is not finite, or no
                 `gradients` for a model that is not built in.
         """
-        rows: NDArray[np.int64] = np.sum(self.rows(records, gradients), axis=0)
-        return rows
+        return self.summed(self.rows(records, gradients))
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum of `rows`, shape (d,)."""
+        total: NDArray[np.int64] = np.sum(rows, axis=0)
+        return total
 
     def rows(
         self, records: NDArray[np.float64], gradients: Gradients | None = None

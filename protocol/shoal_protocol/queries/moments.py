@@ -1,6 +1,7 @@
 """The second moments of a client's records, as queries."""
 
 import math
+from abc import abstractmethod
 from typing import Annotated, Final, Literal
 
 import numpy as np
@@ -82,9 +83,21 @@ class Moments(BaseModel):
         """Largest magnitude that a coordinate of `encode` can have."""
         return self.grid**2 * self.records_per_client
 
-    def _counted(self, sums: NDArray[np.int64], records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return a client's sums, shape (d,), and after them its number of records."""
-        return np.append(sums, self.grid**2 * len(records))
+    @abstractmethod
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what records with these `rows`, shape (r, p), contribute, shape (dimension,)."""
+
+    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the client's contribution, shape (dimension,), from `records`, shape (r, m).
+
+        Raises:
+            ValueError: wrong shape, too many records, or a number that is not finite.
+        """
+        return self.summed(self.rows(records))
+
+    def _counted(self, sums: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return sums over records, shape (d,), and after them the records' number."""
+        return np.append(sums, self.grid**2 * len(rows))
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the integer rows w, shape (r, p), of `records`, shape (r, len(columns)).
@@ -148,14 +161,9 @@ class SecondMoments(Moments):
             unit=self.grid**2,
         )
 
-    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (p + 1,), from `records`, shape (r, m).
-
-        Raises:
-            ValueError: wrong shape, too many records, or a number that is not finite.
-        """
-        rows = self.rows(records)
-        return self._counted(np.sum(rows * rows, axis=0), records)
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sums of squares and the number of `rows`, shape (p + 1,)."""
+        return self._counted(np.sum(rows * rows, axis=0), rows)
 
 
 class MomentMatrix(Moments):
@@ -222,16 +230,11 @@ class MomentMatrix(Moments):
             unit=self.grid**2,
         )
 
-    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (dimension,), from `records`, shape (r, m).
-
-        Raises:
-            ValueError: wrong shape, too many records, or a number that is not finite.
-        """
-        rows = self.rows(records)
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sums of products and the number of `rows`, shape (dimension,)."""
         products = rows.T @ rows
         pairs = products[np.triu_indices(self.width, 1)]
-        return self._counted(np.concatenate([np.diagonal(products), pairs]), records)
+        return self._counted(np.concatenate([np.diagonal(products), pairs]), rows)
 
 
 def _variance_of_products(design: NoiseDesign) -> float:

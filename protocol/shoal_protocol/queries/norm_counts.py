@@ -56,13 +56,8 @@ class NormCounts(Moments):
             unit=self.grid**2,
         )
 
-    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (28,), from `records`, shape (r, len(columns)).
-
-        Raises:
-            ValueError: wrong shape, too many records, or a number that is not finite.
-        """
-        rows = self.rows(records)
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many `rows` are in each bin of norms, and their number, shape (28,)."""
         bins = np.searchsorted(self.largest_squares()[:-1], np.sum(rows * rows, axis=1))
         counts = self.grid**2 * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)
-        return self._counted(counts, records)
+        return self._counted(counts, rows)

@@ -24,30 +24,30 @@ from shoal_protocol.wire.encoding import (
 from shoal_protocol.wire.errors import MalformedDocument
 
 LONGEST_DETAIL: Final = 300  # characters
-TAG_BYTES: Final = 2  # of an answer id, in the holdings
+TAG_BYTES: Final = 4  # of an answer id, in the holdings
 
 
 @dataclass(frozen=True)
 class StoredAnswers:
-    """Clients whose shares one node holds, or several nodes all hold, with their answers' tags."""
+    """Data holders whose answers one node has, or several nodes all have, with each one's tag."""
 
-    clients: BitMap
-    tags: bytes = field(repr=False)  # TAG_BYTES for each client
+    holders: BitMap
+    tags: bytes = field(repr=False)  # TAG_BYTES for each holder
 
     @staticmethod
     def of(answers: Iterable[tuple[int, bytes]]) -> "StoredAnswers":
-        """Return what is held from (client, answer id), by ascending client."""
+        """Return what is held from (holder, answer id), by ascending holder."""
         pairs = list(answers)
         tags = b"".join(answer[:TAG_BYTES] for _, answer in pairs)
-        return StoredAnswers(BitMap([client for client, _ in pairs]), tags)
+        return StoredAnswers(BitMap([holder for holder, _ in pairs]), tags)
 
-    def tags_of(self, clients: BitMap) -> npt.NDArray[np.uint16]:
-        """Return the tags of `clients`, all of whom are held, in ascending order."""
-        tags = np.frombuffer(self.tags, "<u2")
-        others = (self.clients - clients).to_array()
+    def tags_of(self, holders: BitMap) -> npt.NDArray[np.uint32]:
+        """Return the tags of `holders`, all of whom are held, in ascending order."""
+        tags = np.frombuffer(self.tags, "<u4")
+        others = (self.holders - holders).to_array()
         if not len(others):
             return tags
-        return np.delete(tags, np.searchsorted(self.clients.to_array(), others))
+        return np.delete(tags, np.searchsorted(self.holders.to_array(), others))
 
 
 class RoundDocument(BoundDocument):
@@ -57,45 +57,45 @@ class RoundDocument(BoundDocument):
 
 
 class Holdings(RoundDocument):
-    """Compute -> Compute: the clients whose shares this node holds, frozen for ever."""
+    """Compute -> Compute: the data holders whose answers this node holds, frozen for ever."""
 
     signed_by: ClassVar[Role] = Role.COMPUTE
     signer_field: ClassVar[str | None] = "node"
 
     kind: Literal["holdings"] = "holdings"
     node: Name
-    missing: Base64  # canonical Roaring bitmap: the population less those that are held
+    missing: Base64  # canonical Roaring bitmap: the holders that are asked less those held
     count: int = Field(ge=0)  # held
-    answers: Base64  # of each held client, ascending: the first 2 bytes of its answer id
+    answers: Base64  # of each of these, ascending: the first 4 bytes of its answer's id
 
     @classmethod
     def attest(
-        cls, held: StoredAnswers, population: BitMap, *, manifest: str, round_id: str, node: str
+        cls, held: StoredAnswers, asked: BitMap, *, manifest: str, round_id: str, node: str
     ) -> Self:
-        """Return what `node` attests when it holds `held` of `population`."""
+        """Return what `node` attests when it has `held` of the data holders in `asked`."""
         return cls(
             manifest=manifest,
             round=round_id,
             node=node,
-            missing=encode_clients(population - held.clients),
-            count=len(held.clients),
+            missing=encode_clients(asked - held.holders),
+            count=len(held.holders),
             answers=base64.b64encode(held.tags).decode(),
         )
 
-    def held(self, population: BitMap) -> StoredAnswers:
-        """Return the clients of the round's `population` that are held, with their tags.
+    def held(self, asked: BitMap) -> StoredAnswers:
+        """Return which of the data holders that the round asks are held, with their tags.
 
         Raises:
-            MalformedDocument: not a canonical bitmap, clients outside the population, or counts
-                that do not add up.
+            MalformedDocument: not a canonical bitmap, holders that are not asked, or counts that
+                do not add up.
         """
         missing = decode_clients(self.missing)
-        if not missing <= population or len(population) - len(missing) != self.count:
-            raise MalformedDocument("the holdings contradict the round's population")
+        if not missing <= asked or len(asked) - len(missing) != self.count:
+            raise MalformedDocument("the holdings contradict whom the round asks")
         tags = base64.b64decode(self.answers)
         if len(tags) != TAG_BYTES * self.count:
-            raise MalformedDocument("the holdings do not name one answer for each client")
-        return StoredAnswers(population - missing, tags)
+            raise MalformedDocument("the holdings do not name one answer for each data holder")
+        return StoredAnswers(asked - missing, tags)
 
 
 class Vote(RoundDocument):
@@ -106,9 +106,9 @@ class Vote(RoundDocument):
 
     kind: Literal["vote"] = "vote"
     node: Name
-    holders: tuple[Name, ...] = Field(min_length=2)  # whose holdings give the cohort
+    nodes: tuple[Name, ...] = Field(min_length=2)  # whose holdings give the cohort
     cohort: Digest
-    cohort_size: int = Field(ge=0)
+    cohort_size: int = Field(ge=0)  # in slots, here and below
 
 
 class PartialSum(RoundDocument):
@@ -173,14 +173,14 @@ class Abandonment(RoundDocument):
 
 
 def cohort_of(held: Iterable[StoredAnswers]) -> StoredAnswers:
-    """Return the clients of whom all these nodes hold shares of one answer, with its tag.
+    """Return the data holders of whom all these nodes hold shares of one answer, with its tag.
 
-    Shares of one client that come from two answers (its key on two machines, a restored backup,
-    a lie) do not belong together: such a client is left out. Two answers have the same tag with
-    probability 2**-16; then the sum is random, and refused as impossible.
+    Shares that come from two answers of one holder (its key on two machines, a restored backup,
+    a lie) do not belong together: such a holder is left out. Two answers have the same tag with
+    probability 2**-32; then the sum is random, and refused as impossible.
     """
     first, *others = held
-    common = BitMap.intersection(first.clients, *(each.clients for each in others))
+    common = BitMap.intersection(first.holders, *(each.holders for each in others))
     tags = first.tags_of(common)
     same = np.ones(len(common), np.bool_)
     for each in others:
@@ -191,12 +191,12 @@ def cohort_of(held: Iterable[StoredAnswers]) -> StoredAnswers:
 
 
 def cohort_digest(round_id: str, cohort: StoredAnswers) -> str:
-    """Return the digest that names `cohort` in `round_id`: its clients, and their answers by tag.
+    """Return the digest that names `cohort` in `round_id`: its holders, and their answers by tag.
 
     Nodes whose shares are of different answers so never vote for one digest.
     """
-    members = np.empty(len(cohort.clients), [("client", "<u4"), ("tag", f"V{TAG_BYTES}")])
-    members["client"] = cohort.clients.to_array()
+    members = np.empty(len(cohort.holders), [("holder", "<u4"), ("tag", f"V{TAG_BYTES}")])
+    members["holder"] = cohort.holders.to_array()
     members["tag"] = np.frombuffer(cohort.tags, f"V{TAG_BYTES}")
     content = domain("cohort") + bytes.fromhex(round_id) + members.tobytes()
     return hashlib.sha256(content).hexdigest()

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal_protocol.privacy.ledger_checks import check_charge
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
@@ -51,7 +52,8 @@ class Evidence:
     def __init__(
         self, spec: Signed[RoundSpec], consortium: Consortium, documents: Iterable[Signed[Any]]
     ) -> None:
-        self._spec, self._population = spec, spec.body.clients()
+        self._spec = spec
+        self._asked = AskedHolders.of(spec.body.clients(), consortium.roster)
         self._aggregator = consortium.manifest.aggregator.name
         self._documents: dict[type, dict[str, list[Signed[Any]]]] = defaultdict(dict)
         self._held: dict[str, list[StoredAnswers]] = defaultdict(list)  # holdings that can be true
@@ -79,9 +81,9 @@ class Evidence:
 
     def _take_holdings(self, signer: str, body: Holdings) -> None:
         try:
-            self._held[signer].append(body.held(self._population))
+            self._held[signer].append(body.held(self._asked.holders))
         except MalformedDocument:
-            what = "its holdings contradict themselves or the population"
+            what = "its holdings contradict themselves or whom the round asks"
             self._contradictory.append(Misconduct(signer, what))
 
     def _take_sum(self, signed: Signed[PartialSum]) -> None:
@@ -109,7 +111,7 @@ class Evidence:
         """Return holdings that give the cohort of this digest, as named by a vote for it."""
         for vote in self._votes():
             if vote.cohort == cohort:
-                for found in self._versions(vote.holders):
+                for found in self._versions(vote.nodes):
                     if cohort_digest(self._spec.digest, cohort_of(found.values())) == cohort:
                         return found
         return None
@@ -118,10 +120,10 @@ class Evidence:
         for signed in self.of_kind(Vote).values():
             yield from (each.body for each in signed)
 
-    def _versions(self, holders: tuple[str, ...]) -> Iterator[dict[str, StoredAnswers]]:
+    def _versions(self, nodes: tuple[str, ...]) -> Iterator[dict[str, StoredAnswers]]:
         """Yield each way to read these nodes' holdings: one, but for those who signed several."""
-        for versions in islice(product(*(self._held[name] for name in holders)), _MOST_VERSIONS):
-            yield dict(zip(holders, versions, strict=True))
+        for versions in islice(product(*(self._held[name] for name in nodes)), _MOST_VERSIONS):
+            yield dict(zip(nodes, versions, strict=True))
 
     def misconduct(self) -> Iterator[Misconduct]:
         """Yield every contradiction among what was signed."""
@@ -157,17 +159,19 @@ class Evidence:
                 yield Misconduct(signer, "it signed a result and that there is none")
 
     def _of_vote(self, signer: str, vote: Vote) -> Iterator[Misconduct]:
-        named = [self._held[name] for name in vote.holders]
+        named = [self._held[name] for name in vote.nodes]
         if not all(named):
             return  # not all holdings are shown, so nothing can be said
         follows = False
-        for found in self._versions(vote.holders):
+        for found in self._versions(vote.nodes):
             cohort = cohort_of(found.values())
             if cohort_digest(self._spec.digest, cohort) == vote.cohort:
-                follows = len(cohort.clients) == vote.cohort_size
+                follows = self._asked.count(cohort.holders) == vote.cohort_size
                 own = self._held.get(signer, [])
                 if own and all(cohort_of([*found.values(), each]) != cohort for each in own):
-                    yield Misconduct(signer, "it voted for clients whose shares it does not hold")
+                    yield Misconduct(
+                        signer, "it voted for data holders whose shares it does not hold"
+                    )
         if not follows and prod(map(len, named)) <= _MOST_VERSIONS:
             yield Misconduct(signer, "its vote does not follow from the holdings that it names")
         elif follows and vote.cohort_size < self._spec.body.minimum_cohort:

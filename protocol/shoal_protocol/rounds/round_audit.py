@@ -1,4 +1,4 @@
-"""Tells what became of each client in a round, and which parties contradicted themselves.
+"""Tells what became of each slot in a round, and which parties contradicted themselves.
 
 The audit trusts no party: it follows from signed public documents, so anyone can repeat it.
 """
@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.adversaries import Release
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -108,10 +109,14 @@ def account_of(
         if found is None:
             unexplained = population
         else:
-            cohort = cohort_of(found.values()).clients
-            lacking = _lacking(found, population)
-            held_by_all = BitMap.intersection(*(each.clients for each in found.values()))
-            differing = held_by_all - cohort
+            asked = AskedHolders.of(population, consortium.roster)
+            together = cohort_of(found.values()).holders
+            held_by_all = BitMap.intersection(*(each.holders for each in found.values()))
+            cohort, differing = asked.slots_of(together), asked.slots_of(held_by_all - together)
+            lacking = {
+                nodes: asked.slots_of(holders)
+                for nodes, holders in _lacking(found, asked.holders).items()
+            }
     elif called_off:
         outcome = "abandoned"
     return Account(
@@ -132,13 +137,13 @@ def account_of(
     )
 
 
-def _lacking(held: dict[str, StoredAnswers], population: BitMap) -> dict[tuple[str, ...], BitMap]:
-    """Return the clients whom at least one of these nodes lacks, by the nodes that do."""
-    left: dict[tuple[str, ...], BitMap] = {(): population}
+def _lacking(held: dict[str, StoredAnswers], asked: BitMap) -> dict[tuple[str, ...], BitMap]:
+    """Return the data holders whom at least one of these nodes lacks, by the nodes that do."""
+    left: dict[tuple[str, ...], BitMap] = {(): asked}
     for name, each in held.items():
         split: dict[tuple[str, ...], BitMap] = {}
-        for nodes, clients in left.items():
-            split[nodes] = clients & each.clients
-            split[(*nodes, name)] = clients - each.clients
-        left = {nodes: clients for nodes, clients in split.items() if clients}
-    return {nodes: clients for nodes, clients in left.items() if nodes}
+        for nodes, holders in left.items():
+            split[nodes] = holders & each.holders
+            split[(*nodes, name)] = holders - each.holders
+        left = {nodes: holders for nodes, holders in split.items() if holders}
+    return {nodes: holders for nodes, holders in left.items() if nodes}

@@ -35,7 +35,7 @@ def expand(seed: bytes, dimension: int) -> Uint64Vector:
 class AdditiveSharing(Model):
     """The scheme in which all M shares are needed, and M - 1 say nothing.
 
-    The full vector goes to node `client_index mod M`, so that the load is even.
+    The full vector goes to node `holder mod M`, so that the load is even.
     """
 
     modulus_bits: ClassVar[Literal[64]] = 64
@@ -50,12 +50,12 @@ class AdditiveSharing(Model):
         """Return how many of `nodes` partial sums give the total: all."""
         return nodes
 
-    def kind_for(self, *, client: int, node: int, nodes: int) -> ShareKind:
-        """Return the kind of share that `node` (of `nodes`) is due from `client`."""
-        return ShareKind.VECTOR if client % nodes == node else ShareKind.SEED
+    def kind_for(self, *, holder: int, node: int, nodes: int) -> ShareKind:
+        """Return the kind of share that `node` (of `nodes`) is due from a data holder."""
+        return ShareKind.VECTOR if holder % nodes == node else ShareKind.SEED
 
     def split(
-        self, secret: Uint64Vector, *, client: int, nodes: int, random_bytes: RandomBytes
+        self, secret: Uint64Vector, *, holder: int, nodes: int, random_bytes: RandomBytes
     ) -> list[Share]:
         """Split `secret`, shape (d,), into one share for each of `nodes`, in their order.
 
@@ -70,7 +70,7 @@ class AdditiveSharing(Model):
         remainder = secret.astype(np.uint64)
         shares: dict[int, Share] = {}
         for node in range(nodes):
-            if self.kind_for(client=client, node=node, nodes=nodes) is ShareKind.SEED:
+            if self.kind_for(holder=holder, node=node, nodes=nodes) is ShareKind.SEED:
                 seed = random_bytes(SEED_BYTES)
                 remainder = remainder - expand(seed, secret.size)
                 shares[node] = Share(ShareKind.SEED, seed)

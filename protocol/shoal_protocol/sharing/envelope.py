@@ -1,20 +1,20 @@
-"""The share envelope: one client's share for one Compute node, sealed and signed, in bytes.
+"""The share envelope: a data holder's share for one Compute node, sealed and signed, in bytes.
 
     offset  bytes
     0       5      b"SHOAL"
     5       1      version
     6       1      kind of share: 0 seed, 1 vector
     7       1      index of the Compute node in the manifest
-    8       4      client index, little-endian
+    8       4      index of the data holder, little-endian
     12      32     manifest digest
     44      32     round id (digest of the round spec)
-    76      8      answer id: random, the same in all envelopes of one answer
-    84      n      NaCl sealed box of: SHA-256 of the domain prefix and bytes 0 to 83; the share
-    84 + n  64     Ed25519 signature by the client over the domain prefix and all bytes before
+    76      16     answer id, the same in all envelopes of one answer
+    92      n      NaCl sealed box of: SHA-256 of the domain prefix and bytes 0 to 91; the share
+    92 + n  64     Ed25519 signature by the data holder over the domain prefix and all bytes before
 
 A sealed box names no sender and binds no context, so the digest inside it does: a box that is
-moved to another client, node, round, manifest or answer no longer fits its header. Shares of one
-client that come from two answers do not belong together; the answer id is there to tell.
+moved to another holder, node, round, manifest or answer no longer fits its header. Shares of one
+holder that come from two answers do not belong together; the answer id is there to tell.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from shoal_protocol.sharing.shares import RandomBytes, Share, ShareKind
 from shoal_protocol.wire.encoding import VERSION, domain
 
 MAGIC: Final = b"SHOAL"
-ANSWER_BYTES: Final = 8
+ANSWER_BYTES: Final = 16
 FRAME_BYTES: Final = 4
 
 
@@ -40,13 +40,13 @@ class Header:
 
     kind: ShareKind
     node: int
-    client: int
+    holder: int
     manifest: str
     round_id: str
     answer: bytes  # ANSWER_BYTES of them
 
     def encode(self) -> bytes:
-        """Return the 84 bytes of the header.
+        """Return the 92 bytes of the header.
 
         Raises:
             ValueError: the answer id has another length.
@@ -57,7 +57,7 @@ class Header:
             (
                 MAGIC,
                 bytes([VERSION, self.kind, self.node]),
-                self.client.to_bytes(4, "little"),
+                self.holder.to_bytes(4, "little"),
                 bytes.fromhex(self.manifest),
                 bytes.fromhex(self.round_id),
                 self.answer,
@@ -73,7 +73,7 @@ def context_of(header: bytes) -> bytes:
 def seal(
     share: Share, header: Header, *, box_key: bytes, key: SigningKey, random_bytes: RandomBytes
 ) -> bytes:
-    """Seal `share` to a Compute node's X25519 key and sign it as the client.
+    """Seal `share` to a Compute node's X25519 key and sign it as the data holder.
 
     `random_bytes` is called once, for the ephemeral private key (libsodium's sealed box:
     X25519, XSalsa20-Poly1305, nonce BLAKE2b-24 of both public keys).

@@ -49,14 +49,14 @@ class Envelope:
 
     @property
     def signature(self) -> bytes:
-        """Return the client's signature, 64 bytes."""
+        """Return the data holder's signature, 64 bytes."""
         return self.encoded[-SIGNATURE_BYTES:]
 
     def verify(self, verify_key: bytes) -> None:
-        """Check the client's signature.
+        """Check the data holder's signature.
 
         Raises:
-            BadSignature: it is not the client's over these bytes.
+            BadSignature: it is not the holder's over these bytes.
         """
         message = domain("share_envelope") + self.encoded[:-SIGNATURE_BYTES]
         try:
@@ -104,7 +104,7 @@ def parse(encoded: bytes) -> Envelope:
     header = Header(
         kind=share_kind(encoded[6]),
         node=encoded[7],
-        client=int.from_bytes(encoded[8:12], "little"),
+        holder=int.from_bytes(encoded[8:12], "little"),
         manifest=encoded[12:44].hex(),
         round_id=encoded[44:76].hex(),
         answer=encoded[76:HEADER_BYTES],

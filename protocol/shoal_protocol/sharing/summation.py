@@ -1,6 +1,6 @@
-"""Checks and adds the shares that clients split, and opens the sums, whatever the scheme.
+"""Checks and adds the shares that data holders split, and opens the sums, whatever the scheme.
 
-Compute nodes and whoever opens or audits a total do so; a client only splits.
+Compute nodes and whoever opens or audits a total do so; a data holder only splits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from shoal_protocol.wire.service_errors import WrongLength, WrongResidue, WrongS
 
 
 def check(
-    sharing: Sharing, share: Share, *, client: int, node: int, nodes: int, dimension: int
+    sharing: Sharing, share: Share, *, holder: int, node: int, nodes: int, dimension: int
 ) -> None:
     """Refuse a share that is not of the kind and length which `node` is due.
 
@@ -26,7 +26,7 @@ def check(
         WrongLength: not 32 bytes, or not 8 * dimension bytes.
         WrongResidue: as `check_residues`, of a vector.
     """
-    due = sharing.kind_for(client=client, node=node, nodes=nodes)
+    due = sharing.kind_for(holder=holder, node=node, nodes=nodes)
     if share.kind is not due:
         raise WrongShareKind
     if len(share.payload) != (SEED_BYTES if due is ShareKind.SEED else 8 * dimension):

@@ -15,8 +15,8 @@ from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
 class ThresholdSharing(Model):
     """The scheme in which `threshold` of the M shares are enough, and one fewer says nothing.
 
-    Of each client M - threshold + 1 nodes get the full vector, counted from node
-    `client_index mod M` on, so that the load is even; the others get seeds.
+    Of each data holder M - threshold + 1 nodes get the full vector, counted from node
+    `holder mod M` on, so that the load is even; the others get seeds.
     """
 
     modulus_bits: ClassVar[Literal[61]] = 61
@@ -42,13 +42,13 @@ class ThresholdSharing(Model):
         """Return how many of `nodes` partial sums give the total."""
         return self.threshold
 
-    def kind_for(self, *, client: int, node: int, nodes: int) -> ShareKind:
-        """Return the kind of share that `node` (of `nodes`) is due from `client`."""
-        is_vector = (node - client) % nodes <= nodes - self.threshold
+    def kind_for(self, *, holder: int, node: int, nodes: int) -> ShareKind:
+        """Return the kind of share that `node` (of `nodes`) is due from a data holder."""
+        is_vector = (node - holder) % nodes <= nodes - self.threshold
         return ShareKind.VECTOR if is_vector else ShareKind.SEED
 
     def split(
-        self, secret: Uint64Vector, *, client: int, nodes: int, random_bytes: RandomBytes
+        self, secret: Uint64Vector, *, holder: int, nodes: int, random_bytes: RandomBytes
     ) -> list[Share]:
         """Split `secret`, residues of shape (d,), into one share for each of `nodes`, in order.
 
@@ -62,7 +62,7 @@ class ThresholdSharing(Model):
             raise ValueError(f"need at least {self.threshold} Compute nodes, got {nodes}")
         from shoal_protocol.sharing import shamir
 
-        kinds = [self.kind_for(client=client, node=node, nodes=nodes) for node in range(nodes)]
+        kinds = [self.kind_for(holder=holder, node=node, nodes=nodes) for node in range(nodes)]
         return shamir.Shamir(self.threshold).split(secret, kinds, random_bytes=random_bytes)
 
     def encode(self, values: Int64Vector) -> Uint64Vector:

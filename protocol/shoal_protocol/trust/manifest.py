@@ -27,7 +27,7 @@ from shoal_protocol.wire.documents import (
 from shoal_protocol.wire.encoding import BoxKeyHex, Digest, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import (
     MalformedDocument,
-    UnknownClient,
+    UnknownHolder,
     UnknownSigner,
     WrongManifest,
     WrongSigner,
@@ -43,7 +43,11 @@ Certificate = Annotated[
 Operator = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 AUTHORITY_NAME: Final = "authority"
-_RESERVED_NAMES: Final = {AUTHORITY_NAME, Role.CLIENT.value}  # they sign without being parties
+_RESERVED_NAMES: Final = {
+    AUTHORITY_NAME,
+    Role.HOLDER.value,
+    Role.CLIENT.value,
+}  # they sign without being parties
 
 
 class ServiceParty(Model):
@@ -198,7 +202,7 @@ class Manifest(Document):
 
 @dataclass(frozen=True)
 class Parties:
-    """A verified manifest without its roster: it verifies signatures of all but clients."""
+    """A verified manifest without its roster: it verifies signatures of all but data holders."""
 
     signed_manifest: Signed[Manifest]
 
@@ -260,13 +264,13 @@ class Parties:
 
         Raises:
             WrongManifest: it is bound to another manifest version.
-            UnknownSigner, WrongSigner, BadSignature, UnknownClient, RevokedClient
+            UnknownSigner, WrongSigner, BadSignature, UnknownHolder, RevokedHolder
         """
         body = signed.body
         if isinstance(body, BoundDocument) and body.manifest != self.digest:
             raise WrongManifest
-        if body.signed_by is Role.CLIENT:
-            key = self._client_key(signed)
+        if body.signed_by in (Role.HOLDER, Role.CLIENT):
+            key = self._holder_key(signed)
         else:
             party = self.party(signed.signer)
             if party.name not in self._in_charge(body.signed_by):
@@ -276,8 +280,8 @@ class Parties:
             key = bytes.fromhex(party.verify_key)
         signed.verify_signature(VerifyKey(key))
 
-    def _client_key(self, signed: Signed[DocumentT]) -> bytes:
-        raise UnknownClient("without the roster no client's signature can be checked")
+    def _holder_key(self, signed: Signed[DocumentT]) -> bytes:
+        raise UnknownHolder("without the roster no data holder's signature can be checked")
 
     def _in_charge(self, role: Role) -> set[str]:
         manifest = self.manifest
@@ -333,8 +337,9 @@ class Consortium(Parties):
             raise MalformedDocument("the roster is not the one that the manifest names")
         return cls(parties.signed_manifest, opened)
 
-    def _client_key(self, signed: Signed[DocumentT]) -> bytes:
-        client = getattr(signed.body, "client", None)
-        if signed.signer != Role.CLIENT or not isinstance(client, int):
+    def _holder_key(self, signed: Signed[DocumentT]) -> bytes:
+        role = signed.body.signed_by
+        index = getattr(signed.body, role.value, None)
+        if signed.signer != role or not isinstance(index, int):
             raise WrongSigner
-        return self.roster.verify_key_bytes(client)
+        return self.roster.key_of(index if role is Role.HOLDER else self.roster.holder_of(index))

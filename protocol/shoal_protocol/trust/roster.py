@@ -19,7 +19,7 @@ from nacl.signing import VerifyKey
 from pyroaring import BitMap
 
 from shoal_protocol.wire.encoding import VERSION, domain
-from shoal_protocol.wire.errors import MalformedDocument, RevokedClient, UnknownClient
+from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder, UnknownHolder
 
 _MAGIC: Final = b"SHOALROSTER"
 _HEADER_BYTES: Final = len(_MAGIC) + 1 + 4 + 4
@@ -116,22 +116,34 @@ class Roster:
         """Return the index of the data holder whose slot this is.
 
         Raises:
-            UnknownClient: the slot was never given.
+            UnknownHolder: the slot was never given.
         """
         if not 0 <= client < len(self):
-            raise UnknownClient
+            raise UnknownHolder
         return int(self._ranges[np.searchsorted(self._ends, client, side="right"), 0])
 
-    def verify_key_bytes(self, client: int) -> bytes:
-        """Return the verify key of the data holder whose slot this is, 32 bytes.
+    def owners_of(self, slots: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """Return the index of each slot's data holder, shape (slots,).
 
         Raises:
-            UnknownClient, RevokedClient
+            UnknownHolder: a slot was never given.
         """
-        holder = self.holder_of(client)
+        if slots.size and int(slots.max()) >= len(self):
+            raise UnknownHolder
+        owners: npt.NDArray[np.uint32] = self._ranges[:, 0]
+        return owners[np.searchsorted(self._ends, slots, side="right")]
+
+    def key_of(self, holder: int) -> bytes:
+        """Return a data holder's verify key, 32 bytes.
+
+        Raises:
+            UnknownHolder, RevokedHolder
+        """
+        if not 0 <= holder < self.holders:
+            raise UnknownHolder
         key: bytes = self._rows[holder].tobytes()
         if key == _REVOKED:
-            raise RevokedClient
+            raise RevokedHolder
         return key
 
     def holder_with(self, key: VerifyKey) -> int | None:

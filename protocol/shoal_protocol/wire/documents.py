@@ -45,7 +45,8 @@ class Role(StrEnum):
     AUTHORITY = "authority"
     ANALYST = "analyst"
     TRAINER = "trainer"
-    CLIENT = "client"
+    HOLDER = "holder"  # of joins, leaves and queries
+    CLIENT = "client"  # by the key of the data holder whose slot it is
     COMPUTE = "compute"
     AGGREGATOR = "aggregator"
     COMPUTE_OR_AGGREGATOR = "compute_or_aggregator"

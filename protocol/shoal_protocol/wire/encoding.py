@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 import numpy.typing as npt
 import rfc8785
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, StringConstraints
 from pyroaring import BitMap
 
 from shoal_protocol.wire.errors import MalformedDocument
@@ -196,6 +196,7 @@ Timestamp = Annotated[
     AfterValidator(_refuse_uneven_time),
     PlainSerializer(format_time, return_type=str),
 ]
+HolderIndex = Annotated[int, Field(ge=0, le=LARGEST_CLIENT_INDEX)]
 Digest = Annotated[str, _hex_type(32)]
 VerifyKeyHex = Annotated[str, _hex_type(32)]
 BoxKeyHex = Annotated[str, _hex_type(32)]

@@ -4,7 +4,7 @@
     ├── MalformedDocument             bytes that are not a canonical, valid document
     ├── BadSignature, UnknownSigner, WrongSigner
     ├── UnsupportedVersion, WrongManifest
-    ├── UnknownRound, UnknownJob, UnknownManifest, UnknownClient, RevokedClient
+    ├── UnknownRound, UnknownJob, UnknownManifest, UnknownHolder, RevokedHolder
     ├── WrongPhase, RefusedSpec, RefusedJob
     ├── NotReady                      try again later
     └── LedgerBroken                  a service's own ledger was tampered with
@@ -98,16 +98,16 @@ class UnknownManifest(ProtocolError):
     remedy = "Publish the manifest version to this service first."
 
 
-class UnknownClient(ProtocolError):
-    code = "unknown-client"
-    title = "The client is not on the roster"
+class UnknownHolder(ProtocolError):
+    code = "unknown-holder"
+    title = "The data holder, or its slot, is not on the roster"
     status = 403
-    remedy = "Ask the consortium's authority to enrol the client's data holder."
+    remedy = "Ask the consortium's authority to enrol the data holder, or to let it grow."
 
 
-class RevokedClient(ProtocolError):
-    code = "revoked-client"
-    title = "The client's data holder was revoked"
+class RevokedHolder(ProtocolError):
+    code = "revoked-holder"
+    title = "The data holder was revoked"
     status = 403
     remedy = "Ask the consortium's authority to enrol the data holder under a new key."
 

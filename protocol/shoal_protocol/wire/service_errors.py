@@ -156,10 +156,10 @@ class StaleQuery(ProtocolError):
     remedy = "Set the clock right, and sign a new query with a fresh nonce."
 
 
-class ClientLeft(ProtocolError):
-    """An outdated join of a client that has left the job."""
+class HolderLeft(ProtocolError):
+    """An outdated join of a data holder that has left the job."""
 
-    code = "client-left"
-    title = "The client has left the job"
+    code = "holder-left"
+    title = "The data holder has left the job"
     status = 409
     remedy = "Nothing: who left a job does not come back to it."

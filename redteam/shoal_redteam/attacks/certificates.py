@@ -252,8 +252,12 @@ async def certificate_of_a_job(target: Target) -> bytes:
     base, keys = f"/v1/jobs/{request.digest}", target.keys.clients
     joins = [
         sign(
-            Join(manifest=target.consortium.digest, job=request.digest, client=client),
-            Role.CLIENT.value,
+            Join(
+                manifest=target.consortium.digest,
+                job=request.digest,
+                holder=target.holder(client),
+            ),
+            Role.HOLDER.value,
             keys[client],
         ).to_json()
         for client in target.crew

@@ -14,7 +14,7 @@ from shoal_protocol.crowds.errors import (
 from shoal_protocol.crowds.sanity import largest_change
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.errors import BadSignature, RefusedJob, UnknownClient, WrongSigner
+from shoal_protocol.wire.errors import BadSignature, RefusedJob, UnknownHolder, WrongSigner
 from shoal_redteam.attack import Attack
 from shoal_redteam.crowd import SHARE, TOTAL, Crowd, request_of, signed_request
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
@@ -58,7 +58,7 @@ class CrowdSubmissions(Attack):
 
 async def _dishonest_steps(crowd: Crowd) -> AsyncIterator[Finding]:
     target, client = crowd.target, crowd.target.crew[0]
-    other = target.crew_of(client, same=False)[0]
+    other = target.crew[1]
     draw = await crowd.draw()
     first, second = draw.body.weights
     too_far = largest_change(crowd.request.task) + 1
@@ -108,7 +108,7 @@ async def _dishonest_steps(crowd: Crowd) -> AsyncIterator[Finding]:
                 crowd.submission(draw, stranger, (first, second), key=client)
             )
         },
-        by={UnknownClient.code, WrongSigner.code},
+        by={UnknownHolder.code, WrongSigner.code},
         check="the roster",
     )
 

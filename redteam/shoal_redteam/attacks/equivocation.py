@@ -107,12 +107,12 @@ class Equivocation(Attack):
 
 
 def made_up_holdings(played: PlayedRound, node: str) -> Holdings:
-    """Return holdings of all clients, with answers that nobody gave."""
-    population = BitMap(played.clients)
-    held = StoredAnswers(population, played.target.random_bytes(TAG_BYTES * len(population)))
+    """Return holdings of all data holders, with answers that nobody gave."""
+    asked = BitMap(map(played.target.holder, played.clients))
+    held = StoredAnswers(asked, played.target.random_bytes(TAG_BYTES * len(asked)))
     digest = played.signed.digest
     manifest = played.spec.manifest
-    return Holdings.attest(held, population, manifest=manifest, round_id=digest, node=node)
+    return Holdings.attest(held, asked, manifest=manifest, round_id=digest, node=node)
 
 
 def vote_for(played: PlayedRound, node: str, cohort: Sequence[int]) -> Vote:
@@ -121,7 +121,7 @@ def vote_for(played: PlayedRound, node: str, cohort: Sequence[int]) -> Vote:
         manifest=played.spec.manifest,
         round=played.signed.digest,
         node=node,
-        holders=played.spec.compute_nodes,
+        nodes=played.spec.compute_nodes,
         cohort=played.cohort_digest(cohort),
         cohort_size=len(cohort),
     )

@@ -49,9 +49,9 @@ class FarDeadline(Attack):
         by_trainer = withdrawal.model_copy(update={"analyst": target.trainer})
         elsewhere = withdrawal.model_copy(update={"job": target.random_bytes(32).hex()})
         first = target.crew[0]
-        second = target.crew_of(first, same=False)[0]
-        leave = Leave(manifest=job.body.manifest, job=job.digest, client=first)
-        anothers = sign(leave, Role.CLIENT.value, target.keys.clients[second])
+        second = target.crew[1]
+        leave = Leave(manifest=job.body.manifest, job=job.digest, holder=target.holder(first))
+        anothers = sign(leave, Role.HOLDER.value, target.keys.clients[second])
         forged: dict[str, tuple[str, bytes, str]] = {
             "a withdrawal by the trainer": (
                 "withdrawal",
@@ -63,7 +63,7 @@ class FarDeadline(Attack):
                 target.sign(elsewhere, target.analyst).encode(),
                 MalformedDocument.code,
             ),
-            "one client's leave by another client": (
+            "one data holder's leave by another": (
                 "leaves",
                 anothers.encode(),
                 BadSignature.code,

@@ -59,7 +59,9 @@ class Overflow(Attack):
 
     async def _malformed(self, target: Target) -> AsyncIterator[Finding]:
         played = await begin(target)
-        client = next(each for each in played.clients if each % len(target.nodes) == 0)
+        client = next(
+            each for each in played.clients if target.holder(each) % len(target.nodes) == 0
+        )
         length = 8 * played.spec.dimension
         shares = {
             "a share with a coordinate too many": (ShareKind.VECTOR, length + 8, WrongLength.code),
@@ -89,7 +91,8 @@ class Overflow(Attack):
             client = next(
                 each
                 for each in played.clients
-                if sharing.kind_for(client=each, node=0, nodes=len(target.nodes)) is due
+                if sharing.kind_for(holder=target.holder(each), node=0, nodes=len(target.nodes))
+                is due
             )
             beyond = Share(due, b"\xff" * 8 * played.spec.dimension)
             yield refused(
@@ -121,7 +124,7 @@ class Overflow(Attack):
         spec, nodes = played.spec, len(target.nodes)
         answer = target.random_bytes(ANSWER_BYTES)
         for node in range(nodes):
-            kind = spec.sharing.kind_for(client=liar, node=node, nodes=nodes)
+            kind = spec.sharing.kind_for(holder=target.holder(liar), node=node, nodes=nodes)
             size = SEED_BYTES if kind is ShareKind.SEED else 8 * spec.dimension
             share = Share(kind, target.random_bytes(size))
             await played.upload(node, sealed(played, liar, node, share, answer=answer))
@@ -178,7 +181,7 @@ def sealed(
     header = Header(
         kind=share.kind,
         node=node,
-        client=client,
+        holder=played.target.holder(client),
         manifest=played.spec.manifest,
         round_id=played.signed.digest,
         answer=answer,

@@ -23,10 +23,10 @@ from shoal_redteam.findings import CannotAttack, Finding, not_carried_out, seen
 from shoal_redteam.target import Target
 from shoal_redteam.victim import victim
 
-_ROUNDS: Final = 8
+_ROUNDS: Final = 48
 _PRICE: Final = 1 / 1600  # of a budget, which is thrown away
 _SECONDS: Final = 300.0
-_AXES: Final = ("two rounds", "two clients", "two coordinates")
+_AXES: Final = ("two rounds", "two coordinates")
 
 
 class SentNoise(Attack):
@@ -38,7 +38,7 @@ class SentNoise(Attack):
     stopped_by = "each answer has noise of its own, of the variance promised: tests at 10⁻⁶"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
-        """Have a data holder answer some rounds for all that it has of the crew, and open them."""
+        """Have a data holder answer some rounds, and open its answers."""
         jobs = [job_request(target, round_seconds=3600, grace_seconds=60) for _ in range(_ROUNDS)]
         rounds = [spec_of(target, job, price=_PRICE, seconds=_SECONDS) for job in jobs]
         opened = []
@@ -52,36 +52,31 @@ class SentNoise(Attack):
             yield _likeness(which, np.sign(np.moveaxis(noise, axis, 0)))
 
 
-def noise_in(target: Target, spec: RoundSpec, envelopes: list[bytes]) -> list[Int64Vector]:
-    """Return what a holder's answers hold beside a record of zeros: each shape (dimension,).
+def noise_in(target: Target, spec: RoundSpec, envelopes: list[bytes]) -> Int64Vector:
+    """Return what a holder's answer holds beside a record of zeros, shape (dimension,).
 
     Raises:
-        CannotAttack: a node has no box key, or there is not one answer of each client.
+        CannotAttack: a node has no box key, or the answer is not whole.
     """
-    shares: dict[int, dict[int, Uint64Vector]] = {
-        client: {} for client in target.crew_of(target.crew[0], same=True)
-    }
+    sums: dict[int, Uint64Vector] = {}
     for each in map(parse, envelopes):
-        node, client = each.header.node, each.header.client
+        node = each.header.node
         private = target.keys.parties[spec.compute_nodes[node]].box_private_key
-        if private is None or client not in shares:
-            raise CannotAttack("the answers cannot be opened")
+        if private is None or each.header.holder != target.holder(target.crew[0]):
+            raise CannotAttack("the answer cannot be opened")
         share = each.open(bytes(private), bytes(private.public_key))
-        shares[client][node] = summation.add(spec.sharing, [share], spec.dimension)
+        sums[node] = summation.add(spec.sharing, [share], spec.dimension)
+    if len(sums) < len(spec.compute_nodes):
+        raise CannotAttack("the data holder has not answered every node")
+    combined = summation.combine(spec.sharing, sums, nodes=len(spec.compute_nodes))
+    if combined is None:
+        raise CannotAttack("the shares of the answer contradict each other")
     record = spec.query.encode(np.zeros((1, len(spec.query.column_names))))
-    found = []
-    for sums in shares.values():
-        if len(sums) < len(spec.compute_nodes):
-            raise CannotAttack("not every client has answered every node")
-        combined = summation.combine(spec.sharing, sums, nodes=len(spec.compute_nodes))
-        if combined is None:
-            raise CannotAttack("the shares of an answer contradict each other")
-        found.append(summation.decode(spec.sharing, combined.total) - record)
-    return found
+    return summation.decode(spec.sharing, combined.total) - record
 
 
 def size_of(part: NoisePart, noise: Int64Vector) -> tuple[float, float]:
-    """Return a sum over one client's draws, shape (n,), and of which Gamma it should be.
+    """Return a sum over a slot's draws, shape (n,), and of which Gamma it should be.
 
     Of Gaussians x^2 / (2 scale^2) is Gamma(1/2); of Laplace shares so many are added up first as
     give a Laplace, of which |x| / scale is Gamma(1). What the lattice adds to that is of the order
@@ -95,11 +90,11 @@ def size_of(part: NoisePart, noise: Int64Vector) -> tuple[float, float]:
 
 
 def _sizes(spec: RoundSpec, noise: Int64Vector) -> Finding:
-    """Judge noise, shape (rounds, clients, dimension), by the largest deviation of a block."""
+    """Judge noise, shape (rounds, dimension), by the largest deviation of a block."""
     start, worst = 0, (math.inf, 1.0)
     blocks = spec.noise_blocks()
     for coordinates, part in blocks:
-        total, shape = size_of(part, noise[:, :, start : start + coordinates].reshape(-1))
+        total, shape = size_of(part, noise[:, start : start + coordinates].reshape(-1))
         worst = min(worst, (gamma_bound(total, shape) * len(blocks), total / shape))
         start += coordinates
     chance, ratio = worst

@@ -21,7 +21,7 @@ from shoal_protocol.trust.manifest_bundle import framed
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.encoding import domain, encode_clients
-from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedSpec, UnknownClient
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedSpec, UnknownHolder
 from shoal_protocol.wire.service_errors import NotInPopulation
 from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
@@ -41,7 +41,7 @@ class Sybil(Attack):
     liar = "anybody with keys of his own; the trainer"
     tries = "answers and joins of clients that are not enrolled, forged rosters and populations"
     stopped_by = (
-        "unknown-client, not-in-population, bad-signature, refused-spec, malformed-document"
+        "unknown-holder, not-in-population, bad-signature, refused-spec, malformed-document"
     )
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
@@ -53,21 +53,21 @@ class Sybil(Attack):
         envelope = played.contribution(member).envelopes[0]
         header = parse(envelope).header
         uploads = {
-            "an answer of a client beyond the roster": (beyond, stranger, UnknownClient.code),
-            "an answer of an enrolled client that is not in the population": (
+            "an answer of a data holder beyond the roster": (beyond, stranger, UnknownHolder.code),
+            "an answer of an enrolled data holder that is not asked": (
                 outsider,
                 target.keys.clients[outsider],
                 NotInPopulation.code,
             ),
-            "one data holder's key under a client's index of another": (
-                target.crew_of(member, same=False)[0],
+            "one data holder's key under the index of another": (
+                target.crew[1],
                 target.keys.clients[member],
                 BadSignature.code,
             ),
-            "a stranger's key under a client's index": (member, stranger, BadSignature.code),
+            "a stranger's key under a data holder's index": (member, stranger, BadSignature.code),
         }
         for tried, (client, key, code) in uploads.items():
-            forgery = transplanted(envelope, replace(header, client=client), key)
+            forgery = transplanted(envelope, replace(header, holder=target.holder(client)), key)
             answers = {node: await played.upload(0, forgery)}
             check = "the roster and the population decide who may answer, and with which key"
             yield refused(tried, answers, by={code}, check=check)
@@ -144,12 +144,12 @@ class Sybil(Attack):
 
 
 class SybilJoin(Attack):
-    """Somebody joins a job as a client that nobody enrolled, or as two."""
+    """Somebody joins a job as a data holder that nobody enrolled, or as two."""
 
     name = "sybil-join"
     liar = "anybody with keys of his own"
-    tries = "joins of clients that are not enrolled, under another's index, and one join twice"
-    stopped_by = "unknown-client, bad-signature, wrong-job; a client is counted once"
+    tries = "joins of data holders that are not enrolled, under another's index, and one join twice"
+    stopped_by = "unknown-holder, bad-signature, wrong-job; a data holder is counted once"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Join a job of which nothing comes, for too few join."""
@@ -161,22 +161,22 @@ class SybilJoin(Attack):
         await target.send(target.trainer, "/v1/jobs", other.encode())
         path, keys = f"/v1/jobs/{request.digest}/joins", target.keys.clients
         member = target.crew[0]
-        neighbour = target.crew_of(member, same=False)[0]
+        neighbour = target.crew[1]
         stranger = SigningKey(target.random_bytes(32))
         joins = {
-            "a join of a client beyond the roster": (
+            "a join of a data holder beyond the roster": (
                 request,
                 len(target.consortium.roster),
                 stranger,
-                UnknownClient.code,
+                UnknownHolder.code,
             ),
-            "one data holder's key under a client's index of another": (
+            "one data holder's key under the index of another": (
                 request,
                 neighbour,
                 keys[member],
                 BadSignature.code,
             ),
-            "a stranger's key under a client's index": (
+            "a stranger's key under a data holder's index": (
                 request,
                 neighbour,
                 stranger,
@@ -185,20 +185,24 @@ class SybilJoin(Attack):
             "a join of another job": (other, neighbour, keys[neighbour], "wrong-job"),
         }
         for tried, (job, client, key, code) in joins.items():
-            body = Join(manifest=target.consortium.digest, job=job.digest, client=client)
-            content = sign(body, Role.CLIENT.value, key).encode()
+            body = Join(
+                manifest=target.consortium.digest, job=job.digest, holder=target.holder(client)
+            )
+            content = sign(body, Role.HOLDER.value, key).encode()
             answers = {target.trainer: await target.send(target.trainer, path, content)}
-            check = "the roster's key of the client in the join must have signed it"
+            check = "the roster's key of the data holder in the join must have signed it"
             yield refused(tried, answers, by={code}, check=check)
-        body = Join(manifest=target.consortium.digest, job=request.digest, client=member)
-        content = sign(body, Role.CLIENT.value, keys[member]).encode()
+        body = Join(
+            manifest=target.consortium.digest, job=request.digest, holder=target.holder(member)
+        )
+        content = sign(body, Role.HOLDER.value, keys[member]).encode()
         statuses = [(await target.send(target.trainer, path, content)).status for _ in range(3)]
         joined = (await target.ask(target.trainer, f"/v1/jobs/{request.digest}")).json()["joined"]
         yield seen(
             "one join three times",
             stopped=statuses == [CREATED, OK, OK] and joined == 1,
             answered=f"{target.trainer}: {joined} client has joined",
-            check="a client is counted once",
+            check="a data holder is counted once",
         )
 
 

@@ -144,7 +144,7 @@ def _forged(played: PlayedRound, client: int) -> bytes:
     """Return an envelope in a client's name that another data holder signed."""
     whole = played.contribution(client).envelopes[0]
     target = played.target
-    signer = target.keys.clients[target.crew_of(client, same=False)[0]]
+    signer = target.keys.clients[next(each for each in target.crew if each != client)]
     return transplanted(whole, parse(whole).header, signer)
 
 

@@ -1,4 +1,4 @@
-"""Moving a sealed box under another header: another client, node, round or answer."""
+"""Moving a sealed box under another header: another data holder, node, round or answer."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.played_round import PlayedRound, begin
 from shoal_redteam.target import Target
 
-HEADER_BYTES: Final = 84
+HEADER_BYTES: Final = 92
 _SIGNATURE_BYTES: Final = 64
 _BOUND: Final = "the box holds the digest of its own header"
 
@@ -40,10 +40,11 @@ class Transplant(Attack):
         played, other = await begin(target), await begin(target)
         victim, keys = played.clients[0], target.keys.clients
         # the thief is due the same kind of share, so that only the box can give it away
-        others = target.crew_of(victim, same=False)
-        alike = [each for each in others if (each - victim) % len(target.nodes) == 0]
+        owner, nodes = target.holder(victim), len(target.nodes)
+        others = played.clients[1:]
+        alike = [each for each in others if (target.holder(each) - owner) % nodes == 0]
         if not alike:
-            raise CannotAttack("no client of another data holder is due the same kind of share")
+            raise CannotAttack("no other data holder is due the same kind of share")
         thief = alike[0]
         stolen = played.contribution(victim).envelopes[0]
         header = parse(stolen).header
@@ -63,17 +64,17 @@ class Transplant(Attack):
 
         yield await attempt(
             "under another client's name, signed by that client",
-            replace(header, client=thief),
+            replace(header, holder=target.holder(thief)),
             thief,
             TransplantedCiphertext.code,
             _BOUND,
         )
         yield await attempt(
             "under another client's name, signed by its owner",
-            replace(header, client=thief),
+            replace(header, holder=target.holder(thief)),
             victim,
             BadSignature.code,
-            "the holder of the slot in the header must have signed",
+            "the holder in the header must have signed",
         )
         yield await attempt(
             "in another round of another task, signed by its owner",

@@ -85,34 +85,29 @@ class Answering:
             parts = [shown.body] if shown.status == OK else []
         await self._vault.ask(EndJob(job=job, code=code, parts=tuple(parts)), Done)
 
-    async def answer_rounds(self) -> bool:
-        """Have answers made and send what is due in each open round.
-
-        Answers are made in portions, of each round one, so that none waits long for another.
-        Returns whether there are more to make.
-        """
+    async def answer_rounds(self) -> None:
+        """Have answers made and send what is due in each open round."""
         rounds = (await self._vault.ask(AskAgenda(), Agenda)).rounds
         self._reupload.forget_others({each.round_id for each in rounds})
-        return any([await self._go_on(each) for each in rounds])
+        for each in rounds:
+            await self._go_on(each)
 
-    async def _go_on(self, known: OpenRound) -> bool:
-        """Return whether there is another portion to make."""
+    async def _go_on(self, known: OpenRound) -> None:
         round_id = known.round_id
         try:
             nodes = self._directory.nodes(known.manifest)
         except UnknownManifest:  # the owner pinned a later version since
             self._report("round not in the manifest", round=round_id)
-            return False
+            return
         if (now := self._clock()) < known.deadline:
             await self._reupload.look(known, nodes, now)
         await self._delivery.send_pending(round_id, nodes)
         if not known.unprepared:
-            return False
+            return
         try:
             prepared = await self._vault.ask(Prepare(round_id=round_id), Prepared)
         except ProtocolError as error:  # it has ended meanwhile
             self._report("round not answered", round=round_id, reason=str(error))
-            return False
-        if prepared.clients:  # sent, or failed, before others are worked on
+            return
+        if prepared.made:  # sent, or failed, before others are worked on
             await self._delivery.send_pending(round_id, nodes)
-        return prepared.more

@@ -112,7 +112,7 @@ def create_agent_application(
         if not _is_owner(request, token):
             return _for_the_owner()
         found = await holder.leave(job)
-        body = {"job": job, "clients": len(found.clients), "answered_rounds": found.answered}
+        body = {"job": job, "slots": found.slots, "answered_rounds": found.answered}
         return Response(canonical_json(body), media_type="application/json")
 
     @app.get("/v1/crowds/{job}/evidence")

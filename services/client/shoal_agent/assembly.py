@@ -66,7 +66,6 @@ def assemble(
     transport: httpx.AsyncBaseTransport | None = None,
     long_polls: bool = False,
     inside: Sources | None = None,
-    bulk: bool = True,
 ) -> Service:
     """Return the agent that the settings describe; it goes on where it was.
 
@@ -94,7 +93,6 @@ def assemble(
         transport=transport,
         report=report,
         wake=wake if long_polls else None,
-        bulk=bulk,
         **({} if inside is None else {"random_bytes": inside.random_bytes}),
     )
     _log_opened(vault.opened)
@@ -117,7 +115,7 @@ def _log_opened(opened: Opened) -> None:
     log.info(f"{opened.enrolled} slots are enrolled", enrolled=opened.enrolled)
     if opened.enrolled == 0:
         log.warning(
-            "no client here can join a job: hand the key's enrolment file to the consortium's "
+            "no slot here can join a job: hand the key's enrolment file to the consortium's "
             "authority, which enrols its holder and publishes the new manifest"
         )
     log.info("the vault is open", isolation=opened.isolation)

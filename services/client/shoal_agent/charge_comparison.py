@@ -1,4 +1,4 @@
-"""Asks Compute nodes what they charged the clients here; the vault compares it with its ledger."""
+"""Asks Compute nodes what they charged the slots here; the vault compares it with its ledger."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,11 +22,10 @@ from shoal_hosting.clock import Clock
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import OK, NotThere
-from shoal_protocol.wire.encoding import canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownManifest
 
 WITHOUT: Final = "SHOAL_WITHOUT_NODES"
-WAITING: Final = "nothing is joined or answered until a node says what it charged the clients here"
+WAITING: Final = "nothing is joined or answered until a node says what it charged the slots here"
 AFTER_NONSENSE: Final = timedelta(seconds=30)  # until a node is asked again that did not say it
 PATIENCE_SECONDS: Final = 3.0  # with the other nodes, once one has answered
 
@@ -81,7 +80,7 @@ class ChargesCheck:
         if at is not None and timedelta(0) <= now - at < BETWEEN_COMPARISONS:
             return
         if not await self._compare((await self._vault.ask(Hello(), Opened)).charging_nodes):
-            raise Unavailable("no Compute node says what it charged the clients here")
+            raise Unavailable("no Compute node says what it charged the slots here")
 
     async def end(self) -> None:
         """Cancel open requests."""
@@ -152,10 +151,7 @@ class ChargesCheck:
         answer = await peer.post(path, asked.parts[0], "application/json")
         if answer.status != OK:
             raise MalformedDocument(f"the node refused to answer: {answer.code}")
-        value = await asyncio.to_thread(parse_canonical_json, answer.body)
-        signed = value.get("charges") if isinstance(value, dict) else None
-        parts = (canonical_json(signed),)
-        return (await self._vault.ask(ShowCharges(node=node, parts=parts), Heard)).more
+        return (await self._vault.ask(ShowCharges(node=node, parts=(answer.body,)), Heard)).more
 
     async def _settle(self) -> None:
         """Have the vault judge the nodes' answers.

@@ -81,8 +81,6 @@ class DataHolder:
         random_bytes: RandomBytes = nacl.utils.random,
         inside: Sources | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
-        bulk: bool = True,
-        concurrency: int = 8,
         report: Report = silent,
         wake: asyncio.Event | None = None,
         accept_loss: str | None = None,
@@ -92,8 +90,7 @@ class DataHolder:
 
         With `inside` the vault is in this process, over the same messages, with these sources of
         time and chance: for tests and simulations. `clock` and `random_bytes` are the courier's.
-        `bulk` False sends one envelope in each request. Up to `concurrency` requests are open at
-        once. With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
+        With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
         step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
         refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; one of
         the others must answer before anything is joined or answered.
@@ -128,8 +125,6 @@ class DataHolder:
             clock=clock,
             random_bytes=random_bytes,
             transport=transport,
-            bulk=bulk,
-            concurrency=concurrency,
             report=report,
             wake=wake,
         )
@@ -142,8 +137,6 @@ class DataHolder:
         clock: Clock = system_clock,
         random_bytes: RandomBytes = nacl.utils.random,
         transport: httpx.AsyncBaseTransport | None = None,
-        bulk: bool = True,
-        concurrency: int = 8,
         report: Report = silent,
         wake: asyncio.Event | None = None,
     ) -> None:
@@ -153,14 +146,12 @@ class DataHolder:
             book, vault, clock=clock, random_bytes=random_bytes, transport=transport
         )
         reupload = Reupload(vault, report, random_bytes)
-        self._delivery = Delivery(
-            vault, report, bulk=bulk, concurrency=concurrency, behind=reupload.note_behind
-        )
+        delivery = Delivery(vault, report, behind=reupload.note_behind)
         self._charges = ChargesCheck(vault, self._directory, clock, report)
-        self._joining = Joining(vault, self._directory, self._charges, report, bulk)
+        self._joining = Joining(vault, self._directory, self._charges, report)
         self._next_rounds = NextRounds(self._directory, wake)
         self._answering = Answering(
-            vault, self._directory, self._delivery, reupload, self._next_rounds, clock, report
+            vault, self._directory, delivery, reupload, self._next_rounds, clock, report
         )
         self._crowds = Beside(vault, self._directory, clock, random_bytes, report)
         self._looks_for_jobs_at = -math.inf  # by the event loop's time
@@ -228,12 +219,9 @@ class DataHolder:
             await self._crowds.end()
             raise
         self._crowds.begin()
-        self._delivery.open_slots()
-        more = True
-        while more:  # between the portions of a round that takes long, others' deadlines are kept
-            await self._look_for_jobs()
-            await self._answering.fetch_rounds()
-            more = await self._answering.answer_rounds()
+        await self._look_for_jobs()
+        await self._answering.fetch_rounds()
+        await self._answering.answer_rounds()
         await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
 
     async def _look_for_jobs(self) -> None:
@@ -279,7 +267,7 @@ class DataHolder:
         """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
 
         Raises:
-            UnknownJob: no client here joined it.
+            UnknownJob: it was not joined here.
             WrongPhase: it has ended here otherwise.
         """
         left: Joined = await self._told(Ask(question="leave", job=job))

@@ -1,7 +1,6 @@
-"""Finds jobs, offers each to the vault and sends the clients' signed joins and leaves."""
+"""Finds jobs, offers each to the vault and sends the data holder's signed joins and leaves."""
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from shoal_agent.charge_comparison import ChargesCheck
@@ -10,23 +9,20 @@ from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import (
     Agenda,
     AskAgenda,
+    Bytes,
     Decided,
     Done,
     OfferJob,
-    Page,
     Pending,
     Receipt,
-    Receipts,
 )
 from shoal_holder.reporting import Report
-from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer, outcomes
+from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
-MOST_TOGETHER: Final = 500  # joins or leaves in one request
 _JOB: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -39,13 +35,11 @@ class Joining:
         directory: Directory,
         charges: ChargesCheck,
         report: Report,
-        bulk: bool,
     ) -> None:
         self._vault = vault
         self._charges = charges
         self._directory = directory
         self._report = report
-        self._most = MOST_TOGETHER if bulk else 1
         self._taken: set[str] = set()
         self.refused: dict[str, str] = {}
         """Why jobs that the trainer lists are not joined; asked anew after a restart."""
@@ -84,47 +78,23 @@ class Joining:
         agenda = await self._vault.ask(AskAgenda(), Agenda)
         self._taken |= {each.job for each in agenda.jobs}
         for job in agenda.leaves:
-            await self._send_all("leaves", job)
+            await self._send("leave", job, "leaves")
         for job in agenda.joins:
-            await self._send_all("joins", job)
+            await self._send("join", job, "joins")
 
-    async def _send_all(self, what: Literal["joins", "leaves"], job: str) -> None:
-        after = -1
-        while True:
-            asked = Pending(what=what, about=job, after=after, count=self._most)
-            page = await self._vault.ask(asked, Page)
-            if not page.clients:
-                return
-            after = page.clients[-1]
-            try:
-                await self._send(what, job, page)
-            except (Unavailable, MalformedDocument) as error:
-                self._report(f"{what} not sent", job=job, reason=str(error))
-                return
-
-    async def _send(self, what: Literal["joins", "leaves"], job: str, page: Page) -> None:
-        found = await hand_in(self._directory.trainer, f"/v1/jobs/{job}/{what}", page.parts)
-        receipts = tuple(
-            Receipt(client=client, outcome=outcome)
-            for client, outcome in zip(page.clients, found, strict=True)
-            if outcome is not None
-        )
-        await self._vault.ask(Receipts(what=what, about=job, receipts=receipts), Done)
-        taken = sum(each.outcome == ACKNOWLEDGED for each in receipts)
-        self._report(f"{what} settled", job=job, taken=taken, not_taken=len(receipts) - taken)
-
-
-async def hand_in(trainer: Peer, path: str, documents: Sequence[bytes]) -> list[str | None]:
-    """Send signed documents, and return what became of each, as `outcomes`.
-
-    Raises:
-        Unavailable, MalformedDocument: it is not known.
-    """
-    if len(documents) == 1:
-        return [(await trainer.post(path, documents[0], "application/json")).outcome]
-    # canonical documents in a canonical list are canonical
-    body = b'{"documents":[' + b",".join(documents) + b"]}"
-    return outcomes(await trainer.post(path, body, "application/json"), len(documents))
+    async def _send(self, what: Literal["join", "leave"], job: str, path: str) -> None:
+        pending = await self._vault.ask(Pending(what=what, about=job), Bytes)
+        if not pending.parts:
+            return
+        try:
+            answer = await self._directory.trainer.post(
+                f"/v1/jobs/{job}/{path}", pending.parts[0], "application/json"
+            )
+        except Unavailable as error:
+            self._report(f"{what} not sent", job=job, reason=str(error))
+            return
+        await self._vault.ask(Receipt(what=what, about=job, outcome=answer.outcome), Done)
+        self._report(f"{what} settled", job=job, outcome=answer.outcome)
 
 
 def _listed_jobs(answer: Answer) -> list[str]:

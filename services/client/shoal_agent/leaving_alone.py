@@ -15,7 +15,7 @@ def leave_alone(site: Path, consortium: Path, data: Path, job: str) -> Joined:
     """Leave a job for good, as `DataHolder.leave`; the agent tells the trainer when it next runs.
 
     Raises:
-        UnknownJob: no client here joined it.
+        UnknownJob: it was not joined here.
         WrongPhase: it has ended here otherwise.
         ValueError: the agent is running, or a file is broken.
         StartupRefused: no manifest is pinned, or the consortium has none with that digest.
@@ -30,10 +30,8 @@ def leave_alone(site: Path, consortium: Path, data: Path, job: str) -> Joined:
         state = State(path, authority=book.current.manifest.authority)
         try:
             found = exits.joined(state.file, job)
-            roster = book.current.roster
-            holder = roster.holder_with(key.verify_key)
-            own = set() if holder is None else set(roster.slots_of(holder))
-            state.end_job(job, LEFT, leaves=exits.sign_leaves(found, own, key))
+            holder = book.current.roster.holder_with(key.verify_key)
+            state.end_job(job, LEFT, leave=exits.sign_leave(found, holder, key))
         finally:
             state.close()
     return found

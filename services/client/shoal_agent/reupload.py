@@ -1,7 +1,7 @@
 """Asks the Compute nodes what they still hold, and has the vault queue what they lost.
 
 A node that lost its disk, or was restored from a backup, lacks shares that it acknowledged. As long
-as the round takes shares, their senders can send them again.
+as the round takes shares, they can be sent again.
 """
 
 import asyncio
@@ -13,11 +13,10 @@ from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import (
     Acknowledged,
     AskSpec,
+    Bytes,
     Done,
     OpenRound,
-    Page,
     Receipt,
-    Receipts,
     RoundDocuments,
 )
 from shoal_holder.reporting import Report
@@ -26,7 +25,7 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import OK, NotThere, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.receipt_query import MOST_ENTRIES, decode_answer, encode_query
+from shoal_protocol.wire.receipt_query import decode_answer
 from shoal_protocol.wire.service_errors import MissingRequest
 
 WHEN: Final = (0.5, 0.85)  # to ask, as parts of the time from a round's opening to its deadline
@@ -36,7 +35,7 @@ _JSON: Final = "application/json"
 
 
 class Reupload:
-    """Looks for lost envelopes twice in a round, and whenever a node was out of reach."""
+    """Looks for a lost envelope twice in a round, and whenever a node was out of reach."""
 
     def __init__(self, vault: VaultLink, report: Report, random_bytes: RandomBytes) -> None:
         self._vault = vault
@@ -95,31 +94,20 @@ class Reupload:
         self._behind.discard((round_id, node))
 
     async def _ask(self, round_id: str, node: int, peer: Peer) -> None:
-        after = -1
-        while True:
-            asked = Acknowledged(round_id=round_id, node=node, after=after, count=MOST_ENTRIES)
-            page = await self._vault.ask(asked, Page)
-            if not page.clients:
-                return
-            after = page.clients[-1]
-            path = f"/v1/rounds/{round_id}/shares/stored"
-            query = encode_query(list(zip(page.clients, page.parts, strict=True)))
-            answer = await peer.post(path, query, _OCTETS)
-            if answer.status != OK:
-                raise Unavailable(f"{peer.name} answered {answer.code}")
-            body = answer.json()
-            stored = body.get("stored") if isinstance(body, dict) else None
-            found = decode_answer(stored, len(page.clients))
-            lost = tuple(
-                Receipt(client=client, outcome=LOST, node=node)
-                for client, here in zip(page.clients, found, strict=True)
-                if not here
-            )
-            if lost:
-                await self._vault.ask(
-                    Receipts(what="envelopes", about=round_id, receipts=lost), Done
-                )
-                self._report("envelopes lost", round=round_id, node=node, count=len(lost))
+        query = await self._vault.ask(Acknowledged(round_id=round_id, node=node), Bytes)
+        if not query.parts:
+            return
+        path = f"/v1/rounds/{round_id}/shares/stored"
+        answer = await peer.post(path, query.parts[0], _OCTETS)
+        if answer.status != OK:
+            raise Unavailable(f"{peer.name} answered {answer.code}")
+        body = answer.json()
+        stored = body.get("stored") if isinstance(body, dict) else None
+        [is_stored] = decode_answer(stored, 1)
+        if not is_stored:
+            lost = Receipt(what="envelope", about=round_id, node=node, outcome=LOST)
+            await self._vault.ask(lost, Done)
+            self._report("envelope lost", round=round_id, node=node)
 
     def forget_others(self, rounds: Collection[str]) -> None:
         """Forget the rounds that are not among these."""

@@ -5,8 +5,10 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from shoal_agent.delivery import SETTLED
 from shoal_holder.status import ADOPTED
 from shoal_hosting.marks import LOSSES_ACCEPTED
+from shoal_hosting.outcome import ACKNOWLEDGED
 
 log = structlog.get_logger()
 
@@ -30,10 +32,9 @@ class Telemetry:
     def __call__(self, event: str, /, **facts: object) -> None:
         """Log an event and count it."""
         self._events.labels(event.replace(" ", "_")).inc()
-        for outcome in OUTCOMES:
-            count = facts.get(outcome)
-            if isinstance(count, int):
-                self._envelopes.labels(outcome).inc(count)
+        if event == SETTLED:
+            taken = facts.get("outcome") == ACKNOWLEDGED
+            self._envelopes.labels(OUTCOMES[0] if taken else OUTCOMES[1]).inc()
         if event in _LOSSES:
             log.warning(event, **facts)
         else:

@@ -1,7 +1,7 @@
 """Decides whether to take part in a job or a round: the last check before spending; pure.
 
-A client trusts the manifest, its owner's policy and its own ledger. It accepts signed documents of
-trainer and analyst only as far as these three allow.
+A data holder trusts the manifest, its owner's policy and its own ledger. It accepts signed
+documents of trainer and analyst only as far as these three allow.
 """
 
 from collections.abc import Iterable
@@ -69,12 +69,13 @@ def check_round(
     consortium: Consortium,
     policy: Policy,
     spent: Cost,
+    slots: int,
     now: datetime,
 ) -> None:
     """Refuse a round that asks for anything but what the joined job promised.
 
-    `number` is the first that is new here, and `spent` the most that the job's earlier rounds cost
-    one of the clients here whom it asks. A deadline that has passed is a refusal too.
+    `number` is the first that is new here, `slots` how many it asks here, and `spent` the most that
+    the job's earlier rounds cost one of these. A deadline that has passed is a refusal too.
 
     Raises:
         RefusedSpec: the detail says why.
@@ -88,5 +89,9 @@ def check_round(
         raise RefusedSpec("the spec is for another job or round")
     check_spec(spec, consortium, now=now)
     check_round_of_job(spec, request, spent=spent)
-    if sampling_seconds(spec.noise_blocks(), 1) > MOST_SECONDS:
-        raise RefusedSpec("drawing one client's noise would take too long")
+    try:
+        blocks = [(coordinates, part.of(slots)) for coordinates, part in spec.noise_blocks()]
+    except ValueError as error:
+        raise RefusedSpec(str(error)) from error
+    if sampling_seconds(blocks) > MOST_SECONDS:
+        raise RefusedSpec("drawing the answer's noise would take too long")

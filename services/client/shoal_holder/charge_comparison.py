@@ -1,17 +1,16 @@
-"""Compares this ledger with what Compute nodes charged the clients here, and adopts lost charges.
+"""Compares this ledger with what Compute nodes charged the slots here, and adopts lost charges.
 
 A state that was lost or restored whole, with its mark, is consistent: only the nodes can tell.
-The vault signs the queries and verifies the nodes' signed answers; the courier carries both.
+The vault signs the queries, and verifies the nodes' signed answers; the courier carries both.
 """
 
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_holder import ledger
@@ -20,7 +19,7 @@ from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_hosting.marks import ACCEPT, RESTORE
-from shoal_protocol.jobs.charges import MOST_QUERIES, Charges, ChargesQuery, check_charges
+from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, decode, sign
 from shoal_protocol.wire.errors import (
@@ -37,15 +36,13 @@ BETWEEN_COMPARISONS: Final = timedelta(minutes=10)
 
 @dataclass
 class _Asking:
-    """A node that is being asked: the clients still to ask about, and its answers so far."""
+    """A node that is being asked, and about which slots."""
 
     version: Consortium  # of the manifest that question and answer are bound to
-    everybody: BitMap
-    left: list[BitMap]
-    since: int  # the entry of the node's ledger after which it is asked
-    after: int
+    holder: int
+    slots: BitMap
+    after: int  # the entry of the node's ledger after which it is asked
     nonce: str = ""
-    ends: list[int] = field(default_factory=list)
 
 
 class ChargeComparison:
@@ -71,7 +68,7 @@ class ChargeComparison:
         self._without = frozenset(without)
         self._compared_at: datetime | None = None
         self._asking: dict[str, _Asking] = {}  # by node
-        self._progress: dict[str, tuple[BitMap, int]] = {}  # by node: of whom, up to which entry
+        self._progress: dict[str, tuple[BitMap, int]] = {}  # by node: of what, up to which entry
         self._heard = False  # whether a node said all since it was last judged
         self._forgotten: dict[tuple[str, int], ChargedElsewhere] = {}  # by job and number
         self._is_news = False  # whether more is forgotten than when it was last judged
@@ -97,7 +94,7 @@ class ChargeComparison:
         now, at = self._site.clock(), self._compared_at
         of_late = at is not None and timedelta(0) <= now - at <= BETWEEN_COMPARISONS
         if at is None or self._is_news or (joining and not of_late):
-            raise NotReady("no Compute node says what it charged the clients here")
+            raise NotReady("no Compute node says what it charged the slots here")
 
     def query(self, node: str, *, behind: int) -> tuple[int, bytes]:
         """Return the next query for a node, and the ledger entry after which it asks.
@@ -111,15 +108,14 @@ class ChargeComparison:
         if node not in self.nodes:
             raise UnknownRound("the node is not asked")
         site, version = self._site, self._version(node, behind)
-        asking, own = self._asking.get(node), BitMap(site.positions())
-        is_in_force = asking is not None and asking.version is version
-        if asking is None or not is_in_force or not asking.everybody.issubset(own):
+        asking = self._asking.get(node)
+        if asking is None or asking.version is not version:
             asking = self._asking[node] = self._begun(node, version)
         asking.nonce = site.random_bytes(16).hex()
-        signed = sign_queries(
-            version.digest, asking.nonce, site.clock(), list(asking.left[0]), site.key
+        query = ChargesQuery(
+            manifest=version.digest, holder=asking.holder, nonce=asking.nonce, at=site.clock()
         )
-        return asking.after, signed
+        return asking.after, sign(query, Role.HOLDER, site.key).encode()
 
     def hear(self, node: str, document: bytes) -> bool:
         """Take a node's answer to the last query; tell whether there is another query.
@@ -137,7 +133,8 @@ class ChargeComparison:
             node=node,
             nonce=asking.nonce,
             after=asking.after,
-            asked=asking.left[0],
+            holder=asking.holder,
+            slots=asking.slots,
         )
         rounds = [
             ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
@@ -146,11 +143,7 @@ class ChargeComparison:
         self._note(ledger.not_charged(self._state.file, rounds))
         asking.after = signed.body.through
         if asking.after == signed.body.head:
-            asking.ends.append(asking.after)
-            asking.left.pop(0)
-            asking.after = asking.since
-        if not asking.left:
-            self._progress[node] = (asking.everybody, min(asking.ends))
+            self._progress[node] = (asking.slots, asking.after)
             self._heard = True
             del self._asking[node]
         return node in self._asking
@@ -174,15 +167,18 @@ class ChargeComparison:
         return version
 
     def _begun(self, node: str, version: Consortium) -> _Asking:
-        clients = BitMap(self._site.positions())
+        """Begin to ask about this holder's slots under a version.
+
+        Raises:
+            UnknownManifest: it was not enrolled then.
+        """
+        holder = version.roster.holder_with(self._site.key.verify_key)
+        if holder is None:
+            raise UnknownManifest
+        slots = version.roster.slots_of(holder)
         known, through = self._progress.get(node, (BitMap(), 0))
-        if not clients.issubset(known):
-            through = 0  # of who was enrolled since it was never asked
-        parts = [
-            BitMap(clients[start : start + MOST_QUERIES])
-            for start in range(0, len(clients), MOST_QUERIES)
-        ]
-        return _Asking(version, clients, parts, since=through, after=through)
+        # of slots that were given since, it was never asked
+        return _Asking(version, holder, slots, after=through if slots.issubset(known) else 0)
 
     def _note(self, forgotten: Iterable[ChargedElsewhere]) -> None:
         """Add to the lost charges; where nodes differ, the higher price counts."""
@@ -211,24 +207,11 @@ class ChargeComparison:
             self._report("forgotten rounds taken for spent", rounds=len(forgotten))
         else:
             self.refusal = (
-                f"Compute nodes charged clients here for {_rounds(len(forgotten))} that the ledger "
+                f"Compute nodes charged slots here for {_rounds(len(forgotten))} that the ledger "
                 "here does not hold: the state was lost or set back, or this key is in use in "
                 f"another place. Stop, and {RESTORE}. If it is lost for good, start once with "
                 f"{ACCEPT}={token} to take these rounds for spent"
             )
-
-
-def sign_queries(
-    manifest: str, nonce: str, at: datetime, clients: Sequence[int], key: SigningKey
-) -> bytes:
-    """Return the body that asks for each client, by their holder's key."""
-    queries = [
-        sign(
-            ChargesQuery(manifest=manifest, client=client, nonce=nonce, at=at), Role.CLIENT, key
-        ).encode()
-        for client in clients
-    ]
-    return b'{"documents":[' + b",".join(queries) + b"]}"
 
 
 def _rounds(count: int) -> str:

@@ -20,28 +20,27 @@ MOST_ROWS: Final = 2000
 takes must not tell how many there are."""
 
 
-def bounded(records: Records, seeds: Sequence[bytes]) -> Records:
-    """Return records in which each client has at most `MOST_ROWS` rows, chosen by its own seed."""
-    if not (records.counts > MOST_ROWS).any():
+def in_chosen_order(records: Records, seeds: Sequence[bytes]) -> Records:
+    """Return records with each client's rows in the order of its seed, `MOST_ROWS` at most.
+
+    Rows come in the order of a pseudo-random number for each place, which follows from the client's
+    seed alone. So every query of the same columns gets the same records, a larger bound only adds
+    some, and one row more or less displaces one other at most.
+    """
+    if not (records.counts > 1).any():
         return records
     kept = [
-        start + np.sort(_order(int(count), seed)[:MOST_ROWS])
+        start + (_order(int(count), seed)[:MOST_ROWS] if count > 1 else np.zeros(1, np.intp))
         for start, count, seed in zip(records.starts, records.counts, seeds, strict=False)
     ]
     starts = np.concatenate([[0], np.cumsum([len(each) for each in kept])])
     return replace(records, values=records.values[np.concatenate(kept)], starts=starts)
 
 
-def chosen_records(rows: NDArray[np.float64], seed: bytes, *, most: int) -> NDArray[np.float64]:
-    """Return up to `most` of a client's `rows`, shape (r, m), that lack no value.
-
-    They come in the order of a pseudo-random number for each place, which follows from `seed`
-    alone. So every query of the same columns gets the same records, a larger `most` only adds some,
-    and one row more or less displaces one other at most.
-    """
-    order = _order(len(rows), seed)
+def chosen_records(rows: NDArray[np.float64], *, most: int) -> NDArray[np.float64]:
+    """Return the first `most` of a client's `rows`, shape (r, m), that lack no value."""
     is_whole = np.all(~np.isnan(rows), axis=1)
-    chosen: NDArray[np.float64] = rows[order[is_whole[order]][:most]]
+    chosen: NDArray[np.float64] = rows[is_whole][:most]
     return chosen
 
 

@@ -1,10 +1,13 @@
-"""One client's answer to one round, as bytes: pure, without input or output.
+"""A data holder's answer to one round, as bytes: pure, without input or output.
 
 Order of work: encode, add noise, map to residues, split, seal. Only shares of the noisy vector
-leave a client.
+leave a data holder.
 """
 
-from collections.abc import Sequence
+import hashlib
+import hmac
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from nacl.signing import SigningKey
@@ -17,7 +20,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, Header, seal
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.encoding import Int64Vector
+from shoal_protocol.wire.encoding import Int64Vector, domain
 
 
 def box_keys(consortium: Consortium) -> list[bytes]:
@@ -25,41 +28,59 @@ def box_keys(consortium: Consortium) -> list[bytes]:
     return [bytes.fromhex(node.box_key) for node in consortium.manifest.compute_nodes]
 
 
-def draw_noise(spec: RoundSpec, clients: int, noise: NoiseSampler) -> Int64Vector:
-    """Return the noise of so many clients, shape (clients, spec.dimension), block by block.
+def draw_noise(spec: RoundSpec, slots: int, noise: NoiseSampler, *, draws: int = 1) -> Int64Vector:
+    """Return independent draws of the noise of so many slots, shape (draws, spec.dimension).
 
-    One draw for many clients costs far less than many draws; each client's row is its own.
+    Each has the variance of all their parts (docs/mathematics.md).
 
     Raises:
-        ValueError: the sampler did not return as many 64-bit integers as asked for.
+        ValueError: the sampler did not return as many 64-bit integers as asked for, or so much
+            noise is too large to draw.
     """
     blocks = []
     for coordinates, part in spec.noise_blocks():
-        block = noise(part, clients * coordinates)
+        block = noise(part.of(slots), draws * coordinates)
         # a float here would silently become an exact-looking integer further on
-        if block.dtype != np.int64 or block.shape != (clients * coordinates,):
+        if block.dtype != np.int64 or block.shape != (draws * coordinates,):
             raise ValueError("a noise sampler must return a vector of 64-bit integers")
-        blocks.append(block.reshape(clients, coordinates))
+        blocks.append(block.reshape(draws, coordinates))
     return np.concatenate(blocks, axis=1)
 
 
-def encoded(query: Query, records: NDArray[np.float64]) -> Int64Vector:
-    """Return what a client contributes before noise, shape (dimension,), from (r, m) `records`.
+def encoded_together(
+    query: Query, portions: Iterable[tuple[NDArray[np.float64], NDArray[np.bool_]]]
+) -> Int64Vector:
+    """Return what slots contribute before noise, shape (dimension,), from portions of them.
+
+    A portion is the slots' records, shape (slots, r, m), r the most that count of each, and which
+    of these are there, shape (slots, r). The others are worked out, too, and left out then: each
+    record has a place of its own in an array whose shape is public, so that neither the time nor a
+    last bit of another record tells of it.
 
     Raises:
         ValueError: the records do not fit the query, or its model is not installed here.
     """
-    if isinstance(query, GradientSum) and isinstance(query.model, InstalledModel):
-        from shoal_hosting.installed_models import gradients_for  # the owner's policy names it
+    total = np.zeros(query.dimension, np.int64)
+    for values, present in portions:
+        slots, most, columns = values.shape
+        if isinstance(query, GradientSum) and isinstance(query.model, InstalledModel):
+            # a model is foreign code: it gets one slot at a time, lest one fail for others
+            from shoal_hosting.installed_models import gradients_for  # the owner's policy names it
 
-        return query.encode(records, gradients_for(query))
-    return query.encode(records)
+            gradients = gradients_for(query)
+            for records, there in zip(values, present, strict=True):
+                total += query.encode(records[there], gradients)
+        else:
+            whole = query.model_copy(update={"records_per_client": slots * most})
+            rows: NDArray[Any] = whole.rows(values.reshape(slots * most, columns))
+            total += query.summed(rows[present.ravel()])
+    return total
 
 
 def seal_contribution(
     spec: RoundSpec,
     box_keys: Sequence[bytes],
-    client: int,
+    holder: int,
     key: SigningKey,
     values: Int64Vector,
     noise: Int64Vector,
@@ -68,20 +89,18 @@ def seal_contribution(
 ) -> list[bytes]:
     """Return one sealed and signed envelope for each Compute node, in the manifest's order.
 
-    `values` are records that are `encoded`, `noise` was drawn for them alone, and `client` is the
-    index of `key` on the roster. Seal once per client and round, and keep the bytes for retries.
+    `values` are records that are encoded, `noise` was drawn for them alone, and `holder` is the
+    index of `key` on the roster. Seal once per round, and keep the bytes for retries.
 
     Raises:
         ValueError: one of the two does not have the spec's dimension.
     """
     if {values.shape, noise.shape} != {(spec.dimension,)}:
         raise ValueError("values and noise must have the spec's dimension")
-    answer = random_bytes(ANSWER_BYTES)  # tells later which shares belong together
+    noisy = values + noise
+    answer = answer_id(key, spec.digest, noisy, random_bytes(32))
     shares = spec.sharing.split(
-        spec.sharing.encode(values + noise),
-        client=client,
-        nodes=len(box_keys),
-        random_bytes=random_bytes,
+        spec.sharing.encode(noisy), holder=holder, nodes=len(box_keys), random_bytes=random_bytes
     )
     return [
         seal(
@@ -89,7 +108,7 @@ def seal_contribution(
             Header(
                 kind=share.kind,
                 node=node,
-                client=client,
+                holder=holder,
                 manifest=spec.manifest,
                 round_id=spec.digest,
                 answer=answer,
@@ -100,3 +119,14 @@ def seal_contribution(
         )
         for node, share in enumerate(shares)
     ]
+
+
+def answer_id(key: SigningKey, round_id: str, noisy: Int64Vector, fresh: bytes) -> bytes:
+    """Return what tells an answer from every other one of the same data holder, 16 bytes.
+
+    It also follows from the noisy vector, so two answers differ in it even where a machine was set
+    back to a snapshot and draws the same `fresh` bytes again; only who has `key` can try vectors.
+    """
+    secret = hashlib.sha256(domain("answer-id-key") + bytes(key)).digest()
+    content = bytes.fromhex(round_id) + noisy.astype("<i8").tobytes() + fresh
+    return hmac.digest(secret, content, "sha256")[:ANSWER_BYTES]

@@ -1,13 +1,10 @@
-"""Decides once about each job that the courier offers, signs joins, and ends what is over.
+"""Decides once about each job that the courier offers, signs its join, and ends what is over.
 
 The end of a job is on file before it is announced. The job then reserves no budget, and no round of
 it is answered, whatever the trainer or the courier says.
 """
 
-from collections.abc import Sequence
 from typing import Final
-
-from nacl.signing import SigningKey
 
 from shoal_holder import exits
 from shoal_holder.admission import check_request
@@ -15,10 +12,10 @@ from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.exits import LEFT, Joined
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
+from shoal_holder.spending import affording
 from shoal_holder.state import State
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
-from shoal_protocol.privacy.accounting import NOTHING, compose
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob
 
@@ -37,10 +34,10 @@ class Jobs:
         self._report = report
 
     def offer(self, job: str, request: bytes) -> None:
-        """Join a job with all clients that may; a known job is left as it is.
+        """Join a job, with the records of all slots that have budget left; a known job is left.
 
         Raises:
-            RefusedJob: none joins; the detail says why.
+            RefusedJob: it is not joined; the detail says why.
             NotReady, LedgerBroken: as `ChargeComparison.check`.
             ProtocolError: the request is not what it should be.
         """
@@ -64,22 +61,19 @@ class Jobs:
             if reason := refusal(query):
                 raise RefusedJob(reason)
         self._charges.check(joining=True)
-        committed = self._state.committed()
-        cost, slots = request.privacy.cost, sorted(site.positions())
+        committed, holder = self._state.committed(), site.holder
+        cost, slots = request.privacy.cost, site.positions()
         # joining must not depend on records: who joins is public, and no budget pays for it
-        joining = [
-            client
-            for client in slots
-            if site.policy.cap.allows(compose([committed.get(client, NOTHING), cost]))
-        ]
-        if not joining:
+        able = affording(slots, committed, site.policy.cap, more=cost)
+        if holder is None or not able:
             raise RefusedJob(
-                f"no client here can join: of {len(slots):,} slots that are enrolled none has "
-                f"budget left for {request.privacy.cap}"
+                f"no slot here can join: of {len(slots):,} that are enrolled none has budget left "
+                f"for {request.privacy.cap}"
             )
-        joins = sign_joins(request.manifest, job, joining, site.key)
-        self._state.add_job(job, signed.encode(), cost=cost, joins=joins)
-        self._report("job joined", job=job, joining=len(joins))
+        join = Join(manifest=request.manifest, job=job, holder=holder)
+        document = sign(join, Role.HOLDER, site.key).encode()
+        self._state.add_job(job, signed.encode(), cost=cost, slots=able, join=document)
+        self._report("job joined", job=job, slots=len(able))
 
     def end_those_over(self) -> None:
         """End the jobs whose time is over."""
@@ -111,30 +105,20 @@ class Jobs:
             self._end(job, WITHDRAWN, withdrawal)
 
     def leave(self, job: str) -> Joined:
-        """Leave a job with all clients here, for good; return it as it was.
+        """Leave a job for good; return it as it was.
 
         What answered rounds cost stays charged, and what was sent may still be summed.
 
         Raises:
-            UnknownJob: no client here joined it.
+            UnknownJob: it was not joined here.
             WrongPhase: it has ended here otherwise.
         """
         found = exits.joined(self._state.file, job)
-        leaves = exits.sign_leaves(found, self._site.positions().keys(), self._site.key)
-        self._state.end_job(job, LEFT, leaves=leaves)
+        leave = exits.sign_leave(found, self._site.holder, self._site.key)
+        self._state.end_job(job, LEFT, leave=leave)
         self._report("job ended", job=job, reason=LEFT)
         return found
 
     def _end(self, job: str, reason: str, withdrawal: bytes | None = None) -> None:
         self._state.end_job(job, reason, withdrawal=withdrawal)
         self._report("job ended", job=job, reason=reason)
-
-
-def sign_joins(
-    manifest: str, job: str, clients: Sequence[int], key: SigningKey
-) -> list[tuple[int, bytes]]:
-    """Return (client, signed join in its wire form) for each client, by their holder's key."""
-    return [
-        (client, sign(Join(manifest=manifest, job=job, client=client), Role.CLIENT, key).encode())
-        for client in clients
-    ]

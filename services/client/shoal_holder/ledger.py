@@ -1,6 +1,6 @@
 """The data holder's hash-chained ledger in its state file.
 
-One entry covers the clients whose answers were made together; their own rows refer to it. Each
+One entry covers the slots of an answer; their own rows refer to it. Each
 contribution to a crowd has its own. The file's triggers let both tables only grow; the chain shows
 changes even where the triggers were removed.
 """
@@ -45,18 +45,6 @@ class ChargedElsewhere:
     number: int
     cost: Cost
     clients: BitMap
-
-
-def charge(
-    file: StateFile, round_id: str, cost: Cost, now: datetime, clients: Iterable[int]
-) -> None:
-    """Charge a round to clients, in the caller's transaction.
-
-    Raises:
-        sqlite3.IntegrityError: one of the clients has answered this round already.
-    """
-    job, number = file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
-    append(file, round_id, job, number, cost, now, BitMap(clients))
 
 
 def not_charged(file: StateFile, rounds: Iterable[ChargedElsewhere]) -> list[ChargedElsewhere]:
@@ -104,7 +92,11 @@ def append(
     now: datetime,
     clients: BitMap,
 ) -> None:
-    """Append an entry that charges clients; `charged_for` names a round or a contribution."""
+    """Append an entry that charges clients; `charged_for` names a round or a contribution.
+
+    Raises:
+        sqlite3.IntegrityError: one of them was charged for this number of the job already.
+    """
     head = _head(file)
     entry = LedgerEntry(
         ledger=HOLDER,
@@ -183,8 +175,7 @@ def verify(file: StateFile) -> None:
     # rows of the outbox stay when their envelopes are erased
     unpaid = file.one(
         "SELECT 1 FROM outbox JOIN rounds USING (round) WHERE NOT EXISTS ("
-        " SELECT 1 FROM charged WHERE (charged.job, charged.client, charged.number)"
-        " = (rounds.job, outbox.client, rounds.number))"
+        " SELECT 1 FROM charged WHERE (charged.job, charged.number) = (rounds.job, rounds.number))"
         " UNION ALL SELECT 1 FROM contributions WHERE NOT EXISTS ("
         " SELECT 1 FROM charged WHERE (charged.job, charged.client, charged.number)"
         " = (contributions.job, contributions.client, contributions.number)) LIMIT 1"

@@ -10,11 +10,10 @@ from typing import Annotated, ClassVar, Final, Literal, TypeVar
 from pydantic import Field, StringConstraints
 
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import LARGEST_CLIENT_INDEX, Digest, Name, Timestamp
+from shoal_protocol.wire.encoding import Digest, Name, Timestamp
 
 LARGEST_BYTES: Final = 300 << 20  # a roster of eight million clients
 
-Client = Annotated[int, Field(ge=0, le=LARGEST_CLIENT_INDEX)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Outcome = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
 """What became of a message: acknowledged, or the code of a refusal."""
@@ -73,7 +72,7 @@ class Opened(Answer):
     enrolled: Count  # slots
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
-    charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the clients here
+    charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the slots here
     adopted: Count = 0  # rounds that were forgotten here, and taken for spent
     losses: Count = 0  # of the state file that its owner accepted
     refusal: str | None = None  # why nothing is joined or answered: the ledger lacks something
@@ -122,7 +121,7 @@ class NextManifest(Message):
 
 
 class ChargesAsked(Answer):
-    """The clients' signed queries to a node, about its ledger after entry `after`."""
+    """The signed query to a node, about its ledger after entry `after`."""
 
     kind: Literal["charges_asked"] = "charges_asked"
     after: Count
@@ -181,7 +180,7 @@ class OpenRound(Model):
     manifest: Digest
     opened_at: Timestamp
     deadline: Timestamp
-    unprepared: bool  # answers may be left to make
+    unprepared: bool  # the answer may be left to make
 
 
 class Agenda(Answer):
@@ -190,8 +189,8 @@ class Agenda(Answer):
     kind: Literal["agenda"] = "agenda"
     jobs: tuple[OpenJob, ...]
     rounds: tuple[OpenRound, ...]
-    joins: tuple[Digest, ...]  # jobs whose joins
-    leaves: tuple[Digest, ...]  # and leaves nobody has answered
+    joins: tuple[Digest, ...]  # jobs whose join
+    leaves: tuple[Digest, ...]  # or leave nobody has answered
 
 
 class AskAgenda(Message):
@@ -240,15 +239,14 @@ class OfferRound(Message):
 
 
 class Prepared(Answer):
-    """How many answers were made, charged and stored, and whether more are left to make."""
+    """Whether the answer was made, charged and stored; if not, none will be."""
 
     kind: Literal["prepared"] = "prepared"
-    clients: Count
-    more: bool
+    made: bool
 
 
 class Prepare(Message):
-    """Make a portion of a round's answers. The vault answers when they may leave."""
+    """Make a round's answer. The vault answers when it may leave."""
 
     kind: Literal["prepare"] = "prepare"
     round_id: Digest
@@ -257,40 +255,35 @@ class Prepare(Message):
 
 # Sending, and its outcomes
 
+What = Literal["join", "leave", "envelope"]
+"""What is sent: of a job to the trainer, or of a round to each node."""
+Node = Annotated[int, Field(ge=0, le=255)]
 
-class Page(Answer):
-    """Clients in ascending order, with the bytes to send for each, or their digest."""
 
-    kind: Literal["page"] = "page"
-    clients: tuple[Client, ...]
+class Bytes(Answer):
+    """The bytes that were asked for; no part if there are none."""
+
+    kind: Literal["bytes"] = "bytes"
+    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=1)
 
 
 class Pending(Message):
-    """Which joins or leaves of a job, or envelopes of a round to a node, are unanswered?
-
-    `about` is the job or round. Clients above `after`: at most `count`, and at most `total_bytes`
-    unless the first alone is larger.
-    """
+    """The join or leave of a job, or the envelope of a round to a node, if it is unanswered."""
 
     kind: Literal["pending"] = "pending"
-    what: Literal["joins", "leaves", "envelopes"]
-    about: Digest
-    node: Annotated[int, Field(ge=0, le=255)] = 0
-    after: int = Field(default=-1, ge=-1, le=LARGEST_CLIENT_INDEX)
-    count: int = Field(ge=1, le=10_000)
-    total_bytes: Count = LARGEST_BYTES
-    answer: ClassVar[type[Answer]] = Page
+    what: What
+    about: Digest  # the job or round
+    node: Node = 0
+    answer: ClassVar[type[Answer]] = Bytes
 
 
 class Acknowledged(Message):
-    """Which clients' envelopes did a node acknowledge? The parts of the answer are digests."""
+    """The receipt query for the envelope that a node acknowledged in a round, if it did."""
 
     kind: Literal["acknowledged"] = "acknowledged"
     round_id: Digest
-    node: Annotated[int, Field(ge=0, le=255)]
-    after: int = Field(default=-1, ge=-1, le=LARGEST_CLIENT_INDEX)
-    count: int = Field(ge=1, le=10_000)
-    answer: ClassVar[type[Answer]] = Page
+    node: Node
+    answer: ClassVar[type[Answer]] = Bytes
 
 
 class RoundDocuments(Answer):
@@ -308,25 +301,18 @@ class AskSpec(Message):
     answer: ClassVar[type[Answer]] = RoundDocuments
 
 
-class Receipt(Model):
-    """The outcome of one client's document or envelope; unsigned."""
-
-    client: Client
-    outcome: Outcome
-    node: Annotated[int, Field(ge=0, le=255)] = 0
-
-
-class Receipts(Message):
-    """The outcomes of joins, leaves or envelopes; "lost" means that a node no longer holds it.
+class Receipt(Message):
+    """The outcome of what was sent; "lost" means that a node no longer holds an envelope.
 
     Accepted unsigned: not sending again costs nobody privacy, and sending again sends the same
     bytes.
     """
 
-    kind: Literal["receipts"] = "receipts"
-    what: Literal["joins", "leaves", "envelopes"]
+    kind: Literal["receipt"] = "receipt"
+    what: What
     about: Digest
-    receipts: tuple[Receipt, ...]
+    node: Node = 0
+    outcome: Outcome
     answer: ClassVar[type[Answer]] = Done
 
 
@@ -376,5 +362,5 @@ REQUESTS: Final = kinds_of(
         OfferRound,
         Prepare,
     ),
-    *(Pending, Acknowledged, AskSpec, Receipts, Ask),
+    *(Pending, Acknowledged, AskSpec, Receipt, Ask),
 )

@@ -1,10 +1,10 @@
 """Shares of discrete Laplace noise, drawn exactly.
 
 A share is G - G', both negative binomial: G counts the failures before the r-th success, where
-failing has probability alpha = exp(-1 / scale) and r = 1 / parties. So `parties` shares sum to a
-discrete Laplace, P(x) = (1 - alpha) / (1 + alpha) alpha^|x|, exactly.
+failing has probability alpha = exp(-1 / scale) and r = slots / parties. So shares of `parties`
+slots sum to a discrete Laplace, P(x) = (1 - alpha) / (1 + alpha) alpha^|x|, exactly.
 
-G is the sum of the points of a Poisson process on 1, 2, 3, ... with intensity alpha^k / (k parties)
+G is the sum of the points of a Poisson process on 1, 2, 3, ... with intensity r alpha^k / k
 (the generating function of G says so). Points are proposed at a **rational** rate and kept with
 probabilities that are products of rationals and of exp(-rational), each decided exactly by fair
 bits (von Neumann 1951; Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Algorithm 1). No
@@ -68,26 +68,27 @@ class FairBits:
 
 
 def laplace_shares(
-    *, scale: float, parties: int, count: int, random_bytes: RandomBytes
+    *, scale: float, parties: int, slots: int = 1, count: int, random_bytes: RandomBytes
 ) -> Int64Vector:
-    """Draw `count` independent shares, shape (count,); any `parties` of them sum to the Laplace.
+    """Draw `count` independent shares, shape (count,), each that of `slots` of `parties` slots.
 
-    `scale` is the sum's, in lattice units. `random_bytes` is the operating system's generator,
-    except where a test fixes it. Takes about `count` / `parties` * 2 log2(scale) steps.
+    Shares of `parties` slots sum to the Laplace; `scale` is its, in lattice units. `random_bytes`
+    is the operating system's generator, except where a test fixes it. Takes about
+    2 `count` `slots` / `parties` log2(scale) steps.
 
     Raises:
         ValueError: `scale` is not within (0, 2^54], or a count is not positive.
     """
     if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_LAPLACE_SCALE):
         raise ValueError("a Laplace scale must be positive, finite and at most 2^54")
-    if parties < 1 or count < 1:
-        raise ValueError("counts of parties and of noise draws must be positive")
+    if min(parties, slots, count) < 1:
+        raise ValueError("counts of parties, slots and noise draws must be positive")
     lots = FairBits(random_bytes)
     exact = Fraction(scale)
     # One process for all shares and both signs; each of its points falls to one of them by lot.
     cells = 2 * count
     totals = [0] * cells
-    rate = Fraction(cells * (_levels(exact) + 1), parties)
+    rate = Fraction(cells * (_levels(exact) + 1) * slots, parties)
     for _ in range(poisson(lots, rate)):
         point = propose(lots, exact)
         if point is not None:

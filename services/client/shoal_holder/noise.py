@@ -1,4 +1,4 @@
-"""Draws clients' noise: shares of Laplace noise here, the rest by OpenDP in another process.
+"""Draws an answer's noise: shares of Laplace noise here, the rest by OpenDP in another process.
 
 That process gets public numbers and gives integers. OpenDP loads sockets and TLS, which the process
 with the records never does. The other process is its child, and as isolated from the network.
@@ -17,7 +17,7 @@ from shoal_protocol.privacy.mechanisms import GaussianPart, LaplacePart, NoisePa
 from shoal_protocol.wire.encoding import Int64Vector
 
 NoiseSampler = Callable[[NoisePart, int], Int64Vector]
-"""(part, count) -> `count` independent integers of one client's noise, shape (count,)."""
+"""(part, count) -> `count` independent integers of an answer's noise, shape (count,)."""
 
 _PROGRAM: Final = ("-P", "-m", "shoal_holder.sampling")
 """Nothing is imported from the working directory."""
@@ -33,7 +33,7 @@ class NoiseProcess:
         self._is_ready = False
 
     def __call__(self, part: NoisePart, count: int) -> Int64Vector:
-        """Draw `count` integers of one client's noise on a coordinate.
+        """Draw `count` integers of an answer's noise on a coordinate.
 
         Raises:
             ValueError: the scale is too large to draw, or `count` is not positive.
@@ -42,11 +42,15 @@ class NoiseProcess:
         match part:
             case GaussianPart(scale=scale):
                 return self._drawn("discrete_gaussian", scale, count)
-            case LaplacePart(scale=scale, parties=1):
+            case LaplacePart(scale=scale, parties=parties, slots=slots) if slots == parties:
                 return self._drawn("discrete_laplace", scale, count)
-            case LaplacePart(scale=scale, parties=parties):
+            case LaplacePart(scale=scale, parties=parties, slots=slots):
                 return laplace_shares(
-                    scale=scale, parties=parties, count=count, random_bytes=system_random
+                    scale=scale,
+                    parties=parties,
+                    slots=slots,
+                    count=count,
+                    random_bytes=system_random,
                 )
 
     def _drawn(self, name: str, scale: float, count: int) -> Int64Vector:

@@ -66,6 +66,14 @@ class Records:
         """Return how many rows each client has, shape (clients,)."""
         return np.diff(self.starts)
 
+    def places(self, columns: Sequence[str]) -> list[int]:
+        """Return where these columns are.
+
+        Raises:
+            ValueError: there is no such column.
+        """
+        return positions(self.columns, columns, "the records")
+
     def of(self, position: int, columns: Sequence[str]) -> FloatMatrix:
         """Return the rows at `position`, shape (r, len(columns)); none behind the last client's.
 
@@ -73,9 +81,9 @@ class Records:
             ValueError: there is no such column.
         """
         if position >= len(self):
-            return self.values[:0, positions(self.columns, columns, "the records")]
+            return self.values[:0, self.places(columns)]
         rows = self.values[self.starts[position] : self.starts[position + 1]]
-        return rows[:, positions(self.columns, columns, "the records")]
+        return rows[:, self.places(columns)]
 
     @classmethod
     def from_file(

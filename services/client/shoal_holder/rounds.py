@@ -1,18 +1,21 @@
-"""Judges the rounds that the courier offers, and says whose answers are made when.
+"""Judges the rounds that the courier offers, and says which slots are answered for, and when.
 
-Who answers, and when, depends neither on records nor on noise.
+Neither depends on records or on noise.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
+from pyroaring import BitMap
+
 from shoal_holder import outbox
 from shoal_holder.admission import check_round
-from shoal_holder.answers import Answers, portion
+from shoal_holder.answers import Answers, is_in_time
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.messages import OpenRound, Prepared
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
+from shoal_holder.spending import affording
 from shoal_holder.state import DELIVERED, State, StoredJob
 from shoal_hosting.outcome import OVER
 from shoal_protocol.jobs.job_request import JobRequest
@@ -22,15 +25,14 @@ from shoal_protocol.wire.errors import RefusedSpec, UnknownJob, UnknownRound
 
 MISSED: Final = "missed"
 NOT_ASKED: Final = "not asked"
-CAPPED: Final = "refused: the owner's cap leaves no client here enough for another round"
+CAPPED: Final = "refused: the owner's cap leaves no slot here enough for another round"
 
 
 @dataclass
 class _Open:
     """A round that has not ended here, decoded once.
 
-    `prepared` is true when no answer is left to make; `outcome` is the round's end once all are
-    sent.
+    `prepared` is true when no answer is left to make; `outcome` is the round's end once it is sent.
     """
 
     spec: RoundSpec
@@ -61,7 +63,7 @@ class Rounds:
         spec = signed.body
         stored = next((each for each in self._state.open_jobs() if each.job == spec.job), None)
         if stored is None:
-            raise UnknownJob("no client here takes part in such a job")
+            raise UnknownJob("this data holder takes no part in such a job")
         self._site.book.get(spec.manifest)
         ended = self._validate(signed, stored)
         self._state.add_round(signed.digest, spec.job, spec.number, encoded_spec, ended)
@@ -82,6 +84,7 @@ class Rounds:
                 consortium=self._site.book.current,
                 policy=self._site.policy,
                 spent=self._state.spent_in_job(stored.job, ours),
+                slots=max(1, len(ours)),
                 now=now,
             )
         except RefusedSpec as refusal:
@@ -126,7 +129,7 @@ class Rounds:
             del self._open[round_id]
 
     def prepare(self, round_id: str) -> Prepared:
-        """Make one portion of a round's answers, and return at the moment when they may leave.
+        """Make the answer to a round, and return at the moment when it may leave.
 
         Raises:
             UnknownRound: there is no such round, or it has ended here.
@@ -136,34 +139,46 @@ class Rounds:
         known = self._open.get(round_id)
         if known is None or not self._state.is_open(round_id):
             raise UnknownRound
-        spec = known.spec
-        clients = self._who_answers(round_id, spec)
-        left = (spec.deadline - self._site.clock()).total_seconds()
-        size = portion(spec, len(clients), seconds=left) if clients else 0
-        if clients and size == 0:  # no noise is drawn for them, and nothing charged
-            known.outcome = MISSED
-            self._report("too late to answer", round=round_id, clients=len(clients))
-        known.prepared = size in (0, len(clients))
-        made = self._answers.make(round_id, spec, clients[:size]) if size else 0
+        known.prepared = True
+        made = self._answer(round_id, known)
         self.end_if_over(round_id)
-        return Prepared(clients=made, more=not known.prepared)
+        return Prepared(made=made)
 
-    def _who_answers(self, round_id: str, spec: RoundSpec) -> list[int]:
-        clients = self._state.unanswered(round_id, self._of_ours(spec))
-        if not clients:
-            return []
+    def _answer(self, round_id: str, known: _Open) -> bool:
+        """Make, charge and store the answer to a round, unless there is a reason not to."""
+        spec, site = known.spec, self._site
+        asked, used = self._of_ours(spec), self._used(round_id, known)
+        holder = site.holder
+        if holder is None or not used:
+            return False
+        left = (spec.deadline - site.clock()).total_seconds()
+        if not is_in_time(spec, len(asked), seconds=left):  # no noise is drawn, nothing charged
+            known.outcome = MISSED
+            self._report("too late to answer", round=round_id, slots=len(asked))
+            return False
+        return self._answers.make(round_id, spec, holder=holder, asked=asked, used=used)
+
+    def _used(self, round_id: str, known: _Open) -> BitMap:
+        """Return the slots whose records the answer to a round may use; none if there is none.
+
+        Which these are follows from the owner's policy and what was spent: a slot without budget
+        is answered for all the same, by zeros and noise, so that nobody sees which it is.
+        """
+        spec = known.spec
+        used = self._of_ours(spec) & self._state.slots_of_job(spec.job)
+        if not used or self._state.is_answered(round_id):
+            return BitMap()
         # since it joined the job, the owner may have come to other columns, rules or models
         if reason := self._refusal(spec):
-            self._open[round_id].outcome = f"refused: {reason}"
-            self._report("round refused", round=round_id, reason=reason, clients=len(clients))
-            return []
-        cap = self._site.policy.cap
-        committed = self._state.committed()  # the job is in there already
-        affording = [client for client in clients if cap.allows(committed[client])]
-        if not affording:  # a cap was lowered
-            self._open[round_id].outcome = CAPPED
+            known.outcome = f"refused: {reason}"
+            self._report("round refused", round=round_id, reason=reason)
+            return BitMap()
+        # the job is among the commitments already
+        able = affording(used, self._state.committed(), self._site.policy.cap)
+        if not able:  # a cap was lowered
+            known.outcome = CAPPED
             self._report("round refused", round=round_id, reason=CAPPED)
-        return affording
+        return able
 
     def _refusal(self, spec: RoundSpec) -> str | None:
         """Return why a round that was taken is not answered any more, None if it is."""
@@ -180,7 +195,6 @@ class Rounds:
                 return reason
         return None
 
-    def _of_ours(self, spec: RoundSpec) -> list[int]:
-        """Return the clients here whom a round asks."""
-        population = spec.clients()
-        return [client for client in self._site.positions() if client in population]
+    def _of_ours(self, spec: RoundSpec) -> BitMap:
+        """Return the slots here that a round asks."""
+        return spec.clients() & BitMap(self._site.positions())

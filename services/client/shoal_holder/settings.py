@@ -39,7 +39,7 @@ class Settings(BaseModel):
         pattern="^[a-z0-9][a-z0-9-]{0,62}(,[a-z0-9][a-z0-9-]{0,62})*$",
         description=(
             "nothing, or names of Compute nodes, with commas between, that are not asked what they "
-            "charged the clients here: nodes that are gone, or not to be believed"
+            "charged the slots here: nodes that are gone, or not to be believed"
         ),
     )
     vault_pipes: Path | None = Field(

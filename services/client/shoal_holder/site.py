@@ -10,7 +10,7 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_holder.choice import bounded, chosen_records
+from shoal_holder.choice import chosen_records, in_chosen_order
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
@@ -46,7 +46,7 @@ class Site:
     sources: Sources
     _positions: tuple[str, dict[int, int]] | None = field(default=None, init=False, repr=False)
     _give: GiveSlots | None = field(default=None, init=False, repr=False)
-    _digests: Sequence[bytes] = field(default=(), init=False, repr=False)
+    _is_ordered: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.records.identity is not None:
@@ -57,8 +57,9 @@ class Site:
                 f"{len(self.records):,} clients in the records, and the consortium gives this data "
                 f"holder {slots:,} slots: ask for more by `shoal agent grow`"
             )
-        seeds = [self._seed(position) for position in range(len(self.records))]
-        self.records = bounded(self.records, seeds)
+        # what the choice among a client's rows follows from: nobody else knows it
+        seeds = [bytes(self.key) + each.to_bytes(8, "little") for each in range(len(self.records))]
+        self.records = in_chosen_order(self.records, seeds)
 
     def give_slots(self, give: GiveSlots) -> None:
         """Take slots by id from now on; `give` returns each id's among those of this holder.
@@ -94,10 +95,39 @@ class Site:
         Raises:
             ValueError: there is no such column.
         """
-        rows = self.records.of(position, columns)
         if self.records.identity is not None:
             most = min(most, self.records.identity.rows_per_record)
-        return chosen_records(rows, self._seed(position), most=most)
+        return chosen_records(self.records.of(position, columns), most=most)
+
+    def records_together(
+        self, positions: Sequence[int | None], columns: Sequence[str], *, most: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the records that count at these positions, and which of them are there.
+
+        Shapes (positions, most, m), zeros where there is none, and (positions, most). At position
+        None, and behind the last client's, there are none.
+
+        Raises:
+            ValueError: there is no such column.
+        """
+        where = self.records.places(columns)
+        values = np.zeros((len(positions), most, len(where)))
+        present = np.zeros((len(positions), most), np.bool_)
+        places = np.array([len(self.records) if each is None else each for each in positions])
+        filled = np.flatnonzero(places < len(self.records))
+        single = filled[self.records.counts[places[filled]] == 1]
+        rows = self.records.values[self.records.starts[places[single]]][:, where]
+        is_whole = np.all(~np.isnan(rows), axis=1)
+        values[single[is_whole], 0], present[single, 0] = rows[is_whole], is_whole
+        for place in np.setdiff1d(filled, single):
+            chosen = self.records_of(int(places[place]), columns, most=most)
+            values[place, : len(chosen)], present[place, : len(chosen)] = chosen, True
+        return values, present
+
+    @property
+    def holder(self) -> int | None:
+        """Return this holder's index under the current manifest; None if it is not enrolled."""
+        return self.book.current.roster.holder_with(self.key.verify_key)
 
     def positions(self) -> dict[int, int]:
         """Return {slot: position here} of this holder's slots under the current manifest.
@@ -109,7 +139,7 @@ class Site:
         """
         consortium = self.book.current
         if self._positions is None or self._positions[0] != consortium.digest:
-            holder = consortium.roster.holder_with(self.key.verify_key)
+            holder = self.holder
             slots = BitMap() if holder is None else consortium.roster.slots_of(holder)
             self._positions = (consortium.digest, self._placed(slots))
         return self._positions[1]
@@ -122,13 +152,8 @@ class Site:
         placed = dict.fromkeys(slots, len(self.records))
         if slots:  # else the holder is not enrolled yet
             given = self._give(self.records.identity, slots)
-            self._digests = [digest for _, digest in given]
-            self.records = bounded(self.records, self._digests)
+            if not self._is_ordered:
+                self.records = in_chosen_order(self.records, [digest for _, digest in given])
+                self._is_ordered = True
             placed |= {slot: here for here, (slot, _) in enumerate(given) if slot in placed}
         return placed
-
-    def _seed(self, position: int) -> bytes:
-        """Return what the choice among a client's rows follows from: nobody else knows it."""
-        if self.records.identity is not None:
-            return self._digests[position] if position < len(self._digests) else b""
-        return bytes(self.key) + position.to_bytes(8, "little")

@@ -3,11 +3,14 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from pyroaring import BitMap
 
 from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
-from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose
+from shoal_protocol.wire.encoding import decode_clients
 
 
 def spent(file: StateFile) -> dict[int, list[Cost]]:
@@ -20,7 +23,7 @@ def spent(file: StateFile) -> dict[int, list[Cost]]:
 
 def spent_in_job(file: StateFile, job: str, clients: Iterable[int]) -> Cost:
     """Return the most that the rounds of a job answered so far cost one of `clients`."""
-    rows = file.rows(
+    [[square, pure, unbounded]] = file.rows(
         "SELECT MAX(square), MAX(pure), MAX(unbounded) FROM ("
         " SELECT SUM(mu * mu) AS square, SUM(epsilon) AS pure, MAX(epsilon IS NULL) AS unbounded"
         " FROM spending WHERE job = ? AND client IN (SELECT value FROM json_each(?))"
@@ -28,28 +31,38 @@ def spent_in_job(file: StateFile, job: str, clients: Iterable[int]) -> Cost:
         job,
         json.dumps(list(clients)),
     )
-    return _cost(*rows[0])
+    return Cost(mu=math.sqrt(square or 0.0), epsilon=math.inf if unbounded else pure or 0.0)
 
 
 def committed(file: StateFile) -> dict[int, Cost]:
     """Return the sum of what each client spent and what open jobs may still ask of it."""
-    rows = file.rows(
-        "SELECT client, SUM(square), SUM(pure), MAX(unbounded) FROM ("
-        " SELECT client, mu * mu AS square, epsilon AS pure, epsilon IS NULL AS unbounded"
-        "  FROM spending"
-        " UNION ALL"
-        " SELECT client, MAX(0.0, mu * mu - COALESCE(square, 0.0)),"
-        "  MAX(0.0, epsilon - COALESCE(pure, 0.0)), epsilon IS NULL FROM jobs"
-        "  JOIN joins USING (job) LEFT JOIN"
-        "  (SELECT job, client, SUM(mu * mu) AS square, SUM(epsilon) AS pure"
-        "   FROM spending GROUP BY job, client) USING (job, client)"
-        "  WHERE ended IS NULL AND outcome IN (?, ?)"
-        ") GROUP BY client",
+    squares, pures = defaultdict[int, float](float), defaultdict[int, float](float)
+    in_jobs = defaultdict[tuple[str, int], list[float]](lambda: [0.0, 0.0])
+    for job, client, mu, epsilon in file.rows("SELECT job, client, mu, epsilon FROM spending"):
+        squares[client] += mu * mu
+        pures[client] += math.inf if epsilon is None else epsilon
+        spent = in_jobs[job, client]
+        spent[:] = spent[0] + mu * mu, spent[1] + (epsilon or 0.0)
+    for job, mu, epsilon, slots in file.rows(
+        "SELECT job, mu, epsilon, slots FROM jobs JOIN joins USING (job)"
+        " WHERE ended IS NULL AND outcome IN (?, ?)",
         PENDING,
         ACKNOWLEDGED,
-    )
-    return {client: _cost(*sums) for client, *sums in rows}
+    ):
+        for client in decode_clients(slots):
+            square, pure = in_jobs.get((job, client), (0.0, 0.0))
+            squares[client] += max(0.0, mu * mu - square)
+            pures[client] += math.inf if epsilon is None else max(0.0, epsilon - pure)
+    costs = {
+        each: Cost(mu=math.sqrt(each[0]), epsilon=each[1])
+        for each in {(squares[client], pures[client]) for client in squares}
+    }
+    return {client: costs[squares[client], pures[client]] for client in squares}
 
 
-def _cost(square: float | None, pure: float | None, unbounded: int | None) -> Cost:
-    return Cost(mu=math.sqrt(square or 0.0), epsilon=math.inf if unbounded else pure or 0.0)
+def affording(
+    slots: Iterable[int], committed: Mapping[int, Cost], cap: Cap, *, more: Cost = NOTHING
+) -> BitMap:
+    """Return those of `slots` whose commitments and a further cost keep within `cap`."""
+    found = {cost: cap.allows(compose([cost, more])) for cost in {NOTHING, *committed.values()}}
+    return BitMap(slot for slot in slots if found[committed.get(slot, NOTHING)])

@@ -1,10 +1,9 @@
 """The data holder's state on disk: jobs joined, answers given, their costs, unsent envelopes.
 
-One SQLite file. One transaction debits a client's cost and stores the bytes to send, before the
-first of them is sent. A client answers a round of a job only once. The ledger only grows.
+One SQLite file. One transaction debits the slots' cost and stores the bytes to send, before the
+first of them is sent. A round of a job is answered only once. The ledger only grows.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,15 +16,15 @@ from shoal_holder import exits, ledger, spending
 from shoal_holder.state_file import StateFile
 from shoal_holder.status import JobStatus, read_jobs
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
-from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.envelope import envelope_digest
+from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.errors import LedgerBroken
 
 DELIVERED: Final = "delivered"
 FORGOTTEN: Final = "forgotten"
 """Why a job has ended here of which rounds were forgotten, and charged anew."""
-_JOB_OF: Final = "SELECT job FROM rounds WHERE round = ?"
 
 
 @dataclass(frozen=True)
@@ -88,18 +87,18 @@ class State:
         request: bytes,
         *,
         cost: Cost,
-        joins: Iterable[tuple[int, bytes]],
+        slots: BitMap,
+        join: bytes,
     ) -> None:
-        """Store a job, which may cost each client `cost`, with the signed joins to be sent."""
+        """Store a job, which may cost each of `slots` `cost`, with the signed join to be sent."""
         self._committed = None
         with self.file.transaction():
             self.file.database.execute(
                 "INSERT INTO jobs (job, request, mu, epsilon) VALUES (?, ?, ?, ?)",
                 (job, request, cost.mu, cost.stated_epsilon),
             )
-            self.file.database.executemany(
-                "INSERT INTO joins VALUES (?, ?, ?, ?)",
-                ((job, client, document, PENDING) for client, document in joins),
+            self.file.database.execute(
+                "INSERT INTO joins VALUES (?, ?, ?, ?)", (job, encode_clients(slots), join, PENDING)
             )
 
     def open_jobs(self) -> list[StoredJob]:
@@ -110,34 +109,46 @@ class State:
         )
         return [StoredJob(*row) for row in rows]
 
-    def pending_joins(self, job: str) -> list[tuple[int, bytes]]:
-        """Return (client, signed join) of the unanswered joins."""
-        return self.file.rows(
-            "SELECT client, document FROM joins WHERE job = ? AND outcome = ? ORDER BY client",
-            job,
-            PENDING,
+    def pending_joins(self) -> dict[str, bytes]:
+        """Return the signed joins of open jobs that nobody has answered, by job."""
+        return dict(
+            self.file.rows(
+                "SELECT job, document FROM joins JOIN jobs USING (job)"
+                " WHERE outcome = ? AND ended IS NULL ORDER BY jobs.rowid",
+                PENDING,
+            )
         )
 
-    def settle_joins(self, job: str, outcomes: Iterable[tuple[int, str]]) -> None:
-        """Record (client, outcome) for joins."""
+    def settle_join(self, job: str, outcome: str) -> None:
+        """Record the outcome of a join."""
         self._committed = None
         with self.file.transaction():
-            self.file.database.executemany(
-                "UPDATE joins SET outcome = ? WHERE job = ? AND client = ? AND outcome = ?",
-                ((outcome, job, client, PENDING) for client, outcome in outcomes),
+            self.file.database.execute(
+                "UPDATE joins SET outcome = ? WHERE job = ? AND outcome = ?",
+                (outcome, job, PENDING),
             )
+
+    def slots_of_job(self, job: str) -> BitMap:
+        """Return the slots whose records a job may use; none if the join was refused."""
+        found = self.file.one(
+            "SELECT slots FROM joins WHERE job = ? AND outcome IN (?, ?)",
+            job,
+            PENDING,
+            ACKNOWLEDGED,
+        )
+        return BitMap() if found is None else decode_clients(found[0])
 
     def end_job(
         self,
         job: str,
         reason: str,
         *,
-        leaves: Iterable[tuple[int, bytes]] = (),
+        leave: bytes | None = None,
         withdrawal: bytes | None = None,
     ) -> None:
         """Never answer a round of this job again, and erase its unsent envelopes.
 
-        The same transaction stores the clients' signed `leaves` to send, or the withdrawal.
+        The same transaction stores the signed leave to send, or the withdrawal.
         """
         self._committed = None
         with self.file.transaction():
@@ -145,7 +156,7 @@ class State:
                 "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
             )
             self._end_rounds(job, reason)
-            exits.store(self.file, job, leaves, withdrawal)
+            exits.store(self.file, job, leave, withdrawal)
         self.file.truncate_log()
 
     # Rounds, the ledger and the outbox
@@ -183,52 +194,46 @@ class State:
         found = self.file.one("SELECT ended IS NULL FROM rounds WHERE round = ?", round_id)
         return bool(found and found[0])
 
-    def unanswered(self, round_id: str, clients: Iterable[int]) -> list[int]:
-        """Return those of `clients` that joined the round's job and have not answered this number.
-
-        In ascending order.
-        """
-        rows = self.file.rows(
-            "SELECT client FROM rounds JOIN joins USING (job) WHERE round = ? AND outcome IN (?, ?)"
-            " AND client IN (SELECT value FROM json_each(?)) AND NOT EXISTS ("
-            " SELECT 1 FROM charged WHERE (charged.job, charged.client, charged.number)"
-            " = (joins.job, joins.client, rounds.number)) ORDER BY client",
+    def is_answered(self, round_id: str) -> bool:
+        """Tell whether a round of this job and number was answered, or charged elsewhere."""
+        found = self.file.one(
+            "SELECT 1 FROM charged JOIN rounds USING (job, number) WHERE round = ? LIMIT 1",
             round_id,
-            PENDING,
-            ACKNOWLEDGED,
-            json.dumps(list(clients)),
         )
-        return [client for (client,) in rows]
+        return found is not None
 
-    def record_answers(
+    def record_answer(
         self,
         round_id: str,
         cost: Cost,
         now: datetime,
-        answers: Iterable[tuple[int, Sequence[bytes]]],
+        *,
+        used: BitMap,
+        unused: BitMap,
+        envelopes: Sequence[bytes],
     ) -> bool:
-        """Debit `cost` to each client and store its envelopes, one for each node; all or nothing.
+        """Debit `cost` to each slot in `used` and store the envelopes, one for each node; or none.
 
-        False if the round's job has ended here meanwhile: nothing may be sent then.
+        The ledger names the `unused` slots, too, which the answer covers at no cost to them. False
+        if the round's job has ended here meanwhile: nothing may be sent then.
 
         Raises:
-            sqlite3.IntegrityError: one of the clients has answered this round already.
+            sqlite3.IntegrityError: this round was answered already.
         """
         with self.file.transaction():
-            if exits.has_ended(self.file, *self.file.one(_JOB_OF, round_id)):
+            job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
+            if exits.has_ended(self.file, job):
                 return False
-            prepared = list(answers)
-            charged = BitMap(client for client, _ in prepared)
-            if charged:
-                ledger.charge(self.file, round_id, cost, now, charged)
-            for client, envelopes in prepared:
-                self.file.database.executemany(
-                    "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)",
-                    (
-                        (round_id, node, client, envelope_digest(each), each, PENDING)
-                        for node, each in enumerate(envelopes)
-                    ),
-                )
+            for slots, price in ((used, cost), (unused, NOTHING)):
+                if slots:
+                    ledger.append(self.file, round_id, job, number, price, now, slots)
+            self.file.database.executemany(
+                "INSERT INTO outbox VALUES (?, ?, ?, ?, ?)",
+                (
+                    (round_id, node, envelope_digest(each), each, PENDING)
+                    for node, each in enumerate(envelopes)
+                ),
+            )
         return True
 
     def end_round(self, round_id: str, reason: str) -> None:

@@ -24,11 +24,10 @@ CREATE TABLE jobs (
     ended TEXT                       -- why we have no more part in it; NULL while we have
 );
 CREATE TABLE joins (
-    job TEXT NOT NULL REFERENCES jobs,
-    client INTEGER NOT NULL,
+    job TEXT PRIMARY KEY REFERENCES jobs,
+    slots TEXT NOT NULL,             -- whose records the job may use: a bitmap in base64
     document BLOB NOT NULL,
-    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
-    PRIMARY KEY (job, client)
+    outcome TEXT NOT NULL            -- pending, acknowledged, or the code of a refusal
 ) WITHOUT ROWID;
 CREATE TABLE rounds (
     round TEXT PRIMARY KEY,
@@ -43,11 +42,9 @@ CREATE TABLE rounds (
 
 _LEAVING: Final = """
 CREATE TABLE leaves (                -- of jobs that were left
-    job TEXT NOT NULL REFERENCES jobs,
-    client INTEGER NOT NULL,
+    job TEXT PRIMARY KEY REFERENCES jobs,
     document BLOB NOT NULL,
-    outcome TEXT NOT NULL,           -- as of a join
-    PRIMARY KEY (job, client)
+    outcome TEXT NOT NULL            -- as of a join
 ) WITHOUT ROWID;
 CREATE TABLE withdrawals (           -- as analysts signed them
     job TEXT PRIMARY KEY REFERENCES jobs,
@@ -186,16 +183,14 @@ CREATE VIEW spending AS
 """
 
 _OUTBOX: Final = """
-CREATE TABLE outbox (
+CREATE TABLE outbox (                -- of each round's one answer
     round TEXT NOT NULL REFERENCES rounds,
     node INTEGER NOT NULL,
-    client INTEGER NOT NULL,
     digest BLOB NOT NULL,            -- of the envelope; stays when the envelope is erased
     envelope BLOB,                   -- until the round has ended here, or a node refused it
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
-    PRIMARY KEY (round, node, client)
-);
-CREATE INDEX outbox_pending ON outbox (round, node, client) WHERE outcome = 'pending';
+    PRIMARY KEY (round, node)
+) WITHOUT ROWID;
 """
 
 _SLOTS: Final = """

@@ -1,9 +1,11 @@
 """Counts of what a data holder did; it names digests and codes, never a client."""
 
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import Final
 
 from shoal_holder.state_file import StateFile
+from shoal_protocol.wire.encoding import decode_clients
 
 ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for spent"
 
@@ -12,8 +14,9 @@ ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for
 class RoundStatus:
     """One round. `envelopes` counts them by outcome: pending, acknowledged or a refusal's code.
 
-    `complete` clients are those whose envelopes every node acknowledged; `reuploaded` envelopes
-    were sent again because a node no longer had them.
+    `answers` is how many slots the answer covers, and `complete` the same once every node
+    acknowledged it, 0 until then; `reuploaded` envelopes were sent again because a node no longer
+    had them.
     """
 
     round_id: str
@@ -27,27 +30,29 @@ class RoundStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One job. `joins` counts them by outcome.
+    """One job: the outcome of its join, and of its leave if it was left.
 
-    `ended` says why we have no more part in it; `leaves` are counted as `joins` are.
+    `slots` is how many records it may use; `ended` says why we have no more part in it.
     """
 
     job: str
     ended: str | None
-    joins: dict[str, int]
+    slots: int
+    join: str
     rounds: tuple[RoundStatus, ...]
-    leaves: dict[str, int] = field(default_factory=dict)
+    leave: str | None = None
 
 
 def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     """Count what the state file holds, job by job."""
-    joins = _counts(file, "SELECT job, outcome, COUNT(*) FROM joins GROUP BY job, outcome")
-    leaves = _counts(file, "SELECT job, outcome, COUNT(*) FROM leaves GROUP BY job, outcome")
-    sent = _counts(file, "SELECT round, outcome, COUNT(*) FROM outbox GROUP BY round, outcome")
+    leaves = dict(file.rows("SELECT job, outcome FROM leaves"))
+    sent: dict[str, Counter[str]] = defaultdict(Counter)
+    for round_id, outcome in file.rows("SELECT round, outcome FROM outbox"):
+        sent[round_id][outcome] += 1
     complete = dict(
         file.rows(
-            "SELECT round, COUNT(*) FROM (SELECT round, client FROM outbox GROUP BY round, client"
-            " HAVING MIN(outcome = 'acknowledged')) GROUP BY round"
+            "SELECT round, (SELECT COUNT(*) FROM spending WHERE spending.round = outbox.round)"
+            " FROM outbox GROUP BY round HAVING MIN(outcome = 'acknowledged')"
         )
     )
     answers = dict(file.rows("SELECT round, COUNT(*) FROM spending GROUP BY round"))
@@ -55,7 +60,7 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     for job, round_id, number, ended, reuploaded in file.rows(
         "SELECT job, round, number, ended, reuploaded FROM rounds ORDER BY rowid"
     ):
-        answered, envelopes = answers.get(round_id, 0), sent.get(round_id, {})
+        answered, envelopes = answers.get(round_id, 0), dict(sent[round_id])
         rounds.setdefault(job, []).append(
             RoundStatus(
                 round_id,
@@ -68,8 +73,17 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             )
         )
     return tuple(
-        JobStatus(job, ended, joins.get(job, {}), tuple(rounds.get(job, ())), leaves.get(job, {}))
-        for job, ended in file.rows("SELECT job, ended FROM jobs ORDER BY rowid")
+        JobStatus(
+            job,
+            ended,
+            len(decode_clients(slots)),
+            join,
+            tuple(rounds.get(job, ())),
+            leaves.get(job),
+        )
+        for job, ended, slots, join in file.rows(
+            "SELECT job, ended, slots, outcome FROM jobs JOIN joins USING (job) ORDER BY jobs.rowid"
+        )
     )
 
 
@@ -77,10 +91,3 @@ def count_adopted(file: StateFile) -> int:
     """Return how many rounds were adopted from the nodes' ledgers."""
     [(count,)] = file.rows("SELECT COUNT(*) FROM adopted")
     return int(count)
-
-
-def _counts(file: StateFile, query: str) -> dict[str, dict[str, int]]:
-    counts: dict[str, dict[str, int]] = {}
-    for name, outcome, count in file.rows(query):
-        counts.setdefault(name, {})[outcome] = count
-    return counts

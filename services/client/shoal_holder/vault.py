@@ -20,6 +20,7 @@ from shoal_holder.messages import (
     AskAgenda,
     AskCharges,
     AskSpec,
+    Bytes,
     ChargesAsked,
     Decided,
     Done,
@@ -34,11 +35,10 @@ from shoal_holder.messages import (
     OfferRound,
     Opened,
     OpenJob,
-    Page,
     Pending,
     Prepare,
     Prepared,
-    Receipts,
+    Receipt,
     Refusal,
     RoundDocuments,
     SettleCharges,
@@ -99,7 +99,7 @@ class Vault:
             Pending: self._pending,
             Acknowledged: self._acknowledged,
             AskSpec: self._spec,
-            Receipts: self._receipts,
+            Receipt: self._receipt,
             Ask: self._told,
         }
         if losses := state.file.losses:
@@ -183,7 +183,7 @@ class Vault:
         return Agenda(
             jobs=tuple(OpenJob(job=each.job, next_number=each.next_number) for each in jobs),
             rounds=rounds,
-            joins=tuple(each.job for each in jobs if self._state.pending_joins(each.job)),
+            joins=tuple(self._state.pending_joins()),
             leaves=tuple(exits.pending(self._state.file)),
         )
 
@@ -205,28 +205,19 @@ class Vault:
     def _prepare(self, asked: Prepare) -> Prepared:
         return self._rounds.prepare(asked.round_id)
 
-    def _pending(self, asked: Pending) -> Page:
-        if asked.what == "envelopes":
-            found = outbox.pending_envelopes(
-                self._state,
-                asked.about,
-                asked.node,
-                after=asked.after,
-                count=asked.count,
-                total_bytes=asked.total_bytes,
-            )
-        elif asked.what == "joins":
-            found = self._state.pending_joins(asked.about)
-        else:
-            found = exits.pending(self._state.file).get(asked.about, [])
-        page = [each for each in found if each[0] > asked.after][: asked.count]
-        return Page(clients=tuple(each[0] for each in page), parts=tuple(each[1] for each in page))
+    def _pending(self, asked: Pending) -> Bytes:
+        match asked.what:
+            case "envelope":
+                return _bytes(outbox.pending_envelope(self._state, asked.about, asked.node))
+            case "join":
+                return _bytes(self._state.pending_joins().get(asked.about))
+            case "leave":
+                return _bytes(exits.pending(self._state.file).get(asked.about))
 
-    def _acknowledged(self, asked: Acknowledged) -> Page:
-        page = outbox.acknowledged_envelopes(
-            self._state, asked.round_id, asked.node, after=asked.after, count=asked.count
-        )
-        return Page(clients=tuple(each[0] for each in page), parts=tuple(each[1] for each in page))
+    def _acknowledged(self, asked: Acknowledged) -> Bytes:
+        digest = outbox.acknowledged_envelope(self._state, asked.round_id, asked.node)
+        index = (self._site.holder or 0).to_bytes(4, "little")
+        return _bytes(None if digest is None else index + digest)
 
     def _spec(self, asked: AskSpec) -> RoundDocuments:
         for each in self._state.open_rounds():
@@ -234,31 +225,23 @@ class Vault:
                 return RoundDocuments(parts=(each.spec, each.request))
         raise UnknownRound
 
-    def _receipts(self, asked: Receipts) -> Done:
-        if asked.what == "envelopes":
-            self._envelope_receipts(asked)
-        else:
-            outcomes = [(each.client, each.outcome) for each in asked.receipts]
-            if asked.what == "joins":
-                self._state.settle_joins(asked.about, outcomes)
-            else:
-                exits.settle(self._state.file, asked.about, outcomes)
+    def _receipt(self, told: Receipt) -> Done:
+        match told.what:
+            case "envelope":
+                if told.outcome == LOST:
+                    outbox.send_again(self._state, told.about, told.node)
+                else:
+                    outbox.settle_envelope(self._state, told.about, told.node, told.outcome)
+                self._rounds.end_if_over(told.about)
+            case "join":
+                self._state.settle_join(told.about, told.outcome)
+            case "leave":
+                exits.settle(self._state.file, told.about, told.outcome)
         return Done()
-
-    def _envelope_receipts(self, asked: Receipts) -> None:
-        settled = [
-            (asked.about, each.node, each.client, each.outcome)
-            for each in asked.receipts
-            if each.outcome != LOST
-        ]
-        if settled:
-            outbox.settle_envelopes(self._state, settled)
-        for node in sorted({each.node for each in asked.receipts if each.outcome == LOST}):
-            lost = [
-                each.client for each in asked.receipts if (each.outcome, each.node) == (LOST, node)
-            ]
-            outbox.send_again(self._state, asked.about, node, lost)
-        self._rounds.end_if_over(asked.about)
 
     def _told(self, asked: Ask) -> Told:
         return Told(parts=(self._owner_queries.answer(asked),))
+
+
+def _bytes(found: bytes | None) -> Bytes:
+    return Bytes(parts=() if found is None else (found,))

@@ -142,10 +142,9 @@ def create_app(
 
     @app.post("/v1/charges")
     async def tell_charges(request: Request, after: After = 0) -> Response:
-        """Tell the clients who signed a query in {"documents": [...]} what they were charged."""
-        refused, signed = await charges.answer(await request.body(), after=after)
-        outcomes = [outcome(200 if each is None else each) for each in refused]
-        return shown({"charges": signed.to_json(), "outcomes": outcomes})
+        """Tell the data holder who signed the query what its slots were charged."""
+        signed = await charges.answer(await request.body(), after=after)
+        return document(signed.encode())
 
     @app.get("/v1/rounds/{round_id}")
     async def show(round_id: RoundId) -> Response:
@@ -252,5 +251,6 @@ def _state(known: Round, held: int) -> dict[str, Any]:
         "phase": known.phase.value,
         "reason": known.reason,
         "population_size": known.spec.body.population_size,
+        "asked": len(known.intake.asked),
         "held": held,
     }

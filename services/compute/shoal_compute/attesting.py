@@ -27,7 +27,7 @@ def attest_holdings(known: Round, held: StoredAnswers, key: SigningKey) -> Signe
     """Sign that this node holds these shares and no other."""
     body = Holdings.attest(
         held,
-        known.intake.population,
+        known.intake.asked.holders,
         manifest=known.consortium.digest,
         round_id=known.id,
         node=known.own,
@@ -36,16 +36,16 @@ def attest_holdings(known: Round, held: StoredAnswers, key: SigningKey) -> Signe
 
 
 def attest_vote(
-    known: Round, holders: Sequence[str], cohort: StoredAnswers, key: SigningKey
+    known: Round, nodes: Sequence[str], cohort: StoredAnswers, key: SigningKey
 ) -> Signed[Vote]:
-    """Sign that this node will sum over `cohort`, which `holders` have in common, and no other."""
+    """Sign that this node will sum over `cohort`, which `nodes` have in common, and no other."""
     body = Vote(
         manifest=known.consortium.digest,
         round=known.id,
         node=known.own,
-        holders=tuple(holders),
+        nodes=tuple(nodes),
         cohort=cohort_digest(known.id, cohort),
-        cohort_size=len(cohort.clients),
+        cohort_size=known.size(cohort),
     )
     return sign(body, known.own, key)
 
@@ -62,7 +62,7 @@ def attest_sum(
         round=known.id,
         node=known.own,
         cohort=cohort_digest(known.id, cohort),
-        cohort_size=len(cohort.clients),
+        cohort_size=known.size(cohort),
         values=encode_uint64(total),
         charge=charge,
     )
@@ -84,14 +84,14 @@ def check_attestation(known: Round, signed: SignedAttestation) -> None:
 
     Raises:
         WrongRound, WrongManifest, UnknownSigner, WrongSigner, BadSignature
-        MalformedDocument: holdings that do not count up, or of clients outside the population.
+        MalformedDocument: holdings that do not count up, or of holders that are not asked.
     """
     if signed.body.round != known.id:
         raise WrongRound
     known.consortium.verify(signed)
     if isinstance(signed.body, Holdings):
-        signed.body.held(known.intake.population)
+        signed.body.held(known.intake.asked.holders)
     elif isinstance(signed.body, Vote):
-        holders = signed.body.holders
-        if holders != known.in_order(holders) or len(holders) < known.spec.body.threshold:
-            raise MalformedDocument("holders are enough of the round's nodes, in its order")
+        nodes = signed.body.nodes
+        if nodes != known.in_order(nodes) or len(nodes) < known.spec.body.threshold:
+            raise MalformedDocument("a vote names enough of the round's nodes, in its order")

@@ -1,36 +1,32 @@
-"""Answers clients' signed queries: in which rounds did this node take a share of the client's?
+"""Answers data holders' signed queries: in which rounds did this node take shares of their slots?
 
-A client that lost its ledger learns from the answer what it spent. Only the client can ask.
+A holder that lost its ledger learns from the answer what it spent. Only the holder can ask.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
 from shoal_compute.schema import ledger, rounds
-from shoal_compute.shares import held_among
+from shoal_compute.shares import holds
 from shoal_hosting.service import Resources
-from shoal_protocol.jobs.charges import MOST_QUERIES, Charges, ChargesQuery, RoundCharged
+from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.trust.limits import CLOCKS_APART
-from shoal_protocol.wire.documents import Signed, from_json
-from shoal_protocol.wire.encoding import encode_clients, parse_canonical_json
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import StaleQuery
 
-# Of one answer: shares are looked up on the thread that stores them.
-_MOST_ENTRIES: Final = 64
-_MOST_LOOKUPS: Final = 10_000
+_MOST_ENTRIES: Final = 64  # of one answer: shares are looked up on the thread that stores them
 _MOST_REMEMBERED: Final = 100_000
 
 
 class Stretch(NamedTuple):
-    """The charges of some clients in a stretch of the ledger, up to entry `through`."""
+    """The charges of some slots in a stretch of the ledger, up to entry `through`."""
 
     rounds: tuple[RoundCharged, ...]
     through: int
@@ -46,69 +42,41 @@ class ChargesAnswers:
         self._telling = resources.worker("telling")
         self._answered: OrderedDict[tuple[str, int], datetime] = OrderedDict()
 
-    async def answer(
-        self, encoded: bytes, *, after: int
-    ) -> tuple[list[ProtocolError | None], Signed[Charges]]:
-        """Answer `{"documents": [signed query, …]}` from ledger entry `after` on.
-
-        Return why each query is refused, None if it is not, and what was charged to the others.
+    async def answer(self, encoded: bytes, *, after: int) -> Signed[Charges]:
+        """Answer a signed query from ledger entry `after` on.
 
         Raises:
-            MalformedDocument: no list of queries, or too many.
-            ProtocolError: no query is any good; it is the first one's refusal.
-            StaleQuery: these queries were answered before.
+            MalformedDocument, UnsupportedVersion: it is no query.
+            UnknownManifest, UnknownHolder, RevokedHolder, WrongSigner, BadSignature
+            StaleQuery: it is too old, or was answered before.
             StorageUnavailable
         """
-        read = await self._telling.run(self._read, encoded)
-        good = [each for each in read if not isinstance(each, ProtocolError)]
-        if not good:
-            raise next(each for each in read if isinstance(each, ProtocolError))
-        first = good[0].body
-        self._once(first.nonce, after)
-        asked = BitMap(each.body.client for each in good)
-        found = await self._own.storage.run(read_stretch, asked, after)
+        query, slots = await self._telling.run(self._read, encoded)
+        self._once(query.nonce, after)
+        found = await self._own.storage.run(read_stretch, query.holder, slots, after)
         body = Charges(
-            manifest=first.manifest,
+            manifest=query.manifest,
             node=self._own.name,
-            nonce=first.nonce,
-            clients=encode_clients(asked),
+            nonce=query.nonce,
+            holder=query.holder,
             after=after,
             through=found.through,
             head=found.head.number,
             head_digest=found.head.digest,
             rounds=found.rounds,
         )
-        signed = await self._telling.run(self._own.sign, body)
-        return [each if isinstance(each, ProtocolError) else None for each in read], signed
+        return await self._telling.run(self._own.sign, body)
 
-    def _read(self, encoded: bytes) -> Sequence[Signed[ChargesQuery] | ProtocolError]:
-        value = parse_canonical_json(encoded)
-        documents = value.get("documents") if isinstance(value, dict) else None
-        if not isinstance(documents, list) or len(value) > 1:
-            raise MalformedDocument("the body must be a list of documents")
-        if not 0 < len(documents) <= MOST_QUERIES:
-            raise MalformedDocument(f"a request has 1 to {MOST_QUERIES} queries")
-        now, together = self._own.clock(), set[tuple[str, str]]()
-        return [self._validate(each, now, together) for each in documents]
-
-    def _validate(
-        self, document: Any, now: datetime, together: set[tuple[str, str]]
-    ) -> Signed[ChargesQuery] | ProtocolError:
-        try:
-            signed = from_json(document, ChargesQuery)
-            query = signed.body
-            self._own.book.get(query.manifest).verify(signed)
-            check_age(query, now)
-            together.add((query.manifest, query.nonce))
-            if len(together) > 1:
-                together.remove((query.manifest, query.nonce))
-                raise MalformedDocument("queries in one request have one manifest and one nonce")
-        except ProtocolError as error:
-            return error
-        return signed
+    def _read(self, encoded: bytes) -> tuple[ChargesQuery, BitMap]:
+        """Return a query that is the holder's own and recent, and the holder's slots."""
+        signed = decode(encoded, ChargesQuery)
+        version = self._own.book.get(signed.body.manifest)
+        version.verify(signed)
+        check_age(signed.body, self._own.clock())
+        return signed.body, version.roster.slots_of(signed.body.holder)
 
     def _once(self, nonce: str, after: int) -> None:
-        """Refuse queries that were answered before; older ones are refused for their age.
+        """Refuse a query that was answered before; older ones are refused for their age.
 
         Raises:
             StaleQuery
@@ -124,24 +92,22 @@ class ChargesAnswers:
         self._answered[nonce, after] = now
 
 
-def read_stretch(db: Connection, clients: BitMap, after: int) -> Stretch:
-    """Return in which rounds, charged by entries behind `after`, these clients' shares came.
+def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> Stretch:
+    """Return in which rounds, charged by entries behind `after`, a holder's answer came.
 
-    It ends early where there is much to look up.
+    Each with those of the holder's `slots` that the round asks.
 
     Raises:
         LedgerBroken
     """
     head = ledger.hold(db, lock=False)
-    found, through, looked_up, seen = [], after, 0, 0
+    found, through, seen = [], after, 0
     for entry, population in ledger.after(db, after, most=_MOST_ENTRIES):
-        asked = population & clients if entry.kind == "charge" else BitMap()
-        looked_up += len(asked)
-        if entry.number > head.number or (seen and looked_up > _MOST_LOOKUPS):
-            break  # a replica has just added it, or the next answer tells of it
+        asked = population & slots if entry.kind == "charge" else BitMap()
+        if entry.number > head.number:
+            break  # a replica has just added it
         seen, through = seen + 1, entry.number
-        held = held_among(db, entry.round, asked) if asked else asked
-        if held:
+        if asked and holds(db, entry.round, holder):
             place = select(rounds.c.place).where(rounds.c.id == entry.round)
             found.append(
                 RoundCharged(
@@ -151,7 +117,7 @@ def read_stretch(db: Connection, clients: BitMap, after: int) -> Stretch:
                     number=db.execute(place).scalar_one(),
                     mu=entry.mu,
                     epsilon=entry.epsilon,
-                    clients=encode_clients(held),
+                    clients=encode_clients(asked),
                 )
             )
     return Stretch(tuple(found), through if seen else head.number, head)

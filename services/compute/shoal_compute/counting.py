@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 
 from shoal_compute.rounds import Round
 from shoal_compute.schema import rounds
-from shoal_compute.shares import count_held, held_clients
+from shoal_compute.shares import count_held, held_holders
 from shoal_hosting.storage.database import StorageThread
 
 # The pause between two counts is this many times the duration of the last one.
@@ -47,7 +47,7 @@ class Counts:
         if before is not None and begun < before.next_at:
             return
         peers_froze = all(name in known.holdings for name in known.peers)
-        enough = len(known.held) + 1 if peers_froze else known.spec.body.population_size
+        enough = len(known.held) + 1 if peers_froze else len(known.intake.asked)
         count, held = await self._storage.run(_count, known.id, enough)
         if held is not None:
             known.held |= held
@@ -55,7 +55,7 @@ class Counts:
         self._counted[known.id] = _Counted(count, now + _REST * (now - begun))
 
     def held(self, known: Round) -> int:
-        """Return how many clients' shares were stored by all replicas, when last counted."""
+        """Return how many holders' shares were stored by all replicas, when last counted."""
         counted = self._counted.get(known.id)
         return len(known.held) if counted is None else max(counted.held, len(known.held))
 
@@ -67,4 +67,4 @@ class Counts:
 def _count(db: Connection, round_id: str, enough: int) -> tuple[int, BitMap | None]:
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
     count = count_held(db, number)
-    return count, held_clients(db, number) if count >= enough else None
+    return count, held_holders(db, number) if count >= enough else None

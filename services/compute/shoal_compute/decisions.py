@@ -23,9 +23,9 @@ class Freeze:
 
 @dataclass(frozen=True)
 class CastVote:
-    """Vote for the cohort, which the holdings of `holders` have in common."""
+    """Vote for the cohort, which the holdings of `nodes` have in common."""
 
-    holders: tuple[str, ...]
+    nodes: tuple[str, ...]
     cohort: StoredAnswers
 
 
@@ -78,11 +78,11 @@ def decide(known: Round, now: datetime) -> Decision | None:
 def _takes_no_more(known: Round, now: datetime) -> bool:
     """Tell whether to freeze: also on a slow clock, when waiting cannot add to the cohort."""
     spec = known.spec.body
-    if now >= spec.deadline or len(known.held) == spec.population_size:
+    if now >= spec.deadline or len(known.held) == len(known.intake.asked):
         return True
     return (
         known.holdings.keys() >= set(known.peers)
-        and known.cohort(known.peers).clients <= known.held
+        and known.cohort(known.peers).holders <= known.held
     )
 
 
@@ -139,34 +139,30 @@ def _vote(known: Round, now: datetime) -> Decision | None:
     """Vote as another node did if possible, else by the holdings that are here."""
     for vote in _votes_to_follow(known):
         if _may_be_followed(known, vote, now):
-            return CastVote(vote.holders, known.cohort(vote.holders))
-    holders = known.in_order(known.holdings)
-    if not _suffice(known, holders, now):
+            return CastVote(vote.nodes, known.cohort(vote.nodes))
+    nodes = known.in_order(known.holdings)
+    if not _suffice(known, nodes, now):
         return None
     spec = known.spec.body
-    if len(known.cohort(holders).clients) < spec.minimum_cohort and len(holders) > spec.threshold:
+    if known.size(known.cohort(nodes)) < spec.minimum_cohort and len(nodes) > spec.threshold:
         if now < spec.proceed_at:
             return None  # until then the nodes are not done without that hold too little
-        holders = _without_those_that_hold_little(known, holders)
-    if len(known.cohort(holders).clients) < spec.minimum_cohort:
+        nodes = _without_those_that_hold_little(known, nodes)
+    if known.size(known.cohort(nodes)) < spec.minimum_cohort:
         return GiveUp(AbandonmentReason(code="cohort_too_small"))
-    return CastVote(holders, known.cohort(holders))
+    return CastVote(nodes, known.cohort(nodes))
 
 
-def _without_those_that_hold_little(known: Round, holders: tuple[str, ...]) -> tuple[str, ...]:
+def _without_those_that_hold_little(known: Round, nodes: tuple[str, ...]) -> tuple[str, ...]:
     """Leave out other nodes, each time whose loss leaves the largest cohort, while it is small.
 
     A node that was away while clients sent is not to cost a round that can do without it.
     """
     spec = known.spec.body
-    while (
-        len(holders) > spec.threshold and len(known.cohort(holders).clients) < spec.minimum_cohort
-    ):
-        fewer = [
-            tuple(name for name in holders if name != out) for out in holders if out != known.own
-        ]
-        holders = max(fewer, key=lambda each: len(known.cohort(each).clients))
-    return holders
+    while len(nodes) > spec.threshold and known.size(known.cohort(nodes)) < spec.minimum_cohort:
+        fewer = [tuple(name for name in nodes if name != out) for out in nodes if out != known.own]
+        nodes = max(fewer, key=lambda each: known.size(known.cohort(each)))
+    return nodes
 
 
 def _votes_to_follow(known: Round) -> list[Vote]:
@@ -178,29 +174,29 @@ def _votes_to_follow(known: Round) -> list[Vote]:
 
 def _may_be_followed(known: Round, vote: Vote, now: datetime) -> bool:
     """Tell whether the vote follows from holdings known here, and this node can sum over it."""
-    if not _suffice(known, vote.holders, now):
+    if not _suffice(known, vote.nodes, now):
         return False
-    cohort = known.cohort(vote.holders)
+    cohort = known.cohort(vote.nodes)
     return (
-        len(cohort.clients) >= known.spec.body.minimum_cohort
-        and vote.cohort == known.cohort_digest(vote.holders)
+        known.size(cohort) >= known.spec.body.minimum_cohort
+        and vote.cohort == known.cohort_digest(vote.nodes)
         # it holds shares of all these clients, and of the same answers
-        and known.cohort(known.in_order({*vote.holders, known.own})) == cohort
+        and known.cohort(known.in_order({*vote.nodes, known.own})) == cohort
     )
 
 
-def _suffice(known: Round, holders: tuple[str, ...], now: datetime) -> bool:
+def _suffice(known: Round, nodes: tuple[str, ...], now: datetime) -> bool:
     """Tell whether the holdings of these nodes are known and enough to vote by."""
     spec = known.spec.body
     needed = spec.threshold if now >= spec.proceed_at else len(spec.compute_nodes)
-    return len(holders) >= needed and known.holdings.keys() >= set(holders)
+    return len(nodes) >= needed and known.holdings.keys() >= set(nodes)
 
 
 def _sum(known: Round) -> Decision | None:
     own = known.votes[known.own]
-    if not known.holdings.keys() >= set(own.holders):
+    if not known.holdings.keys() >= set(own.nodes):
         return None  # it was set back to an older state; its peers may bring it up again
-    if own.cohort != known.cohort_digest(own.holders):
+    if own.cohort != known.cohort_digest(own.nodes):
         return GiveUp(
             AbandonmentReason(code="misconduct", detail="this node voted for another cohort")
         )
@@ -209,4 +205,4 @@ def _sum(known: Round) -> Decision | None:
     ]
     if len(agreed) < known.spec.body.threshold:
         return None
-    return SumUp(known.cohort(own.holders))
+    return SumUp(known.cohort(own.nodes))

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyroaring import BitMap
-
 from shoal_compute.shares import AcceptedShare
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import Envelope, envelope_size, parse
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.errors import ProtocolError, UnknownClient, WrongManifest
+from shoal_protocol.wire.errors import ProtocolError, UnknownHolder, WrongManifest
 from shoal_protocol.wire.service_errors import NotInPopulation, WrongLength, WrongNode, WrongRound
 
 
@@ -24,7 +23,7 @@ class Intake:
     node: int  # this node's index among `nodes`
     nodes: int
     dimension: int
-    population: BitMap
+    asked: AskedHolders
     roster: Roster  # that of the round's manifest
     scheme: Sharing
     box_key: bytes
@@ -56,32 +55,32 @@ class Intake:
 
         Raises:
             MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest: as `parse`.
-            UnknownClient, NotInPopulation, RevokedClient: the client may not take part.
+            UnknownHolder, NotInPopulation, RevokedHolder: the holder may not take part.
             BadSignature, UnopenableCiphertext, TransplantedCiphertext: forged or damaged.
             WrongShareKind, WrongLength, WrongResidue: not the share that this node is due.
         """
         envelope = self.parse(encoded)
         if len(encoded) > self.largest_envelope:
             raise WrongLength
-        client = envelope.header.client
-        if client >= len(in_force):
-            raise UnknownClient
-        if client not in self.population:
+        holder = envelope.header.holder
+        if holder >= in_force.holders:
+            raise UnknownHolder
+        if holder not in self.asked.holders:
             raise NotInPopulation
-        in_force.verify_key_bytes(client)  # revoked since the round began?
-        envelope.verify(self.roster.verify_key_bytes(client))
+        in_force.key_of(holder)  # revoked since the round began?
+        envelope.verify(self.roster.key_of(holder))
         share = envelope.open(self.box_private_key, self.box_key)
         summation.check(
             self.scheme,
             share,
-            client=client,
+            holder=holder,
             node=self.node,
             nodes=self.nodes,
             dimension=self.dimension,
         )
         return AcceptedShare(
             round_id=self.round_id,
-            client=client,
+            holder=holder,
             answer=envelope.header.answer,
             digest=envelope.digest,
             signature=envelope.signature,

@@ -119,7 +119,7 @@ class Node:
             await self._freeze(known)
         elif isinstance(decision, CastVote):
             vote = attesting.attest_vote(
-                known, decision.holders, decision.cohort, self._own.party.signing_key
+                known, decision.nodes, decision.cohort, self._own.party.signing_key
             )
             await self._own.storage.run(store.cast, known.id, vote)
             known.learn(vote, Kept.FIRST)
@@ -164,12 +164,12 @@ class Node:
             self._tallies.drop(known.id)
 
     async def _sum_up(self, known: Round, cohort: StoredAnswers) -> None:
-        async def read(clients: list[int]) -> list[Share]:
-            return await self._own.storage.run(shares.read_shares, known.id, clients)
+        async def read(holders: list[int]) -> list[Share]:
+            return await self._own.storage.run(shares.read_shares, known.id, holders)
 
         try:
             try:
-                total = await self._tallies.total(known, cohort.clients, read)
+                total = await self._tallies.total(known, cohort.holders, read)
             except SharesMissing:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))

@@ -11,7 +11,7 @@ from shoal_compute import store
 from shoal_compute.counting import Counts
 from shoal_compute.metrics import Metrics
 from shoal_compute.rounds import Round, open_round
-from shoal_compute.shares import held_clients
+from shoal_compute.shares import held_holders
 from shoal_compute.store import StoredRound
 from shoal_hosting.service import Resources
 from shoal_protocol.trust.manifest import Consortium
@@ -54,11 +54,11 @@ class RoundBook:
 
     def _open(self, db: Connection, stored: StoredRound, known: Round | None = None) -> Round:
         consortium = self._consortium(db, stored.spec.body.manifest)
-        # the list of held clients is slow to read, and final once the round is frozen
+        # the list of held answers is slow to read, and final once the round is frozen
         if known is not None and (known.phase not in TAKES_SHARES or stored.phase in TAKES_SHARES):
             held = known.held
         else:
-            held = held_clients(db, stored.number)
+            held = held_holders(db, stored.number)
         return open_round(stored, held, consortium, self._own.party)
 
     def _consortium(self, db: Connection, digest: str) -> Consortium:

@@ -9,6 +9,7 @@ from pyroaring import BitMap
 from shoal_compute.intake import Intake
 from shoal_compute.store import Kept, SignedAttestation, StoredRound
 from shoal_hosting.party import Party
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
@@ -36,14 +37,14 @@ class Round:
     reason: str | None
     reported: bool
     erased: bool
-    held: BitMap
+    held: BitMap  # the data holders whose shares are stored
     documents: dict[str, SignedAttestation] = field(default_factory=dict)  # by digest
     spoken_of: dict[str, SignedAttestation] = field(default_factory=dict)  # all but partial sums
     holdings: dict[str, StoredAnswers] = field(default_factory=dict)  # by node
     votes: dict[str, Vote] = field(default_factory=dict)  # by node
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
     equivocation: bool = False  # somebody signed two different holdings or votes
-    # by holders, whose holdings never change
+    # by nodes, whose holdings never change
     _cohorts: dict[tuple[str, ...], StoredAnswers] = field(default_factory=dict)
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict)
 
@@ -66,17 +67,21 @@ class Round:
         """Return these Compute nodes in the manifest's order."""
         return tuple(name for name in self.spec.body.compute_nodes if name in names)
 
-    def cohort_digest(self, holders: tuple[str, ...]) -> str:
+    def cohort_digest(self, nodes: tuple[str, ...]) -> str:
         """Return the digest of `cohort`."""
-        if holders not in self._digests:
-            self._digests[holders] = cohort_digest(self.id, self.cohort(holders))
-        return self._digests[holders]
+        if nodes not in self._digests:
+            self._digests[nodes] = cohort_digest(self.id, self.cohort(nodes))
+        return self._digests[nodes]
 
-    def cohort(self, holders: tuple[str, ...]) -> StoredAnswers:
+    def cohort(self, nodes: tuple[str, ...]) -> StoredAnswers:
         """Return the cohort that the holdings of these nodes, all known here, give."""
-        if holders not in self._cohorts:
-            self._cohorts[holders] = cohort_of(self.holdings[name] for name in holders)
-        return self._cohorts[holders]
+        if nodes not in self._cohorts:
+            self._cohorts[nodes] = cohort_of(self.holdings[name] for name in nodes)
+        return self._cohorts[nodes]
+
+    def size(self, cohort: StoredAnswers) -> int:
+        """Return how many slots a cohort has."""
+        return self.intake.asked.count(cohort.holders)
 
     def learn(self, signed: SignedAttestation, kept: Kept) -> None:
         """Add a document that is now on file."""
@@ -89,7 +94,7 @@ class Round:
         if kept is Kept.EVIDENCE:
             self.equivocation |= isinstance(body, Holdings | Vote)
         elif isinstance(body, Holdings):
-            self.holdings[body.node] = body.held(self.intake.population)
+            self.holdings[body.node] = body.held(self.intake.asked.holders)
         elif isinstance(body, Vote):
             self.votes[body.node] = body
         elif isinstance(body, Abandonment):
@@ -114,7 +119,7 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         node=[each.name for each in consortium.manifest.compute_nodes].index(party.name),
         nodes=len(spec.compute_nodes),
         dimension=spec.dimension,
-        population=spec.clients(),
+        asked=AskedHolders.of(spec.clients(), consortium.roster),
         roster=consortium.roster,
         scheme=spec.sharing,
         box_key=bytes(party.box_private_key.public_key),

@@ -24,7 +24,7 @@ from shoal_hosting.storage.database_memory import memory_table
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
 
-VERSION: Final = 7
+VERSION: Final = 8
 
 metadata = MetaData()
 
@@ -75,13 +75,13 @@ shares = Table(
     "shares",
     metadata,
     Column("round", ForeignKey(rounds.c.number), nullable=False),
-    Column("client", BigInteger, nullable=False),
-    Column("answer", LargeBinary, nullable=False),  # tells one answer of the client from another
+    Column("holder", BigInteger, nullable=False),
+    Column("answer", LargeBinary, nullable=False),  # tells one answer of the holder from another
     Column("digest", LargeBinary, nullable=False),  # of the envelope
-    Column("signature", LargeBinary, nullable=False),  # the client's, over the envelope
+    Column("signature", LargeBinary, nullable=False),  # the holder's, over the envelope
     Column("kind", SmallInteger, nullable=False),
     Column("payload", LargeBinary),  # NULL once erased
-    PrimaryKeyConstraint("round", "client"),
+    PrimaryKeyConstraint("round", "holder"),
 )
 
 # `occurrence` 0 is a party's document of its kind for the round, the only one that counts and,

@@ -28,10 +28,10 @@ MOST_VALUES: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class AcceptedShare:
-    """One client's share that passed every check, with the proof that the client sent it."""
+    """One data holder's share that passed every check, with the proof that the holder sent it."""
 
     round_id: str
-    client: int
+    holder: int
     answer: bytes
     digest: bytes
     signature: bytes
@@ -43,7 +43,7 @@ class Outcome(Enum):
 
     STORED = auto()
     STORED_BEFORE = auto()  # the same envelope
-    CONFLICTING = auto()  # the client's other envelope is stored, and stays
+    CONFLICTING = auto()  # the holder's other envelope is stored, and stays
     CLOSED = auto()  # the round is frozen, or further
     ABANDONED = auto()
     UNKNOWN_ROUND = auto()
@@ -69,9 +69,9 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
                 db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
         else:
             closed = Outcome.ABANDONED if phase is Phase.ABANDONED else Outcome.CLOSED
-            stored = _digests(db, number, [share.client for share in offered])
+            stored = _digests(db, number, [share.holder for share in offered])
             results = [
-                Outcome.STORED_BEFORE if stored.get(share.client) == share.digest else closed
+                Outcome.STORED_BEFORE if stored.get(share.holder) == share.digest else closed
                 for share in offered
             ]
         for position, outcome in zip(positions, results, strict=True):
@@ -98,81 +98,79 @@ def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, s
 def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
     first: dict[int, AcceptedShare] = {}
     for share in offered:
-        first.setdefault(share.client, share)
+        first.setdefault(share.holder, share)
     rows = [
         {
             "round": number,
-            "client": share.client,
+            "holder": share.holder,
             "answer": share.answer,
             "digest": share.digest,
             "signature": share.signature,
             "kind": int(share.share.kind),
             "payload": share.share.payload,
         }
-        for share in sorted(first.values(), key=attrgetter("client"))  # as every replica does
+        for share in sorted(first.values(), key=attrgetter("holder"))  # as every replica does
     ]
-    insert = insert_ignoring(db)(shares).on_conflict_do_nothing().returning(shares.c.client)
+    insert = insert_ignoring(db)(shares).on_conflict_do_nothing().returning(shares.c.holder)
     inserted = set(db.execute(insert, rows).scalars())
-    before = _digests(db, number, [client for client in first if client not in inserted])
+    before = _digests(db, number, [holder for holder in first if holder not in inserted])
     results = []
     for share in offered:
-        if share.client in inserted and first[share.client] is share:
+        if share.holder in inserted and first[share.holder] is share:
             results.append(Outcome.STORED)
         else:
-            kept = before.get(share.client, first[share.client].digest)
+            kept = before.get(share.holder, first[share.holder].digest)
             same = kept == share.digest
             results.append(Outcome.STORED_BEFORE if same else Outcome.CONFLICTING)
     return results
 
 
-def _digests(db: Connection, number: int, clients: Sequence[int]) -> dict[int, bytes]:
+def _digests(db: Connection, number: int, holders: Sequence[int]) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
-    for start in range(0, len(clients), MOST_VALUES):
-        chosen = shares.c.client.in_(clients[start : start + MOST_VALUES])
-        query = select(shares.c.client, shares.c.digest).where(shares.c.round == number, chosen)
-        found.update((client, digest) for client, digest in db.execute(query))
+    for start in range(0, len(holders), MOST_VALUES):
+        chosen = shares.c.holder.in_(holders[start : start + MOST_VALUES])
+        query = select(shares.c.holder, shares.c.digest).where(shares.c.round == number, chosen)
+        found.update((holder, digest) for holder, digest in db.execute(query))
     return found
 
 
-def stored_digests(db: Connection, round_id: str, clients: Sequence[int]) -> dict[int, bytes]:
-    """Return the envelope digests that are on file for `clients`."""
+def stored_digests(db: Connection, round_id: str, holders: Sequence[int]) -> dict[int, bytes]:
+    """Return the envelope digests that are on file for `holders`."""
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar()
-    return {} if number is None else _digests(db, number, clients)
+    return {} if number is None else _digests(db, number, holders)
 
 
-def held_among(db: Connection, round_id: str, clients: BitMap) -> BitMap:
-    """Return those of `clients` of whom a share is, or was, stored in a round.
-
-    There is no other index than by round and client: one by client would cost each upload.
-    """
-    number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar()
-    return BitMap() if number is None else BitMap(_digests(db, number, clients.to_array()))
+def holds(db: Connection, round_id: str, holder: int) -> bool:
+    """Tell whether a share of a data holder is, or was, stored in a round."""
+    query = select(shares.c.holder).join(rounds, shares.c.round == rounds.c.number)
+    found = query.where(rounds.c.id == round_id, shares.c.holder == holder)
+    return db.execute(found).first() is not None
 
 
-def held_clients(db: Connection, number: int) -> BitMap:
-    """Return the clients whose shares are stored in the round with this number."""
-    return BitMap(db.execute(select(shares.c.client).where(shares.c.round == number)).scalars())
+def held_holders(db: Connection, number: int) -> BitMap:
+    """Return the data holders whose shares are stored in the round with this number."""
+    return BitMap(db.execute(select(shares.c.holder).where(shares.c.round == number)).scalars())
 
 
 def held_answers(db: Connection, number: int) -> StoredAnswers:
-    """Return the same clients with the tags of their answers."""
-    query = select(shares.c.client, shares.c.answer).where(shares.c.round == number)
-    rows = db.execute(query.order_by(shares.c.client)).all()
-    return StoredAnswers.of((client, answer) for client, answer in rows)
+    """Return the same holders with the tags of their answers."""
+    query = select(shares.c.holder, shares.c.answer).where(shares.c.round == number)
+    rows = db.execute(query.order_by(shares.c.holder)).all()
+    return StoredAnswers.of((holder, answer) for holder, answer in rows)
 
 
 def count_held(db: Connection, number: int) -> int:
-    """Return how many clients' shares are stored in the round with this number."""
+    """Return how many data holders' shares are stored in the round with this number."""
     query = select(func.count()).select_from(shares).where(shares.c.round == number)
     return int(db.execute(query).scalar_one())
 
 
-def read_shares(db: Connection, round_id: str, clients: Sequence[int]) -> list[Share]:
-    """Return the shares of `clients`, of those whose payload is stored, in any order."""
+def read_shares(db: Connection, round_id: str, holders: Sequence[int]) -> list[Share]:
+    """Return the shares of `holders`, of those whose payload is stored, in any order."""
     number = select(rounds.c.number).where(rounds.c.id == round_id).scalar_subquery()
     query = (
         select(shares.c.kind, shares.c.payload)
-        .where(shares.c.round == number, shares.c.client.in_(clients))
+        .where(shares.c.round == number, shares.c.holder.in_(holders))
         .where(shares.c.payload.is_not(None))
     )
     return [Share(ShareKind(kind), payload) for kind, payload in db.execute(query)]
@@ -190,15 +188,15 @@ def erase_payloads(db: Connection, round_id: str, most: int) -> bool:
     """
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
     due = (
-        select(shares.c.client)
+        select(shares.c.holder)
         .where(shares.c.round == number, shares.c.payload.is_not(None))
         .limit(most)
     )
-    clients = db.execute(due).scalars().all()
-    if clients:
-        chosen = (shares.c.round == number) & shares.c.client.in_(clients)
+    holders = db.execute(due).scalars().all()
+    if holders:
+        chosen = (shares.c.round == number) & shares.c.holder.in_(holders)
         db.execute(update(shares).where(chosen).values(payload=None))
-    if len(clients) == most:
+    if len(holders) == most:
         return False
     db.execute(update(rounds).where(rounds.c.number == number).values(erased=True))
     return True

@@ -164,7 +164,7 @@ def freeze(
     held = held_answers(db, number)
     holdings = attest(held)
     _add_own(db, number, holdings)
-    return held.clients, holdings
+    return held.holders, holdings
 
 
 def cast(db: Connection, round_id: str, vote: Signed[Vote]) -> None:

@@ -19,7 +19,7 @@ from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.encoding import Uint64Vector
 
-# Reads the shares of these clients, of those among them whose payload is stored.
+# Reads the shares of these data holders, of those among them whose payload is stored.
 ReadShares = Callable[[list[int]], Awaitable[list[Share]]]
 
 _BATCH_BYTES: Final = 4 << 20
@@ -32,7 +32,7 @@ _SMALL_SECONDS: Final = 2.0
 
 
 class SharesMissing(Exception):
-    """The store lacks the share of a client in the cohort: its sum would be wrong."""
+    """The store lacks the share of a holder in the cohort: its sum would be wrong."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Adders:
     small: Summing
     large: Summing
 
-    def for_sum(self, clients: int, dimension: int) -> Summing:
-        """Return where to add up the shares of this many clients."""
-        work = clients * (_SECONDS_PER_SHARE + dimension * _SECONDS_PER_COORDINATE)
+    def for_sum(self, holders: int, dimension: int) -> Summing:
+        """Return where to add up the shares of this many holders."""
+        work = holders * (_SECONDS_PER_SHARE + dimension * _SECONDS_PER_COORDINATE)
         return self.small if work < _SMALL_SECONDS else self.large
 
     def close(self) -> None:
@@ -55,13 +55,13 @@ class Adders:
 
 async def sum_shares(
     read: ReadShares,
-    clients: BitMap,
+    holders: BitMap,
     *,
     dimension: int,
     scheme: Sharing,
     summing: Summing,
 ) -> Uint64Vector:
-    """Return the sum, shape (dimension,), of the shares of exactly these clients.
+    """Return the sum, shape (dimension,), of the shares of exactly these holders.
 
     Raises:
         SharesMissing: not all of them are stored.
@@ -70,7 +70,7 @@ async def sum_shares(
     total = np.zeros(dimension, np.uint64)
     under_way: deque[asyncio.Task[Uint64Vector]] = deque()
     try:
-        for batch in _batches(clients, dimension):
+        for batch in _batches(holders, dimension):
             shares = await read(batch)
             if len(shares) != len(batch):
                 raise SharesMissing
@@ -102,7 +102,7 @@ def _add(scheme: Sharing, kinds: bytes, payloads: list[bytes], dimension: int) -
     return summation.add(scheme, shares, dimension)
 
 
-def _batches(clients: BitMap, dimension: int) -> Iterator[list[int]]:
+def _batches(holders: BitMap, dimension: int) -> Iterator[list[int]]:
     size = max(1, min(_LARGEST_BATCH, _BATCH_BYTES // (8 * dimension)))
-    for start in range(0, len(clients), size):
-        yield list(clients[start : start + size])
+    for start in range(0, len(holders), size):
+        yield list(holders[start : start + size])

@@ -1,7 +1,8 @@
 """Keeps a running sum of each round's stored shares, so that the final sum is quick.
 
-A running sum records which clients it includes, so it may be incomplete or lost. Once the cohort is
-known, missing clients' shares are read from the store and added, and surplus ones subtracted.
+A running sum records which data holders it includes, so it may be incomplete or lost. Once the
+cohort is known, missing holders' shares are read from the store and added, and surplus ones
+subtracted.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ class Tallies:
             log.error("shares were not counted as they came", **describe_exception(error))
         else:
             tally.total = summation.plus(known.intake.scheme, tally.total, added)
-            tally.counted.update(share.client for share in stored)
+            tally.counted.update(share.holder for share in stored)
         finally:
             self._waiting_bytes -= size
 
@@ -81,7 +82,7 @@ class Tallies:
         )
 
     async def total(self, known: Round, cohort: BitMap, read: ReadShares) -> Uint64Vector:
-        """Return the sum, shape (d,), of the shares of exactly the clients in `cohort`.
+        """Return the sum, shape (d,), of the shares of exactly the holders in `cohort`.
 
         Raises:
             SharesMissing: not all of them are stored.
@@ -91,14 +92,14 @@ class Tallies:
         if tally is not None and tally.under_way:
             await asyncio.wait(tally.under_way)
 
-        async def over(clients: BitMap) -> Uint64Vector:
+        async def over(holders: BitMap) -> Uint64Vector:
             dimension = known.spec.body.dimension
             return await sum_shares(
                 read,
-                clients,
+                holders,
                 dimension=dimension,
                 scheme=known.intake.scheme,
-                summing=self._adders.for_sum(len(clients), dimension),
+                summing=self._adders.for_sum(len(holders), dimension),
             )
 
         if tally is None or len(tally.counted ^ cohort) >= len(cohort):

@@ -99,7 +99,7 @@ class Uploads:
         return statuses
 
     async def held(self, round_id: str, body: bytes) -> list[bool]:
-        """Return, for each (client, digest) in `body`, whether that very envelope is stored.
+        """Return, for each (holder, digest) in `body`, whether that very envelope is stored.
 
         The answer is from what is on file, not from memory: that is what a freeze would attest.
 
@@ -108,10 +108,10 @@ class Uploads:
         """
         entries = decode_query(body)
         await self._rounds.find(round_id)
-        clients = sorted({client for client, _ in entries})
+        holders = sorted({holder for holder, _ in entries})
         run = self._own.storage.run
-        stored = await run(stored_digests, round_id, clients) if clients else {}
-        return [stored.get(client) == digest for client, digest in entries]
+        stored = await run(stored_digests, round_id, holders) if holders else {}
+        return [stored.get(holder) == digest for holder, digest in entries]
 
     def _takes_shares(self, known: Round) -> bool:
         # The deadline counts by the clock, whether or not the freeze has been carried out.
@@ -151,11 +151,11 @@ class Uploads:
                 statuses.append(error)
             else:
                 statuses.append(closed())
-                digests.append((position, envelope.header.client, envelope.digest))
-        clients = [client for _, client, _ in digests]
-        stored = await self._own.storage.run(stored_digests, known.id, clients) if clients else {}
-        for position, client, digest in digests:
-            if stored.get(client) == digest:
+                digests.append((position, envelope.header.holder, envelope.digest))
+        holders = [holder for _, holder, _ in digests]
+        stored = await self._own.storage.run(stored_digests, known.id, holders) if holders else {}
+        for position, holder, digest in digests:
+            if stored.get(holder) == digest:
                 statuses[position] = 200
         return statuses
 
@@ -177,13 +177,13 @@ class Uploads:
         return outcomes
 
     def _note(self, known: Round, fresh: list[AcceptedShare]) -> None:
-        known.held.update(share.client for share in fresh)
+        known.held.update(share.holder for share in fresh)
         if known.phase is Phase.ANNOUNCED:
             self._metrics.moved(known.phase, Phase.COLLECTING)
             known.phase = Phase.COLLECTING
         if known.phase is Phase.COLLECTING and self._leads():
             self._tallies.count(known, fresh)
-        if len(known.held) == known.spec.body.population_size:
+        if len(known.held) == len(known.intake.asked):
             self._own.wake.set()
 
 

@@ -1,7 +1,7 @@
 """Takes jobs, joins and leaves, and fixes a job's population."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
@@ -17,7 +17,7 @@ from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
-from shoal_protocol.wire.service_errors import BudgetExceeded, ClientLeft
+from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import store
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
 from shoal_trainer.resources import JOB_LIST, Resources
@@ -35,7 +35,7 @@ class Joining:
         """Go on from what the storage holds, in the calling thread; `ends` counts jobs by end."""
         self._resources = resources
         self._ends = ends
-        self._members: dict[str, BitMap] = {}
+        self._members: dict[str, dict[int, BitMap]] = {}  # by job and holder: its slots
         self._admission = asyncio.Lock()
         resources.storage.run_here(self._restore)
 
@@ -44,8 +44,8 @@ class Joining:
         self._resources.ledger.verify(db)
         for held in store.commitments(db):
             if held.phase is JobPhase.JOINING:
-                self._members[held.job] = BitMap(store.joined_clients(db, held.job))
-                committed.add(self._members[held.job], held.allowed)
+                self._members[held.job] = store.joined_slots(db, held.job)
+                committed.add(_together(self._members[held.job]), held.allowed)
             elif held.phase is JobPhase.RUNNING:
                 committed.add(decode_clients(held.population or ""), held.allowed)
             for clients, cost in held.spent:
@@ -85,7 +85,7 @@ class Joining:
     async def leave(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
         """Take one signed leave, or `{"documents": [...]}`, each of which is judged by itself.
 
-        A client that left before the population is fixed is not in it, and cannot join again.
+        A holder that left before the population is fixed is not in it, and cannot join again.
 
         Raises:
             UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
@@ -120,68 +120,75 @@ class Joining:
     async def _admit(
         self, request: StudyRequest, read: Sequence[Signed[Join] | ProtocolError]
     ) -> list[Outcome]:
-        """Decide on each join, store those that are new, and only then count them."""
+        """Decide on each join, store those that are new, and only then count their slots.
+
+        A holder's slots without budget left by this ledger, which is public, do not count.
+        """
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
-        members = self._members_of(record)
+        known = self._members_of(record)
         is_open = record.phase is JobPhase.JOINING and own.clock() < request.join_deadline
-        asking = BitMap(each.body.client for each in read if isinstance(each, Signed))
-        cap = own.book.current.manifest.policy.cap
-        able = own.committed.affording(asking, request.privacy.cost, cap)
-        left = await own.storage.run(store.left_clients, job)
-        joining: dict[int, Signed[Join]] = {}
+        roster, cap = own.book.current.roster, own.book.current.manifest.policy.cap
+        left = await own.storage.run(store.left_holders, job)
+        joining: dict[int, tuple[Signed[Join], BitMap]] = {}
+        room = request.maximum_population - len(_together(known))
 
         def admit(join: Signed[Join]) -> Outcome:
-            client = join.body.client
-            if client in left:
-                return ClientLeft()
-            if client in members or client in joining:
+            nonlocal room
+            holder = join.body.holder
+            if holder in left:
+                return HolderLeft()
+            every = roster.slots_of(holder)
+            if holder in known or holder in joining or every & _population(record):
                 return 200
-            if not is_open or len(members) + len(joining) >= request.maximum_population:
+            slots = own.committed.affording(every, request.privacy.cost, cap)
+            if not is_open or len(slots) > room:
                 return WrongPhase("the job takes no more joins")
-            if client not in able:
-                return BudgetExceeded("the job would exceed this client's privacy budget")
-            joining[client] = join
+            if not slots:
+                return BudgetExceeded("the job would exceed the privacy budget of every slot")
+            joining[holder], room = (join, slots), room - len(slots)
             return 201
 
         outcomes = [each if isinstance(each, ProtocolError) else admit(each) for each in read]
         if joining:
             await own.storage.run(store.add_joins, job, list(joining.values()))
-            own.committed.add(BitMap(joining), request.privacy.cost)
-            members.update(joining)
-            if len(members) >= request.maximum_population:
+            new = {holder: slots for holder, (_, slots) in joining.items()}
+            own.committed.add(_together(new), request.privacy.cost)
+            known.update(new)
+            if room == 0:
                 own.wake.set()
         return outcomes
 
     async def _let_go(
         self, request: StudyRequest, read: Sequence[Signed[Leave] | ProtocolError]
     ) -> list[Outcome]:
-        """Store each leave that is new, and only then count its client no more."""
+        """Store each leave that is new, and only then count its holder's slots no more."""
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
         is_open = record.phase in (JobPhase.JOINING, JobPhase.RUNNING)
-        left = await own.storage.run(store.left_clients, job)
+        left = await own.storage.run(store.left_holders, job)
         new: dict[int, Signed[Leave]] = {}
 
         def let_go(leave: Signed[Leave]) -> Outcome:
-            client = leave.body.client
-            if client in left or client in new:
+            holder = leave.body.holder
+            if holder in left or holder in new:
                 return 200
             if not is_open:
                 return WrongPhase("the job has ended")
-            new[client] = leave
+            new[holder] = leave
             return 201
 
         outcomes = [each if isinstance(each, ProtocolError) else let_go(each) for each in read]
         if new:
-            joined = BitMap(new) & self._members.get(job, BitMap())
+            members = self._members.get(job, {})
+            slots = _together({each: members[each] for each in new if each in members})
             await own.storage.run(
-                store.add_leaves, job, list(new.values()), fewer_joined=len(joined)
+                store.add_leaves, job, list(new.values()), fewer_joined=len(slots)
             )
-            if joined:
-                self._members[job] -= joined
-                own.committed.take_back(joined, request.privacy.cost)
-            log.info("clients left", job=job, leaving=len(new))
+            if slots:
+                self._members[job] = {each: members[each] for each in members if each not in new}
+                own.committed.take_back(slots, request.privacy.cost)
+            log.info("data holders left", job=job, leaving=len(new))
             own.changes.tell(job)
         return outcomes
 
@@ -202,7 +209,7 @@ class Joining:
         check_ending(signed, request, own.book.get(request.manifest))
         async with self._admission:
             record = await own.storage.run(store.find_job, job)
-            members = self._members_of(record)
+            members = _together(self._members_of(record)) | _population(record)
             if not await own.storage.run(store.withdraw_job, signed, at=own.clock()):
                 return False
             own.committed.take_back(members, request.privacy.cost)
@@ -215,10 +222,10 @@ class Joining:
         own.changes.tell(JOB_LIST)
         return True
 
-    def _members_of(self, record: JobRecord) -> BitMap:
-        if record.phase is JobPhase.JOINING:
-            return self._members.setdefault(record.job, BitMap())
-        return BitMap() if record.population is None else decode_clients(record.population)
+    def _members_of(self, record: JobRecord) -> dict[int, BitMap]:
+        """Return the holders that have joined a job which still takes joins, with their slots."""
+        is_joining = record.phase is JobPhase.JOINING
+        return self._members.setdefault(record.job, {}) if is_joining else {}
 
     async def close_due(self) -> None:
         """Fix the population of every job that is full or past its deadline, or fail it."""
@@ -235,7 +242,7 @@ class Joining:
         record = await own.storage.run(store.find_job, job)
         if record.phase is not JobPhase.JOINING:
             return  # it was withdrawn while others were decided on
-        members = self._members_of(record)
+        members = _together(self._members_of(record))
         population = members & own.book.current.roster.enrolled_set  # less those revoked since
         allowed = request.privacy.cost
         if len(population) < request.minimum_population:
@@ -254,6 +261,14 @@ class Joining:
         own.changes.tell(JOB_LIST)
 
 
+def _together(slots: Mapping[int, BitMap]) -> BitMap:
+    return BitMap.union(BitMap(), *slots.values())
+
+
+def _population(record: JobRecord) -> BitMap:
+    return BitMap() if record.population is None else decode_clients(record.population)
+
+
 def _read(
     document: Any, kind: type[DocumentT], job: str, consortium: Consortium, current: Consortium
 ) -> Signed[DocumentT] | ProtocolError:
@@ -262,7 +277,7 @@ def _read(
         if signed.body.job != job:
             return WrongJob()
         consortium.verify(signed)
-        current.roster.verify_key_bytes(signed.body.client)  # not revoked since the job began
+        current.roster.key_of(signed.body.holder)  # not revoked since the job began
     except ProtocolError as error:
         return error
     return signed

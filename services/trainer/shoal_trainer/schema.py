@@ -21,7 +21,7 @@ from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
 from shoal_trainer.crowds.schema import CrowdTables
 
-VERSION: Final = 7
+VERSION: Final = 8
 
 metadata = MetaData()
 
@@ -45,16 +45,17 @@ joins = Table(
     "joins",
     metadata,
     _job(primary_key=True),
-    Column("client", BigInteger, primary_key=True),
+    Column("holder", BigInteger, primary_key=True),
+    Column("slots", Text, nullable=False),  # a bitmap in base64: those that had budget left
     Column("document", LargeBinary, nullable=False),
 )
 
-# of clients, whether they had joined or not
+# of data holders, whether they had joined or not
 leaves = Table(
     "leaves",
     metadata,
     _job(primary_key=True),
-    Column("client", BigInteger, primary_key=True),
+    Column("holder", BigInteger, primary_key=True),
     Column("document", LargeBinary, nullable=False),
 )
 

@@ -18,6 +18,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_trainer import schema
@@ -103,23 +104,29 @@ def list_jobs(db: Connection, phase: JobPhase | None) -> Sequence[tuple[str, Job
     return [(row.id, JobPhase(row.phase)) for row in db.execute(query)]
 
 
-def add_joins(db: Connection, job: str, joins: Sequence[Signed[Join]]) -> None:
-    """Store the joins of clients that have not joined the job yet."""
+def add_joins(db: Connection, job: str, joins: Sequence[tuple[Signed[Join], BitMap]]) -> None:
+    """Store the joins of data holders that have not joined the job yet, with the slots counted."""
     rows = [
-        {"job": job, "client": signed.body.client, "document": signed.encode()} for signed in joins
+        {
+            "job": job,
+            "holder": signed.body.holder,
+            "slots": encode_clients(slots),
+            "document": signed.encode(),
+        }
+        for signed, slots in joins
     ]
     db.execute(schema.joins.insert(), rows)
-    columns = schema.jobs.c
-    more = schema.jobs.update().where(columns.id == job).values(joined=columns.joined + len(rows))
-    db.execute(more)
+    columns, more = schema.jobs.c, sum(len(slots) for _, slots in joins)
+    db.execute(schema.jobs.update().where(columns.id == job).values(joined=columns.joined + more))
 
 
-def joined_clients(db: Connection, job: str) -> Sequence[int]:
-    """Return the clients that joined a job and have not left it."""
+def joined_slots(db: Connection, job: str) -> dict[int, BitMap]:
+    """Return the data holders that joined a job and have not left it, with the slots counted."""
     columns, leaves = schema.joins.c, schema.leaves.c
-    left = select(leaves.client).where(leaves.job == job)
-    query = select(columns.client).where(columns.job == job, columns.client.not_in(left))
-    return db.execute(query).scalars().all()
+    left = select(leaves.holder).where(leaves.job == job)
+    query = select(columns.holder, columns.slots)
+    rows = db.execute(query.where(columns.job == job, columns.holder.not_in(left)))
+    return {holder: decode_clients(slots) for holder, slots in rows}
 
 
 def fix_population(db: Connection, job: str, population: str) -> None:
@@ -326,14 +333,14 @@ def kept_charges(db: Connection, job: str) -> Sequence[tuple[BitMap, Cost]]:
     ]
 
 
-def left_clients(db: Connection, job: str) -> BitMap:
-    """Return the clients that left a job, whether they had joined it or not."""
+def left_holders(db: Connection, job: str) -> BitMap:
+    """Return the data holders that left a job, whether they had joined it or not."""
     columns = schema.leaves.c
-    return BitMap(db.execute(select(columns.client).where(columns.job == job)).scalars())
+    return BitMap(db.execute(select(columns.holder).where(columns.job == job)).scalars())
 
 
 def count_left(db: Connection, job: str) -> int:
-    """Return how many clients left a job."""
+    """Return how many data holders left a job."""
     counted = select(func.count()).where(schema.leaves.c.job == job)
     return int(db.execute(counted).scalar_one())
 
@@ -341,8 +348,8 @@ def count_left(db: Connection, job: str) -> int:
 def add_leaves(
     db: Connection, job: str, leaves: Sequence[Signed[Leave]], *, fewer_joined: int
 ) -> None:
-    """Store the leaves of clients that have not left the job yet; `fewer_joined` had joined it."""
-    rows = [{"job": job, "client": each.body.client, "document": each.encode()} for each in leaves]
+    """Store the leaves of holders that have not left the job; `fewer_joined` of its slots had."""
+    rows = [{"job": job, "holder": each.body.holder, "document": each.encode()} for each in leaves]
     db.execute(schema.leaves.insert(), rows)
     columns = schema.jobs.c
     fewer = schema.jobs.update().where(columns.id == job)

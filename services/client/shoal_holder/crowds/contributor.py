@@ -184,7 +184,7 @@ class Contributor:
         began = timer.now()
         records = [self._record(position, place) for _, position, place in chosen]
         noise = draw_noise(task, count, self._site.noise)
-        allowed = sampling_seconds([(task.touched, noise_part(task))], count)
+        allowed = sampling_seconds([(task.touched * count, noise_part(task))])
         columns = len(task.column_names)
         allowed += count * encoding_seconds(columns=columns, coordinates=0, records=1)
         leaves = release_time(began=began, ready=timer.now(), allowed_seconds=allowed)

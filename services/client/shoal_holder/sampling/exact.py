@@ -1,7 +1,7 @@
 """Draws integer noise of either mechanism, exactly.
 
 Shares of the discrete Laplace are drawn in `shoal_holder.negative_binomial`; discrete Gaussians,
-and a discrete Laplace that is one client's alone, by OpenDP, which samples both exactly (Canonne,
+and a discrete Laplace that one answer has alone, by OpenDP, which samples both exactly (Canonne,
 Kamath and Steinke 2020, arXiv:2004.00010). Randomness is the operating system's cryptographic
 generator. No floating-point noise is ever drawn.
 """
@@ -29,7 +29,7 @@ enable_features("contrib")  # not opendp.prelude, which would load scikit-learn
 
 
 def exact_noise(part: NoisePart, count: int) -> Int64Vector:
-    """Draw `count` integers of one client's noise on a coordinate, from the system's generator.
+    """Draw `count` integers of an answer's noise on a coordinate, from the system's generator.
 
     Raises:
         ValueError: the scale is too large to draw, or `count` is not positive.
@@ -37,11 +37,15 @@ def exact_noise(part: NoisePart, count: int) -> Int64Vector:
     match part:
         case GaussianPart(scale=scale):
             return discrete_gaussian(scale, count)
-        case LaplacePart(scale=scale, parties=1):
+        case LaplacePart(scale=scale, parties=parties, slots=slots) if slots == parties:
             return discrete_laplace(scale, count)
-        case LaplacePart(scale=scale, parties=parties):
+        case LaplacePart(scale=scale, parties=parties, slots=slots):
             return laplace_shares(
-                scale=scale, parties=parties, count=count, random_bytes=system_random
+                scale=scale,
+                parties=parties,
+                slots=slots,
+                count=count,
+                random_bytes=system_random,
             )
 
 

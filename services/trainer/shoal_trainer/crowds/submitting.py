@@ -112,7 +112,7 @@ class Submissions:
 
         Raises:
             WrongManifest
-            UnknownClient, RevokedClient, WrongSigner, BadSignature: the client's or the draw's.
+            UnknownHolder, RevokedHolder, WrongSigner, BadSignature: the client's or the draw's.
             RefusedSubmission: it answers another job's draw, or is no step from it.
         """
         request, book = crowd.request.body, self._resources.book
@@ -120,7 +120,9 @@ class Submissions:
         consortium = book.get(request.manifest)
         consortium.verify(signed)
         consortium.verify(submission.draw)
-        book.current.roster.verify_key_bytes(submission.client)  # not revoked since
+        book.current.roster.key_of(
+            book.current.roster.holder_of(submission.client)
+        )  # not revoked since
         if draw.job != request.digest:
             raise RefusedSubmission("it answers a draw of another job")
         check_submission(request.task, draw, submission)
