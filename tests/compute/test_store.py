@@ -178,7 +178,7 @@ def test_the_first_share_moves_the_round_on(storage: StorageThread) -> None:
 
 def test_a_frozen_round_takes_no_share_but_knows_those_it_has(storage: StorageThread) -> None:
     attested = frozen(storage, range(3))
-    assert attested.body.held(SPEC.body.holders()).clients == BitMap(range(3))
+    assert attested.body.held(POPULATION).holders == BitMap(range(3))
     offered = [share(1), share(1, attempt=1), share(5)]
     assert storage.run_here(add_shares, offered) == [
         Outcome.STORED_BEFORE,

@@ -16,9 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from bench.drive import SITE, Drive, matrix_query, quickstart
+from bench.drive import FIRST_PHONE, Drive, matrix_query, phone_key, quickstart
 from demo.federation import Federation, Process
-from shoal_agent import read_holder_key
 from shoal_holder.contribution import box_keys, seal_contribution
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -89,12 +88,11 @@ def noise(client: int, dimension: int) -> np.ndarray:
     return np.arange(dimension, dtype=np.int64) - 3 * client
 
 
-def envelopes(directory: Path, drive: Drive, spec: RoundSpec) -> list[list[bytes]]:
-    key = read_holder_key(directory / "clients" / SITE / "holder.key")
+def envelopes(drive: Drive, spec: RoundSpec) -> list[list[bytes]]:
     values = spec.query.encode(np.full((1, len(spec.query.columns)), 0.25))
     return [
         seal_contribution(
-            *(spec, box_keys(drive.consortium), client, key, values),
+            *(spec, box_keys(drive.consortium), FIRST_PHONE + client, phone_key(client), values),
             noise(client, spec.dimension),
             random_bytes=secrets.token_bytes,
         )
@@ -124,7 +122,7 @@ async def test_replicas_that_are_killed_one_after_another_lose_nothing_and_sum_e
     tmp_path: Path, postgresql_url: str, processes: Federation
 ) -> None:
     chance = random.Random(7)
-    services = quickstart(tmp_path, clients={SITE: CLIENTS}, nodes=2)
+    services = quickstart(tmp_path, phones=CLIENTS, nodes=2)
     listed, peer, aggregator = services[:3]
     first = first_free_port()
     ports = list(range(first, first + REPLICAS))
@@ -147,7 +145,7 @@ async def test_replicas_that_are_killed_one_after_another_lose_nothing_and_sum_e
         drive = Drive(tmp_path)
         spec = drive.spec(matrix_query(10), CLIENTS)
         await drive.announce(spec)
-        made = envelopes(tmp_path, drive, spec.body)
+        made = envelopes(drive, spec.body)
         shares = f"/v1/rounds/{spec.digest}/shares"
         async with drive.connection("compute-1") as node:
             body = frame(each[1] for each in made)

@@ -54,7 +54,7 @@ class FollowsBlindly(Faithful):
     def decide(self, world: World, own: int, view: View, stage: Stage) -> Outcome | None:
         if view.phase is Phase.FROZEN and not view.votes[own]:
             for ballot in view.votes:
-                if ballot and all(view.holdings[each] for each in ballot.holders):
+                if ballot and all(view.holdings[each] for each in ballot.nodes):
                     return Outcome("vote", ballot)
         return world.decide(own, view, stage)
 

@@ -50,7 +50,7 @@ def unaccounted(world: World, action: Action, state: State) -> Iterator[str]:
     if action.outcome is None or action.outcome.kind != "sum":
         return
     ballot = action.outcome.ballot
-    if len(ballot.holders) < world.threshold:
+    if len(ballot.nodes) < world.threshold:
         yield "a share is left out without a signed account"
-    elif agreement([action.view.holdings[index] for index in ballot.holders]) != ballot.cohort:
+    elif agreement([action.view.holdings[index] for index in ballot.nodes]) != ballot.cohort:
         yield "a share is left out without a signed account"

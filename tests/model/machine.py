@@ -313,7 +313,7 @@ def renamed(node: Node, nodes: tuple[int, ...], clients: tuple[int, ...]) -> Nod
     def ballot(each: Ballot | Unknown) -> Ballot | Unknown:
         if not each:
             return each
-        return Ballot(cohort(each.cohort), tuple(sorted(nodes[index] for index in each.holders)))
+        return Ballot(cohort(each.cohort), tuple(sorted(nodes[index] for index in each.nodes)))
 
     def cohort(each: Cohort) -> Cohort:
         return tuple(sorted((clients[client], answer) for client, answer in each))

@@ -121,13 +121,13 @@ class Stepwise:
     def _lies(self) -> list[tuple[str, Any]]:
         """Return every document of the liar's that verifies."""
         world = self.world
-        holders = [
+        groups = [
             each for n in range(2, world.nodes + 1) for each in combinations(range(world.nodes), n)
         ]
         return [
             ("abandonment", 0),
             *(("holdings", held) for held in world.possible_answers),
-            *(("vote", Ballot(cohort, group)) for cohort in world.cohorts for group in holders),
+            *(("vote", Ballot(cohort, group)) for cohort in world.cohorts for group in groups),
         ]
 
     def _of_aggregator(self, state: Detail) -> Iterator[Detail]:

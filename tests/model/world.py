@@ -40,7 +40,7 @@ class Ballot(NamedTuple):
     """What a vote says."""
 
     cohort: Cohort
-    holders: tuple[int, ...]  # nodes, ascending
+    nodes: tuple[int, ...]  # ascending
 
 
 class View(NamedTuple):
@@ -263,8 +263,8 @@ def _outcome(world: World, decision: object, own: int, view: View) -> Outcome | 
     if isinstance(decision, Freeze):
         return Outcome("freeze")
     if isinstance(decision, CastVote):
-        holders = tuple(int(name.removeprefix("compute-")) for name in decision.holders)
-        return Outcome("vote", Ballot(_cohort(world, decision.cohort), holders))
+        nodes = tuple(int(name.removeprefix("compute-")) for name in decision.nodes)
+        return Outcome("vote", Ballot(_cohort(world, decision.cohort), nodes))
     if isinstance(decision, SumUp):
         return Outcome("sum", view.votes[own]._replace(cohort=_cohort(world, decision.cohort)))
     if isinstance(decision, GiveUp):
@@ -288,8 +288,8 @@ def _holdings(world: World, node: int, answers: Answers) -> SignedAttestation:
 @cache
 def _vote(world: World, node: int, ballot: Ballot) -> SignedAttestation:
     known = world.blank(node, Phase.FROZEN, (0,) * world.clients)
-    holders = [world.name(each) for each in ballot.holders]
-    return attest_vote(known, holders, summed(ballot.cohort), signing_key(known.own))
+    nodes = [world.name(each) for each in ballot.nodes]
+    return attest_vote(known, nodes, summed(ballot.cohort), signing_key(known.own))
 
 
 @cache

@@ -192,15 +192,15 @@ def slow_noise(patch: pytest.MonkeyPatch) -> None:
 
 
 def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
-    """A Compute node takes longer over clients that have answered."""
+    """A Compute node takes longer over data holders that have answered."""
     validate = Intake.validate
     answered: set[int] = set()
 
     def validated(self: Intake, encoded: bytes, in_force: Roster) -> AcceptedShare:
-        client = received.parse(encoded).header.client
-        LAG.seconds += 0.01 * (client in answered)
+        holder = received.parse(encoded).header.holder
+        LAG.seconds += 0.01 * (holder in answered)
         share = validate(self, encoded, in_force)
-        answered.add(client)
+        answered.add(holder)
         return share
 
     patch.setattr(Intake, "validate", validated)

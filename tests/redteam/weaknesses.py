@@ -12,8 +12,7 @@ from sqlalchemy import Connection
 
 from shoal_compute import announcing, store
 from shoal_compute.schema import ledger
-from shoal_holder import answers
-from shoal_holder import jobs as holder_jobs
+from shoal_holder import answers, spending
 from shoal_holder.crowds import audit as crowd_audit
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
@@ -154,7 +153,7 @@ def uncapped_owners(patch: pytest.MonkeyPatch) -> None:
 
 def forgetful_owners(patch: pytest.MonkeyPatch) -> None:
     """A data holder forgets what its clients have joined before."""
-    patch.setattr(holder_jobs, "compose", lambda costs: list(costs)[-1])
+    patch.setattr(spending, "compose", lambda costs: list(costs)[-1])
 
 
 def uncounted_rounds(patch: pytest.MonkeyPatch) -> None:

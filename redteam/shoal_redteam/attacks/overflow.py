@@ -150,7 +150,7 @@ class Overflow(Attack):
         tried = f"{len(others) // 2} times the largest value, within a possible total"
         if await played.released_exactly(played.clients):
             said = f"{target.aggregator}: a result, with the lie in it"
-            return documented(tried, answered=said, where=f"{THREAT_MODEL}, A client")
+            return documented(tried, answered=said, where=f"{THREAT_MODEL}, A data holder")
         return seen(
             tried,
             stopped=True,

@@ -107,14 +107,15 @@ def _sizes(spec: RoundSpec, noise: Int64Vector) -> Finding:
 
 
 def _likeness(which: str, signs: Int64Vector) -> Finding:
-    """Judge whether noise that is any distance apart along the first axis has like signs.
+    """Judge whether noise at most half of the first axis apart has like signs.
 
     Signs of independent symmetric noise are fair coins, and so are products along disjoint paths.
     """
     tried = f"whether noise of {which} goes together"
-    tests = len(_AXES) * (len(signs) - 1)
+    lags = range(1, len(signs) // 2 + 1)  # further apart there are few pairs
+    tests = len(_AXES) * len(lags)
     worst = (math.inf, 0, 0)
-    for lag in range(1, len(signs)):
+    for lag in lags:
         product = signs[lag:] * signs[:-lag]
         agree, of = int((product > 0).sum()), int((product != 0).sum())
         if p_value(of, of) * tests >= FALSE_ALARM:
