@@ -11,7 +11,7 @@ import pydantic
 import typer
 from nacl.signing import SigningKey
 
-from shoal_agent.client_files import enrolment_of, grow, write_agent
+from shoal_agent.client_files import enrolment_of, grow, rotate, write_agent
 from shoal_agent.crowds.evidence_files import fingerprints_in_words, write_evidence
 from shoal_agent.leaving_alone import leave_alone
 from shoal_agent.settings import Settings
@@ -28,6 +28,7 @@ from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_option
 from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
+from shoal_holder.keys import next_key_of
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS, records_in
 from shoal_holder.status import JobStatus
 from shoal_hosting.tls_certificates import self_signed
@@ -100,6 +101,28 @@ def grow_slots(
         {"enrolment": enrolment, "slots": slots},
         as_json,
         f"Hand {enrolment} to the consortium's authority, which gives you {slots:,} slots in all.",
+    )
+
+
+@app.command("rotate")
+def rotate_key(
+    directory: Annotated[Path, typer.Argument(help="The agent's directory.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make a new key, which your old one signs: write the enrolment anew, for the authority.
+
+    It may be done while the agent runs, which goes over to the new key with the manifest that has
+    it. Slots and what was spent on them stay. For a lost key make a new directory by `shoal agent
+    new`; the authority enters its key by `shoal consortium replace`.
+    """
+    enrolment = rotate(directory / HOLDER_KEY, SigningKey(secrets.token_bytes(32)))
+    following = next_key_of(directory / HOLDER_KEY)
+    tell(
+        {"enrolment": enrolment, "key": following},
+        as_json,
+        f"The new private key is {following}; keep it secret, and keep a copy.",
+        f"Hand {enrolment} to the consortium's authority. Once a manifest has the new key, the "
+        f"agent puts it in the place of {HOLDER_KEY}.",
     )
 
 

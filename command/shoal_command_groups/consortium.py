@@ -101,12 +101,39 @@ def enrol(
     authority: Authority,
     as_json: AsJson = False,
 ) -> None:
-    """Enrol data holders, or give those that grew their slots: sign the next manifest."""
+    """Enrol data holders, give those that grew their slots, or take new keys that old ones signed.
+
+    Signs the next manifest.
+    """
     *earlier, current = open_chain(directory)
     asking = [read_enrolment(path) for path in enrolment]
     roster = parties.enrol(current.roster, asking, earlier=[each.roster for each in earlier])
-    first, last = len(current.roster), len(roster) - 1
-    done = f"Enrolled {last - first + 1:,} slots, {first} to {last}"
+    changed = sum(current.roster.holder_with(each.key) is None for each in asking if each.replaces)
+    done = _done(current.roster, roster, changed=changed)
+    _add_version(directory, current, roster, authority, done, as_json)
+
+
+@app.command()
+def replace(
+    directory: Directory,
+    holder: Annotated[int, typer.Argument(min=0, help="Index of the data holder.")],
+    enrolment: Annotated[Path, typer.Argument(help="Enrolment file of its new key.")],
+    authority: Authority,
+    as_json: AsJson = False,
+) -> None:
+    """Give a data holder that lost its key another one: sign the next manifest.
+
+    Its slots and what was spent on them stay. Nothing but you shows that the new key is the
+    holder's: compare it with a person whom you know. A holder that has its old key rotates.
+    """
+    *earlier, current = open_chain(directory)
+    roster = parties.replace(
+        current.roster,
+        holder,
+        read_enrolment(enrolment),
+        earlier=[each.roster for each in earlier],
+    )
+    done = _done(current.roster, roster, changed=1)
     _add_version(directory, current, roster, authority, done, as_json)
 
 
@@ -160,6 +187,15 @@ def _add_version(
         f"{done}. Version {added.manifest.sequence}, digest {added.digest}",
         "Run `shoal consortium publish`, so that the services learn of it.",
     )
+
+
+def _done(before: Roster, after: Roster, *, changed: int) -> str:
+    """Return what a new version of the roster does; in it so many holders changed their keys."""
+    first, last = len(before), len(after) - 1
+    done = [f"Changed the keys of {changed:,} data holders"] if changed else []
+    if last >= first:
+        done.append(f"Enrolled {last - first + 1:,} slots, {first} to {last}")
+    return ". ".join(done)
 
 
 def _described(consortium: Consortium) -> dict[str, Any]:

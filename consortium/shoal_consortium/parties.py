@@ -29,7 +29,12 @@ from shoal_protocol.trust.manifest import (
     ServiceParty,
 )
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
+from shoal_protocol.trust.roster_changes import (
+    with_enrolled,
+    with_grown,
+    with_key,
+    with_revoked,
+)
 from shoal_protocol.wire.documents import Signed, describe, sign
 from shoal_protocol.wire.encoding import canonical_json, sha256
 
@@ -213,33 +218,68 @@ def next_manifest(
 
 
 def enrol(roster: Roster, asking: Sequence[Enrolment], *, earlier: Sequence[Roster] = ()) -> Roster:
-    """Return `roster` with data holders that are new or have grown; revoked keys stay revoked.
+    """Return `roster` with data holders that are new, have grown, or changed their keys.
 
-    A holder on the roster gets the slots that it lacks, in a range of their own.
+    A holder on the roster gets the slots that it lacks, in a range of their own. One whose key on
+    the roster signed another keeps its slots, with the other key.
 
     Raises:
-        ValueError: there is none, one is named twice, was revoked, or has as many slots already.
+        ValueError: there is none, one is named twice, has nothing to change, or signed with a key
+            that is not on the roster; or a key was revoked or replaced.
     """
     if not asking:
         raise ValueError("there is no data holder to enrol")
     if len({bytes(each.key) for each in asking}) < len(asking):
         raise ValueError("a data holder appears twice among those to enrol")
-    longer = roster
+    changed = roster
     for each in asking:
-        holder = roster.holder_with(each.key)
-        if holder is None:
-            longer = with_enrolled(longer, [(each.key, each.slots)])
-            continue
-        more = each.slots - len(roster.slots_of(holder))
-        if more <= 0:
-            raise ValueError("a data holder among these has as many slots already")
-        longer = with_grown(longer, holder, more)
-    if any(longer.enrols_again(each) for each in earlier):
+        if changed.holder_with(each.key) is None and each.replaces is not None:
+            holder = changed.holder_with(each.replaces)
+            if holder is None:
+                raise ValueError("a new key among these replaces one that is not on the roster")
+            changed = _replaced(changed, holder, each)
+        else:
+            changed = _enrolled(changed, each)
+    return _with_no_key_of(earlier, changed, since=roster)
+
+
+def replace(
+    roster: Roster, holder: int, enrolment: Enrolment, *, earlier: Sequence[Roster] = ()
+) -> Roster:
+    """Return `roster` with another key for a data holder whose key is lost, which keeps its slots.
+
+    The authority knows the holder by name: nothing else shows that the key is its own.
+
+    Raises:
+        ValueError: there is no such data holder, it was revoked, or the key is on the roster, or
+            was revoked or replaced.
+    """
+    return _with_no_key_of(earlier, _replaced(roster, holder, enrolment), since=roster)
+
+
+def _enrolled(roster: Roster, asking: Enrolment) -> Roster:
+    holder = roster.holder_with(asking.key)
+    if holder is None:
+        return with_enrolled(roster, [(asking.key, asking.slots)])
+    more = asking.slots - len(roster.slots_of(holder))
+    if more <= 0:
+        raise ValueError("a data holder among these has as many slots already")
+    return with_grown(roster, holder, more)
+
+
+def _replaced(roster: Roster, holder: int, asking: Enrolment) -> Roster:
+    changed = with_key(roster, holder, asking.key)
+    more = asking.slots - len(roster.slots_of(holder))
+    return with_grown(changed, holder, more) if more > 0 else changed
+
+
+def _with_no_key_of(earlier: Sequence[Roster], changed: Roster, *, since: Roster) -> Roster:
+    if any(changed.takes_again(each, since=since) for each in (*earlier, since)):
         raise ValueError(
-            "a key is among them that was revoked, which is for good: its data holder makes a new "
-            "key, and begins with nothing spent"
+            "a key is among them that was revoked or replaced, which is for good: its data holder "
+            "makes a new key"
         )
-    return longer
+    return changed
 
 
 def revoke(roster: Roster, holders: Sequence[int]) -> Roster:

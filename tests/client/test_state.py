@@ -16,6 +16,7 @@ from shoal_holder.state import State
 from shoal_holder.state_schema import SCHEMA_VERSION
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.privacy.accounting import NOTHING, Cost
+from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
 from tests.world.clock import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -54,13 +55,14 @@ def answer(
     cost: Cost = SPENT,
     round_id: str = ROUND,
 ) -> None:
-    envelopes = [b"%s for %d" % (text, node) for node in range(3)]
+    envelopes = [b"%s for %d" % (text, node) + bytes(SIGNATURE_BYTES) for node in range(3)]
     slots = {"used": BitMap(used), "unused": BitMap(unused)}
     state.record_answer(round_id, cost, NOW, **slots, envelopes=envelopes)
 
 
 def pending(state: State, node: int = 0, round_id: str = ROUND) -> bytes | None:
-    return outbox.pending_envelope(state, round_id, node)
+    found = outbox.pending_envelope(state, round_id, node)
+    return found and found[:-SIGNATURE_BYTES]
 
 
 def test_everything_is_there_again_after_reopening(path: Path) -> None:

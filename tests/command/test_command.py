@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from shoal_agent.enrolment_files import read_enrolment
+from shoal_agent.enrolment_files import Enrolment, read_enrolment
 from shoal_consortium import quickstart as quickstart_module
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_chain import open_chain
@@ -169,6 +169,50 @@ def test_the_authority_enrols_and_revokes_and_the_chain_holds(consortium) -> Non
     assert list(chain[-1].roster.enrolled_set) == [4, 5, 6, 7, 8]
     assert described(consortium)["slots"] == {"enrolled": 5, "revoked": 4}
     assert described(consortium)["holders"] == 2
+
+
+def test_a_holder_changes_its_key_and_keeps_its_slots(consortium) -> None:
+    home = consortium.parent
+    authority = ["--authority", home / "authority"]
+    clinic = home / "clinic"
+    old = read_holder_key(clinic / "holder.key")
+    shoal("agent", "rotate", clinic)
+    new = read_holder_key(clinic / "holder.key.next")
+    assert read_holder_key(clinic / "holder.key") == old
+    assert (clinic / "holder.key.next").stat().st_mode & 0o777 == 0o600
+    shoal("agent", "rotate", clinic)  # again: the same key
+    shoal("agent", "grow", clinic, "--slots", 6)
+    enrolment = clinic / "holder.key.enrolment"
+    asked = read_enrolment(enrolment)
+    assert asked == Enrolment(new.verify_key, 6, old.verify_key)
+    said = shoal("consortium", "enrol", consortium, enrolment, *authority).stdout
+    assert "Changed the keys of 1 data holders. Enrolled 2 slots, 4 to 5" in said
+    roster = open_chain(consortium)[-1].roster
+    assert roster.holder_with(new.verify_key) == 0 and roster.holder_with(old.verify_key) is None
+    assert list(roster.slots_of(0)) == [0, 1, 2, 3, 4, 5]
+    assert "as many slots already" in refused(
+        "consortium", "enrol", consortium, enrolment, *authority
+    )
+
+
+def test_the_authority_replaces_a_lost_key_by_name_and_it_never_comes_back(consortium) -> None:
+    home = consortium.parent
+    authority = ["--authority", home / "authority"]
+    shoal("agent", "new", home / "clinic-again", "--slots", 4)
+    enrolment = home / "clinic-again" / "holder.key.enrolment"
+    lost = home / "clinic" / "holder.key.enrolment"
+    said = shoal("consortium", "replace", consortium, 0, enrolment, *authority).stdout
+    assert "Changed the keys of 1 data holders. Version 2" in said
+    for command in (["enrol", consortium, lost], ["replace", consortium, 0, lost]):
+        assert "revoked or replaced" in refused("consortium", *command, *authority)
+    shoal("agent", "rotate", home / "clinic")  # whoever has the lost key signs another
+    assert "not on the roster" in refused("consortium", "enrol", consortium, lost, *authority)
+    shoal("consortium", "revoke", consortium, 0, *authority)
+    shoal("agent", "new", home / "third", "--slots", 4)
+    third = home / "third" / "holder.key.enrolment"
+    assert "for good" in refused("consortium", "replace", consortium, 0, third, *authority)
+    assert "no such" in refused("consortium", "replace", consortium, 5, third, *authority)
+    assert len(open_chain(consortium)) == 3
 
 
 def test_only_the_authority_s_own_directory_can_change_the_roster(consortium) -> None:

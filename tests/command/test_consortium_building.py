@@ -201,7 +201,7 @@ def test_a_client_is_enrolled_only_once() -> None:
 def test_a_revoked_client_is_not_enrolled_again_with_the_same_key() -> None:
     first = roster(3)
     later = with_revoked(first, [1])
-    with pytest.raises(ValueError, match="revoked, which is for good"):
+    with pytest.raises(ValueError, match="revoked or replaced, which is for good"):
         enrol(later, [asking(1)], earlier=[first, later])
     assert len(enrol(later, [asking(7)], earlier=[first, later])) == 4
 

@@ -16,6 +16,7 @@ from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder import frames
 from shoal_holder.isolation import NO_SOCKETS, NONE, isolation
+from shoal_holder.keys import given_keys
 from shoal_holder.messages import Failure, Hello, Message, Opened, kinds_of
 from shoal_holder.opening import open_vault
 from shoal_holder.reporting import silent
@@ -72,7 +73,7 @@ def test_no_socket_of_any_kind_can_be_made_once_a_process_is_isolated() -> None:
 
 def started(world: World) -> VaultPipes:
     contents = contents_of(
-        key=world.key,
+        keys=bytes(world.key),
         records=world.records,
         policy=POLICY,
         book=world.book,
@@ -169,7 +170,7 @@ async def test_the_running_vault_cannot_make_a_socket(tmp_path: Path) -> None:
 def test_an_owner_who_requires_isolation_is_served_by_no_other_vault(tmp_path: Path) -> None:
     world = World(tmp_path)
     strict = POLICY.model_copy(update={"require_isolation": True})
-    site = Site(world.key, world.records, strict, world.book, Sources(no_noise))
+    site = Site(given_keys(world.key, None), world.records, strict, world.book, Sources(no_noise))
     with pytest.raises(ValueError, match="require_isolation"):
         open_vault(site, tmp_path / "data", isolation=NONE, accept_loss=None)
     open_vault(site, tmp_path / "data", isolation=NO_SOCKETS, accept_loss=None).close()

@@ -625,7 +625,9 @@ def envelope(
 
 def held_query(envelopes: list[bytes]) -> bytes:
     """Return the question to a node whether it holds these envelopes."""
-    digests = (hashlib.sha256(tagged("stored_share_envelope", each)).digest() for each in envelopes)
+    digests = (
+        hashlib.sha256(tagged("stored_share_envelope", each[:-64])).digest() for each in envelopes
+    )
     return b"".join(each[8:12] + digest for each, digest in zip(envelopes, digests, strict=True))
 
 

@@ -162,7 +162,7 @@ def test_an_authority_may_hand_over_to_another() -> None:
 
 def test_a_later_roster_may_not_give_an_index_to_another_client() -> None:
     file = bytearray(CONSORTIUM.roster.encode())
-    file[20:52] = bytes(signing_key("usurper").verify_key)
+    file[20:84] = file[52:84] + file[20:52]
     changed = Roster.decode(bytes(file))
     with pytest.raises(MalformedDocument, match="keep their holders"):
         follow(next_version(of=changed), changed.encode())

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from nacl.signing import VerifyKey
 
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.trust.roster_changes import roster_of, with_enrolled, with_grown, with_revoked
+from shoal_protocol.trust.roster_changes import (
+    roster_of,
+    with_enrolled,
+    with_grown,
+    with_key,
+    with_revoked,
+)
 from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder, UnknownHolder
 from tests.world.examples import CLIENTS, REVOKED, client_key, roster, signing_key
 
@@ -189,10 +195,9 @@ def test_a_roster_follows_one_that_it_extends_or_revokes_from() -> None:
     [
         key_of(0),  # shorter
         key_of(1) + key_of(0) + bytes(32),  # indices exchanged
-        key_of(0) + key_of(3) + bytes(32),  # an index given to another client
         key_of(0) + key_of(1) + key_of(2),  # a revocation taken back
     ],
-    ids=["shorter", "exchanged", "reassigned", "un-revoked"],
+    ids=["shorter", "exchanged", "un-revoked"],
 )
 def test_a_roster_that_does_anything_else_does_not_follow(keys: bytes) -> None:
     assert not single(keys).follows(single(key_of(0) + key_of(1) + bytes(32)))
@@ -232,10 +237,46 @@ def test_a_key_has_one_index_for_ever() -> None:
     start = roster(revoked=())
     key, other = (client_key(5).verify_key, 1), (signing_key("newcomer").verify_key, 1)
     at_once = with_enrolled(with_revoked(start, [5]), [key])
-    assert at_once.enrols_again(start)
+    assert at_once.takes_again(start, since=start)
     assert not at_once.follows(start)
     revoked = with_revoked(start, [5])
     later = with_enrolled(with_enrolled(revoked, [other]), [key])
-    assert later.enrols_again(start)
-    assert not later.enrols_again(revoked)  # which no longer knows the key
-    assert not with_enrolled(revoked, [other]).enrols_again(start)
+    assert later.takes_again(start, since=revoked)
+    assert not later.takes_again(revoked, since=revoked)  # which no longer knows the key
+    assert not with_enrolled(revoked, [other]).takes_again(start, since=revoked)
+
+
+def test_another_key_leaves_a_holder_its_slots() -> None:
+    start = with_grown(roster(), 3, 10)
+    new = signing_key("newcomer").verify_key
+    changed = with_key(start, 3, new)
+    assert changed.follows(start)
+    assert changed.key_of(3) == bytes(new)
+    assert changed.slots_of(3) == start.slots_of(3)
+    assert changed.enrolled_set == start.enrolled_set
+    assert changed.holder_with(client_key(3).verify_key) is None
+
+
+def test_a_replaced_key_never_comes_back() -> None:
+    start, old = roster(), client_key(3).verify_key
+    changed = with_key(start, 3, signing_key("newcomer").verify_key)
+    for back in (with_key(changed, 3, old), with_enrolled(changed, [(old, 1)])):
+        assert back.takes_again(start, since=changed)
+    swapped = with_enrolled(changed, [(old, 1)])
+    assert not swapped.follows(start), "under another index it would begin with nothing spent"
+
+
+def test_no_key_is_anothers_and_a_revoked_holder_gets_none() -> None:
+    start, new = roster(), signing_key("newcomer").verify_key
+    with pytest.raises(ValueError, match="share a key"):
+        with_key(start, 3, client_key(4).verify_key)
+    with pytest.raises(ValueError, match="for good"):
+        with_key(start, REVOKED, new)
+    with pytest.raises(ValueError, match="no such data holder"):
+        with_key(start, start.holders, new)
+    keys, ranges = start.parts
+    place = 32 * REVOKED
+    risen = Roster(keys[:place] + bytes(new) + keys[place + 32 :], ranges)
+    assert not risen.follows(start)
+    exchanged = Roster(key_of(1) + key_of(0), ranges_of((0, 1), (1, 1)))
+    assert not exchanged.follows(single(key_of(0) + key_of(1)))

@@ -34,7 +34,7 @@ from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.trust.roster_changes import roster_of, with_enrolled, with_grown
+from shoal_protocol.trust.roster_changes import roster_of, with_enrolled, with_grown, with_key
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from tests.protocol.correlations import NOT_CORRELATIONS, doubles
@@ -667,9 +667,10 @@ def manifest_cases() -> Iterator[Case]:
     yield "not in the authority's name", "pin_manifest", pin(named.encode(), CONSORTIUM.digest)
 
     grown = with_enrolled(CONSORTIUM.roster, [(examples.signing_key("newcomer").verify_key, 4)])
+    changed = with_key(CONSORTIUM.roster, 0, examples.signing_key("newcomer").verify_key)
     file = bytearray(ROSTER)
-    file[20:52] = bytes(examples.signing_key("usurper").verify_key)
-    usurped = Roster.decode(bytes(file))
+    file[20:84] = file[52:84] + file[20:52]
+    exchanged = Roster.decode(bytes(file))
 
     def follow(roster: Roster = grown, key: str = AUTHORITY_NAME, **changes: Any) -> dict[str, Any]:
         fields: dict[str, Any] = {"sequence": 2, "previous": CONSORTIUM.digest} | changes
@@ -683,7 +684,8 @@ def manifest_cases() -> Iterator[Case]:
     yield "another predecessor", "follow_manifest", follow(previous=seed("other").hex())
     yield "another consortium", "follow_manifest", follow(consortium="another")
     yield "a foreign key", "follow_manifest", follow(key="foreign authority")
-    yield "a reassigned index", "follow_manifest", follow(usurped)
+    yield "another key of a data holder", "follow_manifest", follow(changed)
+    yield "keys of two data holders exchanged", "follow_manifest", follow(exchanged)
 
 
 def ledger_cases() -> Iterator[Case]:

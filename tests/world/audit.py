@@ -28,6 +28,7 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
+from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
 from shoal_protocol.sharing.received import Envelope, parse, unframe
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import decode, from_json
@@ -48,7 +49,7 @@ class Seen:
     envelopes: dict[tuple[str, int], dict[int, set[bytes]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(set))
     )
-    """By round and data holder, then by node: different bytes that were sent."""
+    """By round and data holder, then by node: different bytes that were sent, signatures aside."""
     signed: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     """By round, kind and signer: digests of different documents."""
     holdings: dict[tuple[str, str], StoredAnswers] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class Seen:
 
 def look_at(federation: Federation) -> Seen:
     """Read the whole log of the wire."""
-    seen = Seen(federation.trust.consortium.roster)
+    seen = Seen(federation.analyst_book.current.roster)
     for message in federation.wire.log:
         if message.path == "/v1/rounds":
             spec = decode(message.body, RoundSpec)
@@ -74,7 +75,8 @@ def look_at(federation: Federation) -> Seen:
             bulk = message.path.endswith("bulk")
             for encoded in unframe(message.body) if bulk else [message.body]:
                 header = parse(encoded).header
-                seen.envelopes[header.round_id, header.holder][header.node].add(encoded)
+                unsigned = encoded[:-SIGNATURE_BYTES] + bytes(SIGNATURE_BYTES)
+                seen.envelopes[header.round_id, header.holder][header.node].add(unsigned)
         elif message.path.endswith("/stored"):
             continue  # digests of envelopes that were seen when they were sent
         elif message.path.endswith("/result") and message.receiver == "aggregator":

@@ -196,6 +196,10 @@ class Federation:
         """Return a service's application."""
         return self.wire.apps[name]
 
+    def party(self, name: str) -> Any:
+        """Return a party that is up, as it was assembled."""
+        return self._up[name].party
+
     def holder(self, name: str) -> DataHolder:
         """Return a data holder that is up."""
         holder = self._up[name].party

@@ -8,7 +8,8 @@
     8       4      index of the data holder, little-endian
     12      32     manifest digest
     44      32     round id (digest of the round spec)
-    76      16     answer id, the same in all envelopes of one answer
+    76      12     digest that tells the answer from others, the same in all of its envelopes
+    88      4      epoch of the data holder's machine, little-endian; with the above, the answer id
     92      n      NaCl sealed box of: SHA-256 of the domain prefix and bytes 0 to 91; the share
     92 + n  64     Ed25519 signature by the data holder over the domain prefix and all bytes before
 
@@ -31,6 +32,8 @@ from shoal_protocol.wire.encoding import VERSION, domain
 
 MAGIC: Final = b"SHOAL"
 ANSWER_BYTES: Final = 16
+EPOCH_BYTES: Final = 4  # at the end of an answer id
+SIGNATURE_BYTES: Final = 64
 FRAME_BYTES: Final = 4
 
 
@@ -65,6 +68,11 @@ class Header:
         )
 
 
+def epoch_of(answer: bytes) -> int:
+    """Return the epoch of the machine that made the answer with this id."""
+    return int.from_bytes(answer[-EPOCH_BYTES:], "little")
+
+
 def context_of(header: bytes) -> bytes:
     """Return the digest that binds a box to the header of its envelope."""
     return hashlib.sha256(domain("share_context") + header).digest()
@@ -91,14 +99,21 @@ def seal(
         sealed = bindings.crypto_box(context_of(head) + share.payload, nonce, box_key, private)
     except CryptoError as error:
         raise ValueError("the node's box key is not a usable X25519 key") from error
-    box = public + sealed
-    signature = key.sign(domain("share_envelope") + head + box).signature
-    return head + box + signature
+    return sign_envelope(head + public + sealed, key)
+
+
+def sign_envelope(unsigned: bytes, key: SigningKey) -> bytes:
+    """Return an envelope of the data holder that has `key`, from all of it but the signature."""
+    return unsigned + key.sign(domain("share_envelope") + unsigned).signature
 
 
 def envelope_digest(encoded: bytes) -> bytes:
-    """Return the digest, 32 bytes, by which a stored envelope is named."""
-    return hashlib.sha256(domain("stored_share_envelope") + encoded).digest()
+    """Return the digest, 32 bytes, by which a stored envelope is named: of all but the signature.
+
+    So an envelope that its holder signs again, with another key, is the same.
+    """
+    unsigned = encoded[:-SIGNATURE_BYTES]
+    return hashlib.sha256(domain("stored_share_envelope") + unsigned).digest()
 
 
 def frame(envelopes: Iterable[bytes]) -> bytes:

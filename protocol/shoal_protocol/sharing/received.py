@@ -11,6 +11,7 @@ from shoal_protocol.sharing.envelope import (
     ANSWER_BYTES,
     FRAME_BYTES,
     MAGIC,
+    SIGNATURE_BYTES,
     Header,
     context_of,
     envelope_digest,
@@ -26,7 +27,6 @@ from shoal_protocol.wire.service_errors import (
 
 HEADER_BYTES: Final = 76 + ANSWER_BYTES
 CONTEXT_BYTES: Final = 32
-SIGNATURE_BYTES: Final = 64
 _BOX_OVERHEAD: Final = bindings.crypto_box_SEALBYTES
 OVERHEAD_BYTES: Final = HEADER_BYTES + _BOX_OVERHEAD + CONTEXT_BYTES + SIGNATURE_BYTES
 SMALLEST_ENVELOPE: Final = OVERHEAD_BYTES + 8  # a vector of one coordinate
@@ -44,7 +44,7 @@ class Envelope:
 
     @property
     def digest(self) -> bytes:
-        """Return `envelope_digest` of the whole envelope."""
+        """Return the `envelope_digest`."""
         return envelope_digest(self.encoded)
 
     @property

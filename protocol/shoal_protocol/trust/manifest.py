@@ -4,7 +4,7 @@ Every party pins a manifest by its digest and accepts later versions only along 
 the authority's signatures. No key is ever taken from what a server says at run time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import pydantic
@@ -324,9 +324,20 @@ class Consortium(Parties):
         follows = self._opened(signed, roster, authority=self.manifest.authority)
         if not follows.roster.follows(self.roster):
             raise MalformedDocument(
-                "a roster only enrols, grows and revokes; indices keep their holders and slots"
+                "a roster only enrols, grows, revokes and changes keys; slots keep their holders"
             )
         return follows
+
+    def verify_in_force(self, signed: Signed[DocumentT], current: "Consortium") -> None:
+        """Check a data holder's document of this version by the holder's key in the current one.
+
+        A key that was replaced or revoked since is worth nothing, in older jobs and rounds either.
+
+        Raises:
+            as `verify`
+        """
+        self._holder_key(signed)  # enrolled by this version
+        replace(self, roster=current.roster).verify(signed)
 
     @classmethod
     def _opened(cls, signed: Signed[Manifest], roster: bytes, *, authority: str) -> Self:

@@ -2,7 +2,8 @@
 
 A slot is one place for one individual's records: the client that a round counts. Slots are given in
 ranges, one after another from 0, so a range needs no more than its holder and its length. What was
-given stays: a holder that grows gets a further range, one that is revoked keeps its ranges.
+given stays: a holder that grows gets a further range, one that is revoked or gets another key keeps
+its ranges. A key has one index for ever: under another one it would begin with nothing spent.
 
 Layout, integers little-endian: b"SHOALROSTER", version (1 byte), number of holders (4 bytes),
 number of ranges (4 bytes); 32 bytes for each holder: its Ed25519 verify key, or zeros if it was
@@ -172,25 +173,24 @@ class Roster:
         return slots
 
     def follows(self, earlier: "Roster") -> bool:
-        """Tell whether this roster only enrols, grows and revokes, compared with `earlier`."""
+        """Tell whether this roster only enrols, grows, revokes and changes keys of `earlier`.
+
+        One that was revoked stays so, and no key comes from another index.
+        """
         if self.holders < earlier.holders or self.ranges < earlier.ranges:
             return False
         if not np.array_equal(self._ranges[: earlier.ranges], earlier._ranges):
             return False
-        after = self._rows[: earlier.holders]
-        kept = (after == earlier._rows) | (after == np.void(_REVOKED))
-        return bool(kept.all()) and not self.enrols_again(earlier)
+        revoked = earlier._rows == np.void(_REVOKED)
+        stay = self._rows[: earlier.holders][revoked] == np.void(_REVOKED)
+        return bool(stay.all()) and not self.takes_again(earlier, since=earlier)
 
-    def enrols_again(self, earlier: "Roster") -> bool:
-        """Tell whether a key of `earlier` that was revoked since has got another index here.
+    def takes_again(self, older: "Roster", *, since: "Roster") -> bool:
+        """Tell whether a key is new here, compared with `since`, that `older` had already.
 
-        Its slots would begin with nothing spent. `self` follows `earlier`, perhaps not at once.
+        It was revoked or replaced since then. `self` follows `since`, and that `older`, perhaps
+        not at once.
         """
-        rows = self._rows
-        new, there = rows[earlier.holders :], rows[: earlier.holders]
-        new = new[new != np.void(_REVOKED)]
-        if not new.size:
-            return False
-        before = earlier._rows
-        revoked = before[(before != np.void(_REVOKED)) & (there == np.void(_REVOKED))]
-        return bool(np.isin(revoked, new).any())
+        is_new = self._rows != np.void(_REVOKED)
+        is_new[: since.holders] &= self._rows[: since.holders] != since._rows
+        return bool(is_new.any() and np.isin(self._rows[is_new], older._rows).any())

@@ -1,4 +1,4 @@
-"""Makes the next roster of one: enrols data holders, gives them more slots, revokes them."""
+"""Makes the next roster of one: enrols data holders, changes their slots or keys, revokes them."""
 
 from collections.abc import Iterable
 
@@ -39,6 +39,20 @@ def with_grown(roster: Roster, holder: int, slots: int) -> Roster:
     keys, ranges = roster.parts
     _check_holder(roster, holder)
     return Roster(keys, ranges + _range(holder, slots))
+
+
+def with_key(roster: Roster, holder: int, key: VerifyKey) -> Roster:
+    """Return a roster on which a data holder has another key, and the slots that it had.
+
+    Raises:
+        ValueError: there is no such data holder, it is revoked, or the key is on the roster.
+    """
+    _check_holder(roster, holder)
+    keys, ranges = roster.parts
+    place = holder * KEY_BYTES
+    if not any(keys[place : place + KEY_BYTES]):
+        raise ValueError("the data holder was revoked, which is for good")
+    return Roster(keys[:place] + bytes(key) + keys[place + KEY_BYTES :], ranges)
 
 
 def with_revoked(roster: Roster, holders: Iterable[int]) -> Roster:

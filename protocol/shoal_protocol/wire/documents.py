@@ -147,6 +147,12 @@ def sign(body: DocumentT, signer: str, key: SigningKey) -> Signed[DocumentT]:
     return Signed(body, signer, key.sign(body.message()).signature.hex())
 
 
+def sign_again(encoded: bytes, kind: type[DocumentT], key: SigningKey) -> bytes:
+    """Return a signed document of one's own with the signature of another key."""
+    signed = decode(encoded, kind)
+    return sign(signed.body, signed.signer, key).encode()
+
+
 def decode(encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     """Decode the wire form of a signed document of one of `kinds`; the signature is not checked.
 

@@ -22,7 +22,12 @@ from shoal_hosting.clock import Clock
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import OK, NotThere
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownManifest
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    ProtocolError,
+    UnknownManifest,
+)
 
 WITHOUT: Final = "SHOAL_WITHOUT_NODES"
 WAITING: Final = "nothing is joined or answered until a node says what it charged the slots here"
@@ -149,6 +154,9 @@ class ChargesCheck:
         )
         peer, path = self._directory.node_called(node), f"/v1/charges?after={asked.after}"
         answer = await peer.post(path, asked.parts[0], "application/json")
+        if answer.code == BadSignature.code:
+            self._directory.note_other_key(peer)
+            raise Unavailable(f"{node} knows another key of this holder")
         if answer.status != OK:
             raise MalformedDocument(f"the node refused to answer: {answer.code}")
         return (await self._vault.ask(ShowCharges(node=node, parts=(answer.body,)), Heard)).more

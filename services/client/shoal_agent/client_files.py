@@ -10,8 +10,8 @@ from typing import Final
 
 from nacl.signing import SigningKey
 
-from shoal_agent.enrolment_files import encode_enrolment
-from shoal_holder.keys import read_holder_key
+from shoal_agent.enrolment_files import encode_enrolment, read_enrolment
+from shoal_holder.keys import next_key_of, read_holder_key
 from shoal_holder.site_files import HOLDER_KEY
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, replace, write_new
 from shoal_hosting.tls_certificates import TlsIdentity
@@ -82,9 +82,33 @@ def grow(path: Path, *, slots: int) -> Path:
         ValueError: the number is not positive, or the file holds no key or is open to others.
         OSError: a file cannot be read or written.
     """
-    enrolment = enrolment_of(path)
-    replace(enrolment, encode_enrolment(read_holder_key(path), slots=slots))
+    enrolment, key, following = enrolment_of(path), read_holder_key(path), next_key_of(path)
+    if following.exists():
+        encoded = encode_enrolment(read_holder_key(following), slots=slots, replaces=key)
+    else:
+        encoded = encode_enrolment(key, slots=slots)
+    replace(enrolment, encoded)
     return enrolment
+
+
+def rotate(path: Path, key: SigningKey) -> Path:
+    """Put a new private key beside one that signs it, and have the enrolment file say so.
+
+    The old key stays in use until a manifest has the new one. A rotation that is under way is gone
+    on with: `key` is then not used.
+
+    Returns:
+        The enrolment file, which asks for as many slots as before.
+
+    Raises:
+        ValueError: a file holds no key or is open to others, or the enrolment file is not one.
+        OSError: a file cannot be read or written.
+    """
+    slots = read_enrolment(enrolment_of(path)).slots
+    read_holder_key(path)
+    if not next_key_of(path).exists():
+        write_new(next_key_of(path), hex_line(bytes(key)), private=True)
+    return grow(path, slots=slots)
 
 
 def enrolment_of(path: Path) -> Path:

@@ -32,6 +32,7 @@ from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.crowds.status import CrowdAccounts
 from shoal_holder.exits import Joined, ReservedBudget
+from shoal_holder.keys import given_keys
 from shoal_holder.ledger import ClientCharge
 from shoal_holder.messages import Ask, Hello, Opened, Told
 from shoal_holder.opening import open_vault
@@ -73,6 +74,7 @@ class DataHolder:
         self,
         *,
         key: SigningKey,
+        next_key: SigningKey | None = None,
         records: Records,
         policy: Policy,
         book: ManifestBook,
@@ -88,6 +90,7 @@ class DataHolder:
     ) -> None:
         """Hand key and records to a vault, which is another process without network.
 
+        It goes over to `next_key` with the manifest that has that one in the place of `key`.
         With `inside` the vault is in this process, over the same messages, with these sources of
         time and chance: for tests and simulations. `clock` and `random_bytes` are the courier's.
         With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
@@ -99,7 +102,7 @@ class DataHolder:
             ValueError: there are more clients than slots, or the state cannot be used.
         """
         if inside is not None:
-            site = Site(key, records, policy, book, inside)
+            site = Site(given_keys(key, next_key), records, policy, book, inside)
             vault = open_vault(
                 site,
                 data_directory,
@@ -110,7 +113,7 @@ class DataHolder:
             link = VaultLink.inside(vault, report)
         else:
             contents = contents_of(
-                key=key,
+                keys=bytes(key) + (b"" if next_key is None else bytes(next_key)),
                 records=records,
                 policy=policy,
                 book=book,
@@ -146,7 +149,12 @@ class DataHolder:
             book, vault, clock=clock, random_bytes=random_bytes, transport=transport
         )
         reupload = Reupload(vault, report, random_bytes)
-        delivery = Delivery(vault, report, behind=reupload.note_behind)
+        delivery = Delivery(
+            vault,
+            report,
+            behind=reupload.note_behind,
+            other_key=self._directory.note_other_key,
+        )
         self._charges = ChargesCheck(vault, self._directory, clock, report)
         self._joining = Joining(vault, self._directory, self._charges, report)
         self._next_rounds = NextRounds(self._directory, wake)

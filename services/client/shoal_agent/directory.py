@@ -1,15 +1,24 @@
 """Connects to the peers of the manifest in force, and brings newer manifests to agent and vault."""
 
+from contextlib import suppress
+
 import httpx
 
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import Hello, NextManifest, Opened
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import NOT_FOUND, OK, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.errors import MalformedDocument, UnknownManifest, UnknownSigner
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    UnknownManifest,
+    UnknownSigner,
+    WrongManifest,
+)
 
 
 class Directory:
@@ -32,6 +41,7 @@ class Directory:
         self._peers: dict[ServiceParty, Peer] = {}
         self._crowd_peers: dict[ServiceParty, Peer] = {}
         self._handed = -1  # the newest version that the vault has from here
+        self._may_be_behind = False
 
     @property
     def trainer(self) -> Peer:
@@ -98,12 +108,21 @@ class Directory:
             self._book.get(manifest)
         await self.bring_vault_up()
 
+    def note_other_key(self, peer: Peer) -> None:
+        """Note that a peer knows another key of this holder: one of us missed a manifest."""
+        peer.pause()
+        self._may_be_behind = True
+
     async def bring_vault_up(self) -> None:
         """Hand the vault the versions that it has not accepted, one after another.
 
         Raises:
             ProtocolError: one is no version that follows the vault's.
         """
+        if self._may_be_behind:
+            with suppress(Unavailable, MalformedDocument, WrongManifest, BadSignature):
+                await self.catch_up()
+                self._may_be_behind = False
         current = self._book.current.manifest.sequence
         if self._handed == current:
             return

@@ -21,7 +21,7 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError
 
 _JOB: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -74,7 +74,7 @@ class Joining:
             self._report("job refused", job=job, reason=reason)
 
     async def send(self) -> None:
-        """Send all unanswered joins and leaves, the same bytes as before."""
+        """Send all unanswered joins and leaves."""
         agenda = await self._vault.ask(AskAgenda(), Agenda)
         self._taken |= {each.job for each in agenda.jobs}
         for job in agenda.leaves:
@@ -92,6 +92,10 @@ class Joining:
             )
         except Unavailable as error:
             self._report(f"{what} not sent", job=job, reason=str(error))
+            return
+        if answer.code == BadSignature.code:
+            self._directory.note_other_key(self._directory.trainer)
+            self._report(f"{what} not sent", job=job, reason=answer.code)
             return
         await self._vault.ask(Receipt(what=what, about=job, outcome=answer.outcome), Done)
         self._report(f"{what} settled", job=job, outcome=answer.outcome)

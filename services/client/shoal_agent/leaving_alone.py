@@ -4,9 +4,9 @@ from pathlib import Path
 
 from shoal_holder import exits
 from shoal_holder.exits import LEFT, Joined
-from shoal_holder.keys import read_holder_key
+from shoal_holder.keys import KeyFile
 from shoal_holder.opening import read_pin
-from shoal_holder.site_files import HOLDER_KEY, STATE_FILE, lock_key
+from shoal_holder.site_files import HOLDER_KEY, STATE_FILE
 from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_book import ManifestBook
 
@@ -24,9 +24,9 @@ def leave_alone(site: Path, consortium: Path, data: Path, job: str) -> Joined:
     path = data / STATE_FILE
     if not path.exists():
         raise ValueError(f"{path} is not there: no agent has run with this data directory")
-    with lock_key(site / HOLDER_KEY):
+    with KeyFile(site / HOLDER_KEY) as key_file:
         book = ManifestBook.open(consortium, read_pin(site), data)
-        key = read_holder_key(site / HOLDER_KEY)
+        key = key_file.in_force(book.current.roster)
         state = State(path, authority=book.current.manifest.authority)
         try:
             found = exits.joined(state.file, job)

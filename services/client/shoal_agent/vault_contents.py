@@ -5,8 +5,6 @@ from collections.abc import Collection
 from dataclasses import astuple
 from pathlib import Path
 
-from nacl.signing import SigningKey
-
 from shoal_holder.messages import Contents
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
@@ -15,7 +13,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 
 def contents_of(
     *,
-    key: SigningKey,
+    keys: bytes,
     records: Records,
     policy: Policy,
     book: ManifestBook,
@@ -23,7 +21,7 @@ def contents_of(
     accept_loss: str | None,
     without_nodes: Collection[str],
 ) -> Contents:
-    """Return what `shoal_holder.opening.from_contents` takes."""
+    """Return what `shoal_holder.opening.from_contents` takes; `keys` is the next one behind it."""
     versions = book.versions
     return Contents(
         data_directory=str(data_directory),
@@ -32,7 +30,7 @@ def contents_of(
         without_nodes=tuple(without_nodes),
         parts=(
             policy.model_dump_json().encode(),
-            bytes(key),
+            keys,
             json.dumps((records.columns, records.identity and astuple(records.identity))).encode(),
             records.values.astype("<f8").tobytes(),
             records.starts.astype("<i8").tobytes(),

@@ -172,8 +172,8 @@ class ChargeComparison:
         Raises:
             UnknownManifest: it was not enrolled then.
         """
-        holder = version.roster.holder_with(self._site.key.verify_key)
-        if holder is None:
+        holder = self._site.holder
+        if holder is None or holder >= version.roster.holders:
             raise UnknownManifest
         slots = version.roster.slots_of(holder)
         known, through = self._progress.get(node, (BitMap(), 0))

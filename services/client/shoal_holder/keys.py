@@ -1,11 +1,88 @@
-"""A data holder's private key, and who else may touch the files beside it."""
+"""A data holder's private key, the next one beside it, and who else may touch their files."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from nacl.signing import SigningKey
 
+from shoal_holder.site_files import lock_key
+from shoal_protocol.trust.roster import Roster
+
 _KEY_DIGITS = 64
+
+KeyInForce = Callable[[Roster], SigningKey]
+"""Returns the data holder's key by a roster."""
+
+
+class KeyFile:
+    """The file of a data holder's key, locked, beside which there may be a next one."""
+
+    def __init__(self, path: Path) -> None:
+        """Lock and read the file.
+
+        Raises:
+            ValueError: as `lock_key` and `read_holder_key`.
+            OSError: the file cannot be read.
+        """
+        self._path = path
+        self._locks = [lock_key(path)]
+        try:
+            self._key = read_holder_key(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def in_force(self, roster: Roster) -> SigningKey:
+        """Return the key, or the next one if the roster has that; its file then takes the place.
+
+        Raises:
+            ValueError, OSError: as the constructor, of the next key's file.
+        """
+        following = next_key_of(self._path)
+        if following.exists():
+            key = read_holder_key(following)
+            if key != self._key and roster.holder_with(key.verify_key) is not None:
+                self._locks.append(lock_key(following))
+                with suppress(OSError):  # where the directory is read-only, both files stay
+                    following.replace(self._path)
+                self._key = key
+        return self._key
+
+    def close(self) -> None:
+        """Release the locks."""
+        for lock in self._locks:
+            lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def given_keys(key: SigningKey, following: SigningKey | None) -> KeyInForce:
+    """Return what gives `key`, or the one that follows it once a roster has that."""
+
+    def in_force(roster: Roster) -> SigningKey:
+        if following is None or roster.holder_with(following.verify_key) is None:
+            return key
+        return following
+
+    return in_force
+
+
+def next_key_of(path: Path) -> Path:
+    """Return the file of the key that is to take the place of the one in a file."""
+    return path.with_name(f"{path.name}.next")
 
 
 def read_private(path: Path) -> bytes:

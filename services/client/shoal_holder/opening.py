@@ -3,25 +3,25 @@
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from nacl.signing import SigningKey
 
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
-from shoal_holder.keys import check_not_writable, read_holder_key
+from shoal_holder.keys import KeyFile, check_not_writable, given_keys
 from shoal_holder.messages import Contents
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.site_files import MAPPING, STATE_FILE, lock_key
-from shoal_holder.slots import check_by_position, slots_by_id
+from shoal_holder.site_files import MAPPING, STATE_FILE
+from shoal_holder.slots import check_by_position, choice_seed, slots_by_id
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.roster import KEY_BYTES
 
 
 def open_vault(
@@ -31,7 +31,7 @@ def open_vault(
     isolation: str,
     accept_loss: str | None,
     without_nodes: Collection[str] = (),
-    lock: BinaryIO | None = None,
+    key_file: KeyFile | None = None,
 ) -> Vault:
     """Return the vault of a site, over its state.
 
@@ -49,6 +49,8 @@ def open_vault(
     try:
         if site.records.identity is None:
             check_by_position(state.file)
+            if (site.records.counts > 1).any():
+                site.choose_rows(choice_seed(state.file, site.random_bytes))
         else:
             site.give_slots(
                 lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes)
@@ -62,7 +64,7 @@ def open_vault(
         isolation=isolation,
         accept_loss=accept_loss,
         without_nodes=without_nodes,
-        lock=lock,
+        key_file=key_file,
     )
 
 
@@ -85,24 +87,23 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     pin = settings.pin or read_pin(settings.party)
     book = ManifestBook.open(settings.consortium, pin, settings.data)
     policy = Policy.from_toml(settings.agent_policy)
-    lock = lock_key(settings.agent_key)
+    key_file = KeyFile(settings.agent_key)
     try:
-        key = read_holder_key(settings.agent_key)
         check_not_writable(settings.agent_records)
         records = Records.from_file(  # other columns are never in this process's memory
             settings.agent_records, policy.columns, client_column=settings.agent_client_column
         )
-        site = Site(key, records, policy, book, sources)
+        site = Site(key_file.in_force, records, policy, book, sources)
         return open_vault(
             site,
             settings.data,
             isolation=isolation,
             accept_loss=settings.accept_loss,
             without_nodes=(settings.without_nodes or "").split(","),
-            lock=lock,
+            key_file=key_file,
         )
     except BaseException:
-        lock.close()
+        key_file.close()
         raise
 
 
@@ -113,7 +114,7 @@ def from_contents(contents: Contents, *, sources: Sources, isolation: str) -> Va
         ValueError, OSError: something in it does not fit the rest, or the state cannot be used.
         ProtocolError: a manifest is not one that follows.
     """
-    policy, key, columns, values, starts, first, roster, *followers = contents.parts
+    policy, keys, columns, values, starts, first, roster, *followers = contents.parts
     data = Path(contents.data_directory)
     book = ManifestBook(Consortium.pinned(first, roster, digest=contents.pin), data)
     for manifest, its_roster in zip(followers[::2], followers[1::2], strict=True):
@@ -126,7 +127,11 @@ def from_contents(contents: Contents, *, sources: Sources, isolation: str) -> Va
         None if identity is None else Identity(identity[0], tuple(identity[1]), identity[2]),
     )
     rules = Policy.model_validate_json(policy)
-    site = Site(SigningKey(key), records, rules, book, sources)
+    key, *following = (
+        SigningKey(keys[at : at + KEY_BYTES]) for at in range(0, len(keys), KEY_BYTES)
+    )
+    in_force = given_keys(key, following[0] if following else None)
+    site = Site(in_force, records, rules, book, sources)
     return open_vault(
         site,
         data,

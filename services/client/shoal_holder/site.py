@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_holder.choice import chosen_records, in_chosen_order
+from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
@@ -39,11 +40,12 @@ class Sources:
 class Site:
     """One data holder. The i-th of its slots is of the i-th client of records without ids."""
 
-    key: SigningKey = field(repr=False)
+    key_in_force: KeyInForce = field(repr=False)
     records: Records
     policy: Policy
     book: ManifestBook
     sources: Sources
+    _key: tuple[str, SigningKey] | None = field(default=None, init=False, repr=False)
     _positions: tuple[str, dict[int, int]] | None = field(default=None, init=False, repr=False)
     _give: GiveSlots | None = field(default=None, init=False, repr=False)
     _is_ordered: bool = field(default=False, init=False, repr=False)
@@ -57,8 +59,10 @@ class Site:
                 f"{len(self.records):,} clients in the records, and the consortium gives this data "
                 f"holder {slots:,} slots: ask for more by `shoal agent grow`"
             )
-        # what the choice among a client's rows follows from: nobody else knows it
-        seeds = [bytes(self.key) + each.to_bytes(8, "little") for each in range(len(self.records))]
+
+    def choose_rows(self, seed: bytes) -> None:
+        """Order each client's rows by a seed that nobody else knows, for records without ids."""
+        seeds = [seed + each.to_bytes(8, "little") for each in range(len(self.records))]
         self.records = in_chosen_order(self.records, seeds)
 
     def give_slots(self, give: GiveSlots) -> None:
@@ -69,6 +73,14 @@ class Site:
         """
         self._give = give
         self.positions()
+
+    @property
+    def key(self) -> SigningKey:
+        """Return this holder's key under the current manifest."""
+        consortium = self.book.current
+        if self._key is None or self._key[0] != consortium.digest:
+            self._key = (consortium.digest, self.key_in_force(consortium.roster))
+        return self._key[1]
 
     @property
     def timer(self) -> Timer:

@@ -69,6 +69,24 @@ def injection(
     return {each: free[place] for each, place in zip(new, order, strict=False)}
 
 
+def choice_seed(file: StateFile, random_bytes: RandomBytes) -> bytes:
+    """Return what a choice among clients' rows follows from, for records without ids.
+
+    It is made when it is first asked for, and stays whatever becomes of the holder's key: another
+    one would have other rows of a client count.
+
+    Raises:
+        ValueError: as `check_by_position`.
+    """
+    check_by_position(file)
+    found = file.one("SELECT seed FROM choice")
+    if found is None:
+        found = (random_bytes(_KEY_BYTES),)
+        with file.transaction():
+            file.database.execute("INSERT INTO choice VALUES (1, ?)", found)
+    return bytes(found[0])
+
+
 def check_by_position(file: StateFile) -> None:
     """Refuse records without ids where slots were given by id.
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 10
+SCHEMA_VERSION: Final = 11
 
 _MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file
@@ -203,6 +203,10 @@ CREATE TABLE slots (
     individual BLOB PRIMARY KEY,     -- digest of the id
     slot INTEGER NOT NULL UNIQUE
 ) WITHOUT ROWID;
+CREATE TABLE choice (                -- where records have none, and several of a client
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    seed BLOB NOT NULL               -- of the order of each client's rows; it never changes
+);
 CREATE TRIGGER identity_keeps BEFORE DELETE ON identity
 BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
 CREATE TRIGGER identity_stays BEFORE UPDATE ON identity

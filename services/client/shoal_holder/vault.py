@@ -7,11 +7,12 @@ round, or have the same bytes sent again.
 
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 from shoal_holder import exits, frames, messages, outbox
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.jobs import Jobs
+from shoal_holder.keys import KeyFile
 from shoal_holder.messages import (
     Acknowledged,
     Agenda,
@@ -52,6 +53,9 @@ from shoal_holder.state import State
 from shoal_holder.status import ADOPTED, count_adopted
 from shoal_hosting.marks import LOSSES_ACCEPTED
 from shoal_hosting.outcome import LOST
+from shoal_protocol.jobs.membership import Join, Leave
+from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, sign_envelope
+from shoal_protocol.wire.documents import sign_again
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
 
 
@@ -66,15 +70,15 @@ class Vault:
         isolation: str,
         accept_loss: str | None,
         without_nodes: Collection[str],
-        lock: BinaryIO | None = None,
+        key_file: KeyFile | None = None,
     ) -> None:
         """Answer for a site; `isolation` says what of the network this process is without.
 
         `accept_loss` is the token of a loss that the owner accepts; Compute nodes in
-        `without_nodes` are not asked what they charged. `lock` is that of the key's file, and
-        closed with the vault.
+        `without_nodes` are not asked what they charged. `key_file` is closed with the
+        vault.
         """
-        self._lock = lock
+        self._key_file = key_file
         self._site = site
         self._state = state
         self._isolation = isolation
@@ -142,8 +146,8 @@ class Vault:
     def close(self) -> None:
         """Close the state. Nothing is written: whatever was done is on disk already."""
         self._state.close()
-        if self._lock is not None:
-            self._lock.close()  # the state first, so that the next holder of the lock finds it free
+        if self._key_file is not None:
+            self._key_file.close()  # the state first: who locks the key next finds it free
 
     def _report(self, event: str, /, **facts: object) -> None:
         self._events.append(Event.model_validate({"name": event, "facts": facts}))
@@ -206,13 +210,19 @@ class Vault:
         return self._rounds.prepare(asked.round_id)
 
     def _pending(self, asked: Pending) -> Bytes:
+        """Return what is to be sent, signed by the key in force, which may be a newer one."""
+        key, found = self._site.key, None
         match asked.what:
             case "envelope":
-                return _bytes(outbox.pending_envelope(self._state, asked.about, asked.node))
+                if found := outbox.pending_envelope(self._state, asked.about, asked.node):
+                    found = sign_envelope(found[:-SIGNATURE_BYTES], key)
             case "join":
-                return _bytes(self._state.pending_joins().get(asked.about))
+                if found := self._state.pending_joins().get(asked.about):
+                    found = sign_again(found, Join, key)
             case "leave":
-                return _bytes(exits.pending(self._state.file).get(asked.about))
+                if found := exits.pending(self._state.file).get(asked.about):
+                    found = sign_again(found, Leave, key)
+        return _bytes(found)
 
     def _acknowledged(self, asked: Acknowledged) -> Bytes:
         digest = outbox.acknowledged_envelope(self._state, asked.round_id, asked.node)

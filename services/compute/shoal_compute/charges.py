@@ -71,7 +71,7 @@ class ChargesAnswers:
         """Return a query that is the holder's own and recent, and the holder's slots."""
         signed = decode(encoded, ChargesQuery)
         version = self._own.book.get(signed.body.manifest)
-        version.verify(signed)
+        version.verify_in_force(signed, self._own.book.current)
         check_age(signed.body, self._own.clock())
         return signed.body, version.roster.slots_of(signed.body.holder)
 

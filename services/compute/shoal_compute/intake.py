@@ -24,7 +24,6 @@ class Intake:
     nodes: int
     dimension: int
     asked: AskedHolders
-    roster: Roster  # that of the round's manifest
     scheme: Sharing
     box_key: bytes
     box_private_key: bytes = field(repr=False)
@@ -67,8 +66,7 @@ class Intake:
             raise UnknownHolder
         if holder not in self.asked.holders:
             raise NotInPopulation
-        in_force.key_of(holder)  # revoked since the round began?
-        envelope.verify(self.roster.key_of(holder))
+        envelope.verify(in_force.key_of(holder))  # not revoked or replaced since the round began
         share = envelope.open(self.box_private_key, self.box_key)
         summation.check(
             self.scheme,

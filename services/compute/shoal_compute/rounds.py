@@ -120,7 +120,6 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         nodes=len(spec.compute_nodes),
         dimension=spec.dimension,
         asked=AskedHolders.of(spec.clients(), consortium.roster),
-        roster=consortium.roster,
         scheme=spec.sharing,
         box_key=bytes(party.box_private_key.public_key),
         box_private_key=bytes(party.box_private_key),

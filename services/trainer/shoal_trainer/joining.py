@@ -276,8 +276,7 @@ def _read(
         signed = from_json(document, kind)
         if signed.body.job != job:
             return WrongJob()
-        consortium.verify(signed)
-        current.roster.key_of(signed.body.holder)  # not revoked since the job began
+        consortium.verify_in_force(signed, current)
     except ProtocolError as error:
         return error
     return signed

@@ -43,7 +43,7 @@ from shoal_hosting.outcome import ACKNOWLEDGED, OVER
 from shoal_protocol.crowds.documents import CrowdJobRequest, CrowdOpening, Submission
 from shoal_protocol.crowds.errors import CrowdClosed, RefusedDraw
 from shoal_protocol.crowds.evidence import CrowdEvidence
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.documents import decode, sign_again
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -205,7 +205,10 @@ class CrowdVault:
 
     def _pending(self, asked: CrowdPending) -> Submissions:
         pending = memory.pending(self._state, asked.job, count=MOST_TOGETHER)
-        return Submissions(parts=tuple(document for _, document in pending))
+        key = self._site.key  # which may be newer than their signatures
+        return Submissions(
+            parts=tuple(sign_again(document, Submission, key) for _, document in pending)
+        )
 
     def _receipts(self, asked: CrowdReceipts) -> Done:
         if len(asked.parts) != len(asked.receipts):

@@ -177,8 +177,8 @@ class ManifestBook:
                 return known
             successor = self._current.successor(signed_manifest, roster)
             for earlier in self._versions.values():
-                if successor.roster.enrols_again(earlier.roster):
-                    raise MalformedDocument("the roster enrols a data holder again who was revoked")
+                if successor.roster.takes_again(earlier.roster, since=self._current.roster):
+                    raise MalformedDocument("a key is back that was revoked or replaced")
             paths = history_paths(self._directory, successor.manifest.sequence)
             # the roster first: a manifest on file always has its roster
             write_durably(paths[1], roster)

@@ -211,7 +211,7 @@ class Peer:
             media_type=media_type,
         )
         if answer.status == NOT_FOUND:
-            self._pause()
+            self.pause()
             missing = NotThere(f"{self.name} answered 404, {answer.code}")
             missing.code = answer.code
             raise missing
@@ -226,17 +226,18 @@ class Peer:
             reply = await self._connection.ask(method, path, content, **how)
         except Unavailable as error:
             self.interruptions += 1
-            self._pause()
+            self.pause()
             raise Unavailable(f"{self.name}: {error}") from error
         if reply.status in LATER or reply.status >= 500:
-            self._pause(reply.retry_after_seconds)
+            self.pause(reply.retry_after_seconds)
             raise Unavailable(f"{self.name} answered {reply.status}")
         answer = Answer(reply.status, reply.body)
         if not answer.is_refusal:  # or a peer that answers nothing but 404 is asked every second
             self._failures = 0  # a pause that another request brought about still stands
         return answer
 
-    def _pause(self, wish_seconds: float = 0.0) -> None:
+    def pause(self, wish_seconds: float = 0.0) -> None:
+        """Wait before the next request, as after a failure, or as long as the peer wishes."""
         if not self.is_due:
             return  # several requests failed at once: one failure, as far as the peer goes
         seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 16), LONGEST_PAUSE_SECONDS)

@@ -118,11 +118,8 @@ class Submissions:
         request, book = crowd.request.body, self._resources.book
         submission, draw = signed.body, signed.body.draw.body
         consortium = book.get(request.manifest)
-        consortium.verify(signed)
+        consortium.verify_in_force(signed, book.current)
         consortium.verify(submission.draw)
-        book.current.roster.key_of(
-            book.current.roster.holder_of(submission.client)
-        )  # not revoked since
         if draw.job != request.digest:
             raise RefusedSubmission("it answers a draw of another job")
         check_submission(request.task, draw, submission)

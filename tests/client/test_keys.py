@@ -1,0 +1,113 @@
+"""A data holder's key and the next one beside it: which is in force, and what does not change."""
+
+import fcntl
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nacl.signing import SigningKey
+
+from shoal_agent.client_files import enrolment_of, rotate, write_holder_key
+from shoal_agent.enrolment_files import read_enrolment
+from shoal_holder.keys import KeyFile, given_keys, next_key_of, read_holder_key
+from shoal_holder.opening import open_vault
+from shoal_holder.records import Records
+from shoal_holder.site import Site, Sources
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of, with_key
+from tests.world.around_holder import POLICY, World, no_noise
+
+OLD, NEW = SigningKey(b"1" * 32), SigningKey(b"2" * 32)
+FIRST = roster_of([(OLD.verify_key, 3)])
+SECOND = with_key(FIRST, 0, NEW.verify_key)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "holder.key"
+    write_holder_key(made, OLD, slots=3)
+    return made
+
+
+def test_the_next_key_takes_the_place_when_a_roster_has_it(path: Path) -> None:
+    with KeyFile(path) as files:
+        assert files.in_force(FIRST) == OLD
+        rotate(path, NEW)  # while the agent runs
+        assert files.in_force(FIRST) == OLD
+        assert files.in_force(SECOND) == NEW
+        assert files.in_force(SECOND) == NEW
+        assert read_holder_key(path) == NEW and not next_key_of(path).exists()
+        with pytest.raises(ValueError, match="in use"):
+            KeyFile(path)
+    with KeyFile(path) as files:
+        assert files.in_force(SECOND) == NEW
+
+
+def test_a_start_before_and_after_the_manifest_finds_the_right_key(path: Path) -> None:
+    rotate(path, NEW)
+    for roster, key in ((FIRST, OLD), (SECOND, NEW), (SECOND, NEW)):
+        with KeyFile(path) as files:
+            assert files.in_force(roster) == key
+
+
+def test_keys_that_cannot_be_moved_are_used_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotate(path, NEW)
+
+    def refuse(_: Path, to: Path) -> Path:
+        raise PermissionError(str(to))
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    for _ in range(2):
+        with KeyFile(path) as files:
+            assert files.in_force(SECOND) == NEW
+            assert files.in_force(SECOND) == NEW
+    assert read_holder_key(path) == OLD
+
+
+def test_a_next_key_that_others_may_read_or_another_process_uses_is_refused(path: Path) -> None:
+    rotate(path, NEW)
+    next_key_of(path).chmod(0o644)
+    with KeyFile(path) as files, pytest.raises(ValueError, match="chmod 600"):
+        files.in_force(SECOND)
+    next_key_of(path).chmod(0o600)
+    with next_key_of(path).open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with KeyFile(path) as files, pytest.raises(ValueError, match="in use"):
+            files.in_force(SECOND)
+
+
+def test_a_second_rotation_is_signed_by_the_key_that_the_first_one_made(path: Path) -> None:
+    rotate(path, NEW)
+    with KeyFile(path) as files:
+        files.in_force(SECOND)
+    rotate(path, third := SigningKey(b"3" * 32))
+    asked = read_enrolment(enrolment_of(path))
+    assert (asked.key, asked.slots, asked.replaces) == (third.verify_key, 3, NEW.verify_key)
+
+
+def test_records_that_count_are_the_same_under_another_key(tmp_path: Path) -> None:
+    """More of a client's rows would otherwise be seen than the price is for."""
+    world = World(tmp_path)
+    values = np.arange(40.0).reshape(20, 2)
+    records = Records(("age", "pressure"), values, np.array([0, 12, 20]))
+    kept = []
+    for key, start in ((world.key, 0), (NEW, 1)):
+        chance = lambda size, start=start: bytes([start] * size)  # noqa: E731
+        site = Site(
+            given_keys(key, None),
+            records,
+            POLICY,
+            world.book,
+            Sources(no_noise, random_bytes=chance),
+        )
+        open_vault(site, tmp_path / "data", isolation="none", accept_loss=None).close()
+        kept.append(site.records.values.tolist())
+    assert kept[0] == kept[1] != values.tolist()
+
+
+def test_without_a_next_key_the_first_is_in_force() -> None:
+    assert given_keys(OLD, None)(SECOND) == given_keys(OLD, NEW)(FIRST) == OLD
+    assert given_keys(OLD, NEW)(SECOND) == NEW
+    assert given_keys(OLD, NEW)(Roster()) == OLD

@@ -1,0 +1,200 @@
+"""A data holder changes its key while a job runs: its slots, answers and charges stay."""
+
+from pathlib import Path
+
+import pytest
+from nacl.signing import SigningKey
+
+from shoal_consortium.parties import next_manifest
+from shoal_consortium.party_files import read_signing_key
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.roster_changes import with_key
+from shoal_protocol.wire.errors import BadSignature
+from shoal_trainer.resources import Resources
+from tests.federation.test_consortium_changes import both, publish
+from tests.federation.test_forgetful_holders import CHEAP, Forgetful
+from tests.federation.test_forgetful_holders import SITE as FORGETFUL
+from tests.world.audit import audit
+from tests.world.federation import Federation
+from tests.world.trust import SITES, Trust
+from tests.world.wire import Fault, Rule
+
+SITE = "clinic-c"
+CLIENTS = sum(SITES.values())
+NEW = SigningKey(b"the next one".ljust(32, b"."))
+ROTATES = {SITE: {"next_key": NEW}}
+
+
+def with_new_key(trust: Trust, site: str = SITE) -> Consortium:
+    first = trust.consortium
+    holder = first.roster.holder_with(trust.key(site).verify_key)
+    assert holder is not None
+    roster = with_key(first.roster, holder, NEW.verify_key)
+    key = read_signing_key(trust.directory / "authority" / "signing.key")
+    manifest = next_manifest(first, roster=roster, authority=key)
+    return first.successor(manifest.encode(), roster.encode())
+
+
+def trainer_of(federation: Federation) -> Resources:
+    own = federation.party("trainer").resources
+    assert isinstance(own, Resources)
+    return own
+
+
+async def pass_time(federation: Federation, seconds: int) -> None:
+    for _ in range(seconds):
+        await federation.step()
+        federation.clock.move(1.0)
+
+
+def signers(federation: Federation, trust: Trust) -> dict[str, list[str]]:
+    """Return, by node, which key of the site signed each envelope that the node took."""
+    found: dict[str, list[str]] = {}
+    for message in federation.wire.log:
+        if message.sender == SITE and message.path.endswith("/shares"):
+            if message.status in (200, 201):
+                try:
+                    parse(message.body).verify(bytes(NEW.verify_key))
+                except BadSignature:
+                    parse(message.body).verify(bytes(trust.key(SITE).verify_key))
+                    found.setdefault(message.receiver, []).append("old")
+                else:
+                    found.setdefault(message.receiver, []).append("new")
+    return found
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+async def test_a_round_that_is_answered_by_half_is_answered_in_full_under_the_new_key(
+    trust: Trust, tmp_path: Path, restarts: bool
+) -> None:
+    async with Federation(trust, tmp_path, holders=ROTATES) as federation:
+        cut = federation.wire.cut(SITE, "compute-1", "/shares$")
+        job, round_id = await federation.collecting()
+        await pass_time(federation, 3)
+        assert signers(federation, trust) == {"compute-0": ["old"], "compute-2": ["old"]}
+        await publish(federation, with_new_key(trust), *federation.services)
+        if restarts:
+            await federation.crash(SITE)
+        federation.wire.rules.remove(cut)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "finished", state
+        result = (await audit(federation))[round_id]
+        assert result is not None
+        assert result["cohort_size"] == CLIENTS
+        took = signers(federation, trust)
+        assert took["compute-0"] == took["compute-2"] == ["old"], "what is stored stands"
+        assert took["compute-1"] == ["new"]
+
+
+async def test_an_answer_whose_acknowledgement_was_lost_is_the_same_under_the_new_key(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path, holders=ROTATES) as federation:
+        lost = Rule(Fault.ANSWER_LOST, SITE, "compute-1", "/shares$")
+        federation.wire.rules.append(lost)
+        late = federation.wire.cut("clinic-b", "compute-1", "/shares$")  # it stays open there
+        job, round_id = await federation.collecting()
+        await pass_time(federation, 3)
+        await publish(federation, with_new_key(trust), *federation.services)
+        federation.wire.rules.remove(lost)
+        await pass_time(federation, 8)
+        federation.wire.rules.remove(late)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "finished", state
+        result = (await audit(federation))[round_id]
+        assert result is not None
+        assert result["cohort_size"] == CLIENTS
+        assert signers(federation, trust)["compute-1"][-1] == "new"
+        statuses = [
+            message.status
+            for message in federation.wire.log
+            if (message.sender, message.receiver) == (SITE, "compute-1")
+            and message.path.endswith("/shares")
+        ]
+        assert statuses[-1] == 200, "stored before, by the old key"
+
+
+async def test_a_node_that_hears_of_the_new_key_late_refuses_nothing_for_good(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path, holders=ROTATES) as federation:
+        first, second = (
+            federation.wire.cut(SITE, node, "/shares$") for node in ("compute-1", "compute-2")
+        )
+        job, round_id = await federation.collecting()
+        await pass_time(federation, 3)
+        await publish(federation, with_new_key(trust), "trainer", "compute-1")
+        federation.wire.rules.remove(first)
+        await pass_time(federation, 8)  # it goes over to the new key
+        federation.wire.rules.remove(second)
+        await pass_time(federation, 3)
+        assert set(signers(federation, trust)) == {"compute-0", "compute-1"}
+        await publish(federation, with_new_key(trust), "compute-0", "compute-2", "aggregator")
+        state = await federation.finish(job)
+
+        assert state["phase"] == "finished", state
+        result = (await audit(federation))[round_id]
+        assert result is not None
+        assert result["cohort_size"] == CLIENTS
+
+
+async def test_a_join_that_was_not_sent_is_taken_under_the_new_key(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path, holders=ROTATES) as federation:
+        cut = federation.wire.cut(SITE, "trainer", "/joins$")
+        job = await federation.submit()
+        await pass_time(federation, 3)
+        await publish(federation, with_new_key(trust), *federation.services)
+        federation.wire.rules.remove(cut)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "finished", state
+        assert (await federation.report(job)).population_size == CLIENTS
+        (result,) = (await audit(federation)).values()
+        assert result is not None
+        assert result["cohort_size"] == CLIENTS
+
+
+async def test_the_old_key_is_refused_by_all_once_it_is_replaced(
+    federation: Federation, trust: Trust
+) -> None:
+    rules = [federation.wire.cut(SITE, node, "/shares$") for node in federation.nodes]
+    job, round_id = await federation.collecting()
+    await pass_time(federation, 3)
+    await publish(federation, with_new_key(trust), *federation.services)
+    for rule in rules:
+        federation.wire.rules.remove(rule)
+    state = await federation.finish(job)
+
+    assert state["phase"] == "finished", state
+    assert signers(federation, trust) == {}, "no node took what the old key signed"
+    result = (await audit(federation))[round_id]
+    assert result is not None
+    assert result["cohort_size"] == CLIENTS - SITES[SITE]
+    federation.analyst_book.accept(*both(with_new_key(trust)))
+    assert (await federation.learn()).population_size == CLIENTS - SITES[SITE]
+
+
+async def test_what_was_spent_stays_with_the_slots(trust: Trust, tmp_path: Path) -> None:
+    async with Forgetful(trust, tmp_path, holders={FORGETFUL: {"next_key": NEW}}) as federation:
+        slots = trust.consortium.roster.slots_of(list(SITES).index(FORGETFUL))
+        others = trust.consortium.roster.slots_of(list(SITES).index("clinic-b"))
+        await federation.learn(privacy=CHEAP)
+        version = with_new_key(trust, FORGETFUL)
+        await publish(federation, version, *federation.services)
+        federation.analyst_book.accept(*both(version))
+        await federation.crash("trainer")
+        await federation.learn(privacy=CHEAP)
+
+        spent = await federation.holder(FORGETFUL).spent()
+        assert set(spent) == set(slots) and {len(costs) for costs in spent.values()} == {2}
+        committed = trainer_of(federation).committed
+        assert committed.largest(slots) == committed.largest(others)
+
+        await federation.set_back(None)
+        await federation.refusal()
+        assert "for 2 rounds" in str(await federation.holder(FORGETFUL).refusal())
