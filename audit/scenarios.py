@@ -98,6 +98,8 @@ class Rounds:
             policy=Policy(
                 minimum_cohort=2,
                 minimum_colluders=1,
+                colluding_holders=0,
+                minimum_holders=1,
                 maximum_epsilon=100.0,
                 delta=delta,
                 mechanisms=("discrete_gaussian", "discrete_laplace"),

@@ -101,6 +101,8 @@ def consortium() -> Consortium:
         policy=Policy(
             minimum_cohort=1000,
             minimum_colluders=10,
+            colluding_holders=0,
+            minimum_holders=1,
             maximum_epsilon=4.0,
             delta=1e-6,
             mechanisms=("discrete_gaussian",),

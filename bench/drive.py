@@ -69,7 +69,18 @@ def quickstart(
     `clients` are those of each site; `phones` are so many further data holders with one slot each,
     of which `Drive` has the keys.
     """
-    rules = ["--minimum-cohort", "2", "--minimum-colluders", "0", "--maximum-epsilon", "50"]
+    rules = [
+        "--minimum-cohort",
+        "2",
+        "--minimum-colluders",
+        "0",
+        "--colluding-holders",
+        "0",
+        "--minimum-holders",
+        "1",
+        "--maximum-epsilon",
+        "50",
+    ]
     sites = clients or {SITE: 1}
     services = demo.quickstart.quickstart(
         directory, clients=dict(sites), nodes=nodes, options=[*rules, *options], logs=directory

@@ -73,7 +73,7 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
                 epsilon=1.0,
                 delta=1e-5,
                 dropouts=few,
-                colluders=few,
+                colluders=records,
                 minimum_population=holders * records,
                 maximum_population=holders * records,
                 join_seconds=600,

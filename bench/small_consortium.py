@@ -27,6 +27,8 @@ def made_consortium(directory: Path, clients: Mapping[str, int], **policy: Any) 
         policy=Policy(
             minimum_cohort=2,
             minimum_colluders=0,
+            colluding_holders=0,
+            minimum_holders=1,
             maximum_epsilon=10.0,
             delta=1e-6,
             mechanisms=("discrete_gaussian",),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from demo.diabetes import DELTA, EPSILON, TASK, Patients
 from demo.federation import Federation, Process
 from demo.quickstart import agent, first_agent_port, quickstart
-from demo.watching import held_shares, wait_until
+from demo.watching import held_answers, wait_until
 from shoal import Analyst, Job, JobSettings
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 
@@ -22,7 +22,7 @@ HOSPITALS: Final = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 CLINIC: Final = "clinic"
 CLINIC_PATIENTS: Final = 4
 COMPUTE_NODES: Final = 3
-DROPOUTS, COLLUDERS = 12, 12
+DROPOUTS, COLLUDERS = 12, 101  # a hospital as a whole may work against the others
 JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 120, 30, 120
 VICTIM: Final = "compute-1"
 DOWN_SECONDS: Final = 1.5
@@ -35,7 +35,7 @@ columns = {json.dumps([column.name for column in TASK.columns])}
 maximum_epsilon = {EPSILON}
 delta = {DELTA}
 minimum_population = 400
-minimum_colluders = {COLLUDERS}
+minimum_colluders = 12
 """
 
 Say = Callable[[str], None]
@@ -155,12 +155,16 @@ class Scenario:
         victim = federation[VICTIM]
         wait_until(lambda: bool(job.state().rounds), "the first round")
         round_id = job.state().rounds[0].round
-        held = wait_until(lambda: held_shares(victim, round_id), f"shares at {VICTIM}")
+        held = wait_until(lambda: held_answers(victim, round_id), f"answers at {VICTIM}")
         victim.kill()
-        self._say(f"{VICTIM} killed with SIGKILL in the middle of the round, {held} shares held")
+        self._say(f"{VICTIM} killed with SIGKILL in the middle of the round, with {_answers(held)}")
         time.sleep(DOWN_SECONDS)
         federation.start(victim)
-        self._say(f"{VICTIM} is back and holds {held_shares(victim, round_id)} shares")
+        self._say(f"{VICTIM} is back with {_answers(held_answers(victim, round_id))}")
+
+
+def _answers(count: int) -> str:
+    return "1 hospital's answer" if count == 1 else f"{count} hospitals' answers"
 
 
 def _patients(training: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

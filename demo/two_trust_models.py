@@ -47,7 +47,16 @@ def run(directory: Path, *, phones: int) -> str:
         RuntimeError: a process did not start, or the example failed; the message says why.
     """
     rules = [
-        *("--minimum-cohort", "10", "--minimum-colluders", "0"),
+        *(
+            "--minimum-cohort",
+            "10",
+            "--minimum-colluders",
+            "0",
+            "--colluding-holders",
+            "0",
+            "--minimum-holders",
+            "1",
+        ),
         *("--maximum-epsilon", str(CAP), "--delta", str(DELTA)),
         *("--maximum-local-epsilon", str(EPSILON)),
     ]

@@ -58,8 +58,8 @@ def wait_until(condition: Callable[[], T], what: str) -> T:
     return value
 
 
-def held_shares(node: Process, round_id: str) -> int:
-    """Return how many shares a Compute node says it holds, 0 if it knows no such round yet."""
+def held_answers(node: Process, round_id: str) -> int:
+    """Return how many answers a Compute node says it holds, 0 if it knows no such round yet."""
     environment = node.environment
     certificate = Path(environment["SHOAL_PARTY"], "tls.crt").read_text()
     url = f"https://{environment['SHOAL_HOST']}:{environment['SHOAL_PORT']}/v1/rounds/{round_id}"

@@ -245,7 +245,16 @@ def _quickstart(directory: Path, points: list[Point]) -> list[Process]:
         clients={point.site: len(point.split.train) for point in points},
         nodes=COMPUTE_NODES,
         options=[
-            *("--minimum-cohort", "2", "--minimum-colluders", "0"),
+            *(
+                "--minimum-cohort",
+                "2",
+                "--minimum-colluders",
+                "0",
+                "--colluding-holders",
+                "0",
+                "--minimum-holders",
+                "1",
+            ),
             *("--maximum-epsilon", str(highest + 1.0), "--delta", str(DELTA)),
         ],
         logs=directory,

@@ -24,7 +24,7 @@ Authority = Annotated[Path, typer.Option(help="The authority's private directory
 
 
 @app.command()
-@policy_options()
+@policy_options(colluding_holders=1, minimum_holders=3)
 def create(
     directory: Directory,
     authority: Annotated[

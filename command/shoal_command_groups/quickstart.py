@@ -17,12 +17,14 @@ _WARNING = (
     "for trying out only: this machine holds every key. In production every organisation makes "
     "its own party with `shoal party new` and hands over only its card."
 )
-_SITES = ("site-a=300", "site-b=300")  # as many as `shoal job example` asks for
+_SITES = ("site-a=200", "site-b=200", "site-c=200")  # as many as `shoal job example` asks for
 
 
 @policy_options(
     minimum_cohort=20,
     minimum_colluders=1,
+    colluding_holders=1,
+    minimum_holders=2,
     maximum_epsilon=10.0,
     delta=1e-5,
 )

@@ -19,6 +19,7 @@ from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
 EXPIRES_SOON: Final = timedelta(days=30)
 LARGEST_EPSILON: Final = 10.0
 SMALLEST_COHORT: Final = 20
+FEWEST_HOLDERS: Final = 3
 _NEARBY: Final = {4: 24, 6: 64}  # bits of a network that one operator usually has to himself
 
 
@@ -175,6 +176,16 @@ def _policy(manifest: Manifest) -> Iterator[Finding]:
             policy.minimum_colluders == 0,
             "minimum_colluders is 0: a client that tells others its noise weakens everybody's "
             "protection, and no price counts it",
+        ),
+        (
+            policy.colluding_holders == 0,
+            "colluding_holders is 0: a data holder subtracts its own noise from what is published, "
+            "and no price counts it",
+        ),
+        (
+            policy.minimum_holders < FEWEST_HOLDERS,
+            f"minimum_holders is {policy.minimum_holders}: with two data holders each sees what "
+            "the other answered, under its noise alone",
         ),
         (
             policy.minimum_cohort < SMALLEST_COHORT,

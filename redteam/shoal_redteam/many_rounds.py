@@ -1,16 +1,13 @@
 """Jobs of many rounds, with batches by the public rule."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from pyroaring import BitMap
 
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.privacy.accounting import NOTHING, Cost
-from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import GradientSum
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.batches import choose_batch
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
@@ -96,22 +93,3 @@ def round_of(
         )
     except ValueError as error:
         raise CannotAttack(f"no such round can be made: {error}") from error
-
-
-def batches_of(job: Signed[StudyRequest], population: Sequence[int]) -> list[BitMap]:
-    """Return whom each round of a job asks, by the rule, if these join and nobody leaves."""
-    task, found = job.body.task, []
-    participation = Participation(BitMap(population))
-    for _ in range(task.rounds):
-        batch = choose_batch(
-            participation,
-            participation.population,
-            job=job.digest,
-            size=task.batch or len(population),
-            most=task.participations(len(population)),
-        )
-        if batch is None:
-            raise ValueError("the job's rounds ask too many")
-        participation.add(batch, NOTHING)
-        found.append(batch)
-    return found

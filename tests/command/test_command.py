@@ -477,7 +477,7 @@ def test_help_explains_the_exit_status(command: tuple[str, ...]) -> None:
 
 def test_help_shows_whose_clients_a_quickstart_has() -> None:
     told = shoal("quickstart", "--help").output
-    assert "site-a=300" in told and "site-b=300" in told
+    assert "site-a=200" in told and "site-c=200" in told
 
 
 def test_crowd_jobs_are_allowed_only_where_it_was_asked_for(parties) -> None:

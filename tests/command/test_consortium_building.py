@@ -29,6 +29,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(
     minimum_cohort=2,
     minimum_colluders=0,
+    colluding_holders=0,
+    minimum_holders=1,
     maximum_epsilon=1.0,
     delta=1e-5,
     mechanisms=("discrete_gaussian",),

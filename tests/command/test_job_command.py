@@ -132,7 +132,8 @@ def trial(tmp_path) -> Iterator[Trial]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         home = tmp_path / "federation"
-        arguments = ["--clients", "site=30", "--first-port", str(port - 4)]
+        rules = ["--colluding-holders", "0", "--minimum-holders", "1"]
+        arguments = ["--clients", "site=30", *rules, "--first-port", str(port - 4)]
         made = run("quickstart", str(home), *arguments)
         assert made.exit_code == 0, made.output
         (home / "task.toml").write_text(TASK)

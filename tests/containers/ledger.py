@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pyroaring import BitMap
 
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
@@ -29,7 +30,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.receipt_query import decode_answer, encode_query
 from tests.containers.compose import Compose
-from tests.containers.study import NODES, Study
+from tests.containers.study import HOSPITALS, NODES, Study
 from tests.containers.waiting import until
 
 ROW: Final = "row of the ledger"
@@ -40,7 +41,7 @@ _OUTBOX: Final = """
 import json, sqlite3
 state = sqlite3.connect("/data/holder.sqlite")
 sent = state.execute(
-    "SELECT round, node, client, hex(digest) FROM outbox WHERE outcome = 'acknowledged'"
+    "SELECT round, node, hex(digest) FROM outbox WHERE outcome = 'acknowledged'"
 ).fetchall()
 paid = state.execute(
     "SELECT round, client FROM charged JOIN rounds USING (job, number)"
@@ -54,6 +55,7 @@ class Round:
     """What became of one round, in documents that were verified, and in the parties' own words."""
 
     spec: RoundSpec
+    asked: AskedHolders
     result: Result | None
     abandonment: Abandonment | None
     holdings: Mapping[str, Holdings]  # by node, of those that signed any
@@ -65,7 +67,7 @@ class Outbox:
     """What one data holder's state says of all its rounds."""
 
     acknowledged: Mapping[tuple[str, str], Mapping[int, bytes]]
-    """The digests of envelopes that were acknowledged, by client, by (round, node)."""
+    """The digests of envelopes that were acknowledged, by data holder, by (round, node)."""
     paid: Counter[tuple[str, int]]  # debits, by (round, client)
 
 
@@ -141,6 +143,7 @@ def _read_round(study: Study, round_id: str) -> Round:
     abandonment = study.ask("aggregator", f"/v1/rounds/{round_id}/abandonment")
     return Round(
         spec=spec.body,
+        asked=AskedHolders.of(spec.body.clients(), study.consortium.roster),
         result=_released(study, spec.body, result.body) if result.status == 200 else None,
         abandonment=(
             verified_abandonment(abandonment.body.encode(), spec.body, study.consortium).body
@@ -165,8 +168,9 @@ def read_outbox(compose: Compose, hospital: str) -> Outbox:
     command = ("run", "--rm", "--no-deps", "--no-TTY", f"{hospital}-vault", "python", "-c", _OUTBOX)
     state = json.loads(compose(*command))
     acknowledged: dict[tuple[str, str], dict[int, bytes]] = defaultdict(dict)
-    for round_id, node, client, digest in state["sent"]:
-        acknowledged[round_id, NODES[node]][client] = bytes.fromhex(digest)
+    holder = HOSPITALS.index(hospital)  # they were enrolled in this order
+    for round_id, node, digest in state["sent"]:
+        acknowledged[round_id, NODES[node]][holder] = bytes.fromhex(digest)
     paid = Counter((round_id, client) for round_id, client in state["paid"])
     return Outbox(acknowledged, paid)
 
@@ -191,7 +195,7 @@ def reckon(rounds: Iterable[Round], outboxes: Iterable[Outbox], *, lost: int) ->
         cohort = _ending(each, ledger)
         for node in each.spec.compute_nodes:
             sent = [box.acknowledged.get((each.spec.digest, node), {}) for box in boxes]
-            acknowledged = BitMap(client for clients in sent for client in clients)
+            acknowledged = BitMap(holder for holders in sent for holder in holders)
             ledger.double += sum(map(len, sent)) - len(acknowledged)
             ledger.acknowledged += len(acknowledged)
             if node in each.holdings and not acknowledged <= _held(each, node):
@@ -202,7 +206,7 @@ def reckon(rounds: Iterable[Round], outboxes: Iterable[Outbox], *, lost: int) ->
                 ledger.counted += len(acknowledged & cohort)
                 ledger.left_out += len(acknowledged - cohort)
         if cohort is not None:
-            ledger.double += len(cohort - each.spec.clients())
+            ledger.double += len(cohort - each.asked.holders)
     paid = sum((box.paid for box in boxes), Counter[tuple[str, int]]())
     ledger.double += sum(count - 1 for count in paid.values())
     return ledger
@@ -221,15 +225,15 @@ def _ending(each: Round, ledger: Ledger) -> BitMap | None:
     if len(votes) < each.spec.threshold:
         ledger.wrong.append(f"{name} is the result of {len(votes)} votes")
         return None
-    population = each.spec.clients()
-    cohort = cohort_of(each.holdings[node].held(population) for node in votes[0].holders)
-    clients = cohort.holders
+    asked = each.asked.holders
+    cohort = cohort_of(each.holdings[node].held(asked) for node in votes[0].nodes)
+    clients = each.asked.count(cohort.holders)
     if cohort_digest(each.spec.digest, cohort) != each.result.cohort:
         ledger.wrong.append(f"{name} has a cohort that its holdings do not give")
-    if len(clients) != each.result.cohort_size:
-        ledger.wrong.append(f"{name} counts {each.result.cohort_size} clients, not {len(clients)}")
-    return clients
+    if clients != each.result.cohort_size:
+        ledger.wrong.append(f"{name} counts {each.result.cohort_size} clients, not {clients}")
+    return cohort.holders
 
 
 def _held(each: Round, node: str) -> BitMap:
-    return each.holdings[node].held(each.spec.clients()).clients
+    return each.holdings[node].held(each.asked.holders).holders

@@ -78,7 +78,7 @@ class Study:
             epsilon=3.0,
             delta=1e-5,
             dropouts=dropouts,
-            colluders=10,
+            colluders=CLIENTS,
             minimum_population=len(HOSPITALS) * CLIENTS,
             maximum_population=len(HOSPITALS) * CLIENTS,
             join_seconds=120,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, Holdings, Vote
 from tests.containers.ledger import Outbox, Round, reckon
 from tests.world import examples
@@ -43,6 +44,7 @@ ABANDONMENT = Abandonment(
 )
 PUBLISHED: dict[str, Any] = {
     "spec": SPEC,
+    "asked": AskedHolders.of(examples.POPULATION, examples.CONSORTIUM.roster),
     "result": RESULT,
     "abandonment": None,
     "holdings": HELD,

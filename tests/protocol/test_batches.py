@@ -21,9 +21,17 @@ populations = st.sets(st.integers(0, 2**32 - 1), min_size=2, max_size=40).map(Bi
 NOBODY = BitMap()
 
 
-def choose(participation: Participation, gone: BitMap = NOBODY, **changes) -> BitMap | None:
+def choose(
+    participation: Participation, gone: BitMap = NOBODY, owners=None, **changes
+) -> BitMap | None:
     arguments = {"job": JOB, "size": 3, "most": 10**6} | changes
-    return choose_batch(participation, participation.population - gone, **arguments)
+    owners = alone(participation.population) if owners is None else owners
+    return choose_batch(participation, participation.population - gone, owners, **arguments)
+
+
+def alone(population: BitMap) -> np.ndarray:
+    """Return owners of whom each has one client."""
+    return np.arange(len(population), dtype=np.uint32)
 
 
 @st.composite
@@ -59,30 +67,54 @@ def test_the_hard_limit_holds_whoever_leaves_and_readers_can_tell_that_they_left
             break
         assert not batch & gone
         rule = {"job": JOB, "size": size, "most": most}
-        seen = check_batch(batch, participation, seen, **rule, may_leave=True)
+        seen = check_batch(batch, participation, seen, alone(population), **rule, may_leave=True)
         assert seen.issubset(gone)
         participation.add(batch, COST)
         assert participation.rounds.max() <= most
 
 
-@given(jobs())
-def test_the_rule_is_the_one_on_the_protocol_page(job):
-    """Written again from the page: fewest rounds first, then by digest."""
+@given(jobs(), st.data())
+def test_the_rule_is_the_one_on_the_protocol_page(job, data):
+    """Written again from the page: fewest rounds first, then each holder's at even distances."""
     population, size, rounds = job
     participation = Participation(population)
+    holders = st.lists(st.integers(0, 3), min_size=len(population), max_size=len(population))
+    owner = dict(zip(population, data.draw(holders), strict=True))
+    owners = np.array(list(owner.values()), np.uint32)
     asked = dict.fromkeys(population, 0)
 
-    def place(client: int) -> tuple[int, bytes]:
-        lap = asked[client]
+    def in_lap(client: int, lap: int) -> bytes:
         content = bytes.fromhex(JOB) + lap.to_bytes(4, "little") + client.to_bytes(4, "little")
-        return lap, hashlib.sha256(domain("batch-order") + content).digest()
+        return hashlib.sha256(domain("batch-order") + content).digest()
+
+    def place(client: int) -> tuple[int, int, bytes]:
+        lap = asked[client]
+        his = [each for each in population if owner[each] == owner[client]]
+        his.sort(key=lambda each: in_lap(each, lap))
+        last = int.from_bytes(in_lap(client, lap)[28:], "little")
+        moment = (his.index(client) * 2**32 + last) * 2**11 // len(his)
+        return lap, moment, in_lap(client, lap)
 
     for _ in range(rounds):
         expected = BitMap(sorted(population, key=place)[:size])
-        assert choose(participation, size=size) == expected
+        assert choose(participation, owners=owners, size=size) == expected
         participation.add(expected, COST)
         for client in expected:
             asked[client] += 1
+
+
+@pytest.mark.parametrize("sizes", [[64] * 4, [200, 30, 20, 6], [1000, 1, 1, 1], [1] * 300])
+def test_a_batch_asks_each_data_holder_for_about_its_part(sizes):
+    """By chance alone, batches of 64 of four holders with 64 each asked one for 30 of its."""
+    owners = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
+    participation = Participation(BitMap(range(len(owners))))
+    batch = len(owners) // 4
+    for _ in range(20):
+        asked = choose(participation, owners=owners, size=batch)
+        participation.add(asked, COST)
+        parts = np.bincount(owners[list(asked)], minlength=len(sizes))
+        due = np.array(sizes) * batch / len(owners)
+        assert np.abs(parts - due).max() <= 4.0
 
 
 def test_another_job_asks_in_another_order():
@@ -114,7 +146,8 @@ def test_there_is_no_batch_when_too_few_may_be_asked():
 
 def check(batch: BitMap, participation: Participation, gone: BitMap, *, may_leave: bool) -> BitMap:
     rule = {"job": JOB, "size": 3, "most": 5}
-    return check_batch(batch, participation, gone, **rule, may_leave=may_leave)
+    owners = alone(participation.population)
+    return check_batch(batch, participation, gone, owners, **rule, may_leave=may_leave)
 
 
 def test_a_batch_of_the_trainers_own_choice_is_refused():

@@ -85,6 +85,8 @@ async def other_target(tmp_path: Path) -> AsyncIterator[Target]:
         queries=("second_moment_matrix",),
         minimum_threshold=2,
         minimum_colluders=0,
+        colluding_holders=0,
+        minimum_holders=1,
     )
     async with target_over(trust, tmp_path) as opened:
         yield opened

@@ -53,6 +53,7 @@ def batch_cases() -> Iterator[Case]:
     """Follow a job's rounds: 5 of 12 clients in each, in 3 of 7 rounds at most."""
     everybody = [3, 5, 8, 9, 12, 20, 21, 22, 70_000, 70_001, 70_002, 2**31]
     base = {"job": JOB, "population": everybody, "enrolled": everybody, "batch": 5, "most": 3}
+    base["owners"] = [0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3]  # of each of the population
     rounds: list[list[int]] = []
     for number in range(7):
         inputs = base | {"rounds": list(rounds)}

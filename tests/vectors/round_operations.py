@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.accounting import NOTHING
@@ -21,6 +22,7 @@ def choose_batch(given: Inputs) -> Output:
     batch = batches.choose_batch(
         participation,
         BitMap(given["enrolled"]),
+        np.array(given["owners"], np.uint32),
         job=given["job"],
         size=given["batch"],
         most=given["most"],

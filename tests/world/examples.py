@@ -118,6 +118,8 @@ def roster(clients: int = CLIENTS, revoked: tuple[int, ...] = (REVOKED,)) -> Ros
 POLICY = Policy(
     minimum_cohort=8,
     minimum_colluders=2,
+    colluding_holders=0,
+    minimum_holders=1,
     maximum_epsilon=4.0,
     delta=1e-6,
     mechanisms=("discrete_gaussian",),

@@ -21,7 +21,7 @@ _END: Final = """
 epsilon = 1.0
 delta = 1e-6                   # 0 asks for pure epsilon, with discrete Laplace noise: dearer
 dropouts = 20
-colluders = 10
+colluders = 200                # at least as many as the largest data holder has
 
 [population]                   # the round starts as soon as `maximum` clients have joined, or
 minimum = 500                  # when `join` has passed and at least `minimum` have: set `maximum`

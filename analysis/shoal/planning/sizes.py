@@ -67,6 +67,7 @@ def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int
         dropouts=dropouts,
         colluders=colluders,
         minimum_cohort=population - dropouts,
+        smallest_answer=1,
         compute_nodes=tuple(f"compute-{node}" for node in range(study.nodes)),
         opened_at=_WHEN,
         deadline=_WHEN + timedelta(hours=1),

@@ -6,6 +6,7 @@ Each round also passes the checks that every party made while the round ran.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import numpy as np
 from pyroaring import BitMap
 
 from shoal_protocol.certificates.release_certificate import (
@@ -16,12 +17,14 @@ from shoal_protocol.certificates.release_certificate import (
 from shoal_protocol.certificates.study_request import check_round_of_study
 from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.batches import check_batch
 from shoal_protocol.rounds.outcomes import check_abandonment, check_partial_sums, check_result
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_terms
+from shoal_protocol.rounds.spec_checks import check_holders, check_terms
 from shoal_protocol.trust.manifest import Parties
+from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError, RefusedSpec, UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate, WrongCharge
@@ -51,18 +54,18 @@ def version_of(versions: Mapping[str, Parties], digest: str) -> Parties:
 def check_rounds(
     certificate: ReleaseCertificate,
     versions: Mapping[str, Parties],
-    enrolled: Mapping[str, BitMap],
+    rosters: Mapping[str, Roster],
 ) -> None:
     """Refuse rounds that are not those of the job, from number 0 on without gaps.
 
-    `enrolled` are the clients on the rosters of manifest versions, by digest, as far as known.
+    `rosters` are those of manifest versions, by digest, as far as known.
 
     Raises:
         RefusedCertificate: the detail names the round.
     """
     with about("the population"):
         population = decode_clients(certificate.population)
-    follower = _Follower(certificate, population, versions, enrolled)
+    follower = _Follower(certificate, population, versions, rosters)
     for number, each in enumerate(certificate.all_rounds):
         follower.take(number, each)
     released, task = len(certificate.rounds), certificate.request.body.task
@@ -80,9 +83,12 @@ class _Follower:
         certificate: ReleaseCertificate,
         population: BitMap,
         versions: Mapping[str, Parties],
-        enrolled: Mapping[str, BitMap],
+        rosters: Mapping[str, Roster],
     ) -> None:
-        self._enrolled = enrolled
+        self._rosters = rosters
+        # a slot keeps its data holder for ever, so that any roster that has the slots will do
+        covering = [each for each in rosters.values() if population.max() < len(each)]
+        self._owned_by = covering[0] if covering else None
         self._request = certificate.request.body
         self._versions = versions
         self._participation = Participation(population)
@@ -132,17 +138,27 @@ class _Follower:
         if before is not None and spec.opened_at < before.opened_at:
             # not after its deadline: a round is decided as soon as all have answered
             raise RefusedSpec("it opened before the round before")
-        task, known = self._request.task, self._enrolled.get(spec.manifest)
+        task, roster = self._request.task, self._rosters.get(spec.manifest)
+        known = None if roster is None else roster.enrolled_set
+        most, owned_by = task.participations(len(everybody)), self._owned_by
         if known is not None:
             self._gone = everybody - known
-        if task.batch is not None:
+        if owned_by is not None:
+            policy = self._versions[spec.manifest].manifest.policy
+            check_holders(AskedHolders.of(asked, owned_by), policy, spec)
+        if task.batch is not None and owned_by is None:
+            places = self._participation.places(asked)
+            if len(asked) != task.batch or (self._participation.rounds[places] >= most).any():
+                raise RefusedSpec("it asks too many or too few, or somebody too often")
+        elif task.batch is not None and owned_by is not None:
             self._gone = check_batch(
                 asked,
                 self._participation,
                 self._gone,
+                owned_by.owners_of(np.asarray(everybody.to_array())),
                 job=spec.job,
                 size=task.batch,
-                most=task.participations(len(everybody)),
+                most=most,
                 # without a roster: who left with an earlier version shows only when its turn comes
                 may_leave=known is None and spec.manifest != self._request.manifest,
             )

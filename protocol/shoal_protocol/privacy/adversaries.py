@@ -28,6 +28,7 @@ class Release:
     population: int
     dropouts: int
     colluders: int
+    smallest_answer: int = 1  # slots of the data holder that is asked for the fewest
     cohort_size: int | None = None
     is_lost: bool = False
 
@@ -50,9 +51,14 @@ class Release:
         return price_with(self.noise, self.sensitivity, self.cohort_size - colluders - 1)
 
     def own(self) -> Cost | None:
-        """Return what one client's own noise buys; a Laplace part, mostly 0, buys nothing."""
-        is_gaussian = self.noise.mechanism == "discrete_gaussian"
-        return price_with(self.noise, self.sensitivity, 1) if is_gaussian else None
+        """Return what the noise of one data holder's answer buys, of the smallest.
+
+        Laplace parts, mostly 0, buy nothing unless there are as many as the price counts on.
+        """
+        parties = self.population - self.dropouts - self.colluders - 1
+        if self.noise.mechanism == "discrete_laplace" and self.smallest_answer < parties:
+            return None
+        return price_with(self.noise, self.sensitivity, self.smallest_answer)
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,8 @@ def statements(
         found.append(_stated(adversary, sees, promised, bought, populations, delta))
     own = [release.own() for release in releases]
     every = f"{needed} or more of {nodes} Compute nodes"
-    what = "each data holder's noisy sum, priced as if it had one client"
+    least = min(release.smallest_answer for release in releases)
+    what = f"each data holder's noisy sum, with the noise of its slots, {least:,} at least"
     return (*found, _stated(every, what, own, own, populations, delta))
 
 

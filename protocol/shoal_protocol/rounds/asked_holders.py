@@ -45,6 +45,15 @@ class AskedHolders:
         asked = np.asarray(self.holders.to_array())
         return int(self.counts[np.isin(asked, np.asarray(holders.to_array()))].sum())
 
+    def largest(self, holders: int) -> int:
+        """Return how many slots so many data holders are asked for at most."""
+        return int(np.sort(self.counts)[::-1][:holders].sum())
+
+    @property
+    def smallest(self) -> int:
+        """Return the fewest slots that a data holder is asked for."""
+        return int(self.counts.min())
+
     def slots_of(self, holders: BitMap) -> BitMap:
         """Return the slots that these data holders are asked for."""
         if len(holders) == len(self.holders):

@@ -16,18 +16,27 @@ from shoal_protocol.privacy.participation import Participation
 from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import RefusedSpec
 
+Owners = NDArray[np.uint32]
+"""The data holder of each client of a job's population, ascending, shape (population,)."""
+
 _KEPT_LAPS: Final = 8  # of jobs that run at the same time; a lap of a million clients takes seconds
 
 
 def choose_batch(
-    participation: Participation, enrolled: BitMap, *, job: str, size: int, most: int
+    participation: Participation,
+    enrolled: BitMap,
+    owners: Owners,
+    *,
+    job: str,
+    size: int,
+    most: int,
 ) -> BitMap | None:
     """Return the `size` clients whom the job's next round asks; None if there are too few.
 
     Those are asked who joined the job, are in `enrolled` and were asked in the fewest of its
-    rounds so far, fewer than `most`. Of those with equally many the ones come first whose SHA-256
-    digest of the job, that number and their index is smallest. So in T rounds over N clients who
-    all stay nobody is asked more than ceil(T size / N) times.
+    rounds so far, fewer than `most`. Of those with equally many, each data holder's come at even
+    distances (`_ranks`), so that a batch asks it for about its part of the population. In T rounds
+    over N clients who all stay nobody is asked more than ceil(T size / N) times.
 
     Raises:
         ValueError: `size` is not positive.
@@ -41,7 +50,8 @@ def choose_batch(
     before = participation.rounds[candidates]
     lap = int(np.partition(before, size - 1)[size - 1])  # of whom only some are asked
     chosen, tied = candidates[before < lap], candidates[before == lap]
-    order = tied[np.argsort(_ranks(job, lap, participation.population.serialize())[tied])]
+    population = participation.population.serialize()
+    order = tied[np.argsort(_ranks(job, lap, population, owners.tobytes())[tied])]
     clients = np.asarray(participation.population.to_array())
     return BitMap(clients[np.concatenate([chosen, order[: size - len(chosen)]])])
 
@@ -50,6 +60,7 @@ def check_batch(
     batch: BitMap,
     participation: Participation,
     gone: BitMap,
+    owners: Owners,
     *,
     job: str,
     size: int,
@@ -67,7 +78,7 @@ def check_batch(
     left = gone
     while True:
         stayed = participation.population - left
-        expected = choose_batch(participation, stayed, job=job, size=size, most=most)
+        expected = choose_batch(participation, stayed, owners, job=job, size=size, most=most)
         if expected == batch:
             return left
         missing = BitMap() if expected is None else expected - batch
@@ -77,12 +88,26 @@ def check_batch(
 
 
 @lru_cache(_KEPT_LAPS)
-def _ranks(job: str, lap: int, population: bytes) -> NDArray[np.int64]:
-    """Return each client's place in a lap over the population, shape (population,)."""
+def _ranks(job: str, lap: int, population: bytes, owners: bytes) -> NDArray[np.int64]:
+    """Return each client's place in a lap over the population, shape (population,).
+
+    Of a data holder's n clients, ordered by the SHA-256 digest of the job, the lap and their index,
+    the i-th from 0 comes at (i + u) / n of the lap, u in [0, 1) the last four bytes of its digest.
+    """
     prefix = domain("batch-order") + bytes.fromhex(job) + lap.to_bytes(4, "little")
     clients = np.asarray(BitMap.deserialize(population).to_array(), dtype="<u4")
-    digests = [hashlib.sha256(prefix + client.tobytes()).digest() for client in clients]
-    order = sorted(range(len(digests)), key=digests.__getitem__)
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(len(order))
+    digests = np.array(
+        [hashlib.sha256(prefix + client.tobytes()).digest() for client in clients], "S32"
+    )
+    holders = np.frombuffer(owners, np.uint32)
+    order = np.lexsort((digests, holders))
+    _, first, counts = np.unique(holders[order], return_index=True, return_counts=True)
+    place = np.empty(len(clients), np.uint64)
+    place[order] = np.arange(len(clients)) - np.repeat(first, counts)
+    of = np.empty(len(clients), np.uint64)
+    of[order] = np.repeat(counts, counts)
+    last = digests.view(np.uint8).reshape(-1, 32)[:, 28:].copy().view("<u4")[:, 0]
+    moment = (((place << np.uint64(32)) + last) << np.uint64(11)) // of
+    ranks = np.empty(len(clients), dtype=np.int64)
+    ranks[np.lexsort((digests, moment))] = np.arange(len(clients))
     return ranks

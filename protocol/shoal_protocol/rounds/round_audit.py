@@ -82,6 +82,7 @@ def release_of(spec: RoundSpec, *, cohort_size: int | None = None) -> Release:
         population=spec.population_size,
         dropouts=spec.dropouts,
         colluders=spec.colluders,
+        smallest_answer=spec.smallest_answer,
         cohort_size=cohort_size,
     )
 

@@ -37,6 +37,7 @@ class RoundSpec(BoundDocument):
     dropouts: int = Field(ge=0)
     colluders: int = Field(ge=0)
     minimum_cohort: int = Field(ge=2)
+    smallest_answer: int = Field(ge=1)  # fewest slots that the round asks of a data holder
     compute_nodes: tuple[Name, ...] = Field(min_length=2)
     opened_at: Timestamp
     deadline: Timestamp

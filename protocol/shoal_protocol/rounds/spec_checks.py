@@ -9,8 +9,9 @@ from typing import Final
 
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.fineness import fits_modulus
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.manifest import Consortium, Manifest, Policy
 from shoal_protocol.wire.errors import RefusedSpec
 
 LARGEST_POPULATION: Final = 2**20
@@ -39,8 +40,10 @@ def check_spec(spec: RoundSpec, consortium: Consortium, *, now: datetime) -> Non
     check_terms(spec, consortium.manifest)
     if (spec.opened_at - now).total_seconds() > maximum_seconds:
         raise RefusedSpec("opened_at lies too far ahead")  # services would keep it all the time
-    if not spec.clients().issubset(consortium.roster.enrolled_set):
+    clients = spec.clients()
+    if not clients.issubset(consortium.roster.enrolled_set):
         raise RefusedSpec("the population holds a client that is not enrolled")
+    check_holders(AskedHolders.of(clients, consortium.roster), consortium.manifest.policy, spec)
 
 
 def check_terms(spec: RoundSpec, manifest: Manifest) -> None:
@@ -62,6 +65,27 @@ def check_terms(spec: RoundSpec, manifest: Manifest) -> None:
     if spec.dimension != spec.query.dimension:
         raise RefusedSpec("dimension is not that of the query")
     _check_noise(spec, policy.cap)
+
+
+def check_holders(asked: AskedHolders, policy: Policy, spec: RoundSpec) -> None:
+    """Refuse a round whose noise does not suffice against the largest data holders that it asks.
+
+    A data holder subtracts its own records and its own noise from a published sum. Whatever cohort
+    is released holds at least `minimum_cohort` slots, and these data holders at most `colluders` of
+    them: the others' noise is that of N - D - C - 1 slots at least, as it was priced.
+
+    Raises:
+        RefusedSpec: the detail says what to mend.
+    """
+    if len(asked) < policy.minimum_holders:
+        raise RefusedSpec(f"a round asks at least {policy.minimum_holders} data holders")
+    if spec.smallest_answer != asked.smallest:
+        raise RefusedSpec("smallest_answer is not the fewest slots that it asks of a data holder")
+    if spec.colluders < (least := asked.largest(policy.colluding_holders)):
+        raise RefusedSpec(
+            f"colluders must be at least {least}, the slots of the {policy.colluding_holders} "
+            "largest data holders that the round asks"
+        )
 
 
 def _check_times(spec: RoundSpec, maximum_seconds: int) -> None:

@@ -7,12 +7,13 @@ from pyroaring import BitMap
 from shoal_protocol.privacy.accounting import Cost, price
 from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.queries import Mechanism, Query
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import encode_clients
-from shoal_protocol.wire.errors import RefusedSpec
+from shoal_protocol.wire.errors import RefusedSpec, UnknownHolder
 
 
 def make_spec(
@@ -44,6 +45,10 @@ def make_spec(
     federation = {"population": size, "dropouts": dropouts, "colluders": colluders}
     noise = noise_for(mechanism, sensitivity=sensitivity, cost=cost, **federation)
     exact = price(noise, sensitivity=sensitivity, **federation)
+    try:
+        asked = AskedHolders.of(population, manifest.roster)
+    except UnknownHolder as error:
+        raise ValueError("the population holds a client that is not enrolled") from error
     midway = deadline + (give_up_at - deadline) / 2
     spec = RoundSpec(
         manifest=manifest.digest,
@@ -59,6 +64,7 @@ def make_spec(
         dropouts=dropouts,
         colluders=colluders,
         minimum_cohort=size - dropouts,
+        smallest_answer=asked.smallest,
         compute_nodes=tuple(node.name for node in manifest.manifest.compute_nodes),
         opened_at=opened_at,
         deadline=deadline,

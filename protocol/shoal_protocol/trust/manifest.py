@@ -87,6 +87,12 @@ class Policy(Model):
         description="how many clients of a cohort must at least be able to collude, in every job, "
         "without the price rising",
     )
+    colluding_holders: int = Field(
+        ge=0,
+        description="how many data holders, the largest of every round, must be able to collude "
+        "with all of their slots without the price rising",
+    )
+    minimum_holders: int = Field(ge=1, description="fewest data holders that a round may ask")
     maximum_epsilon: float = Field(
         gt=0, le=100, description="largest epsilon of one client over all jobs together, up to 100"
     )

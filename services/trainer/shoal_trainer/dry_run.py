@@ -50,7 +50,7 @@ def dry_run_specs(
         spec = next_spec(
             request,
             consortium,
-            population[: wanted.batch or size],
+            spread(population, wanted.batch or size),
             number=number,
             wanted=wanted,
             spent=spent,
@@ -63,6 +63,12 @@ def dry_run_specs(
         spent = compose([spent, spec.cost])
         sums.append(_even(spec))
     return specs
+
+
+def spread(population: BitMap, size: int) -> BitMap:
+    """Return so many of a population, evenly, so that each data holder has its part of them."""
+    clients = np.asarray(population.to_array())
+    return BitMap(clients[np.linspace(0, len(clients) - 1, size).astype(np.intp)])
 
 
 def _even(spec: RoundSpec) -> ReleasedSum:

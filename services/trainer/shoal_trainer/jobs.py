@@ -1,18 +1,23 @@
 """Decides which jobs can run, when their rounds open and why jobs end; pure."""
 
+import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final
 
+import numpy as np
+from pyroaring import BitMap
+
 from shoal_protocol.certificates.study_request import StudyRequest, check_study
 from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust import limits
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob
 from shoal_protocol.wire.service_errors import BudgetExceeded
-from shoal_trainer.dry_run import dry_run_specs
+from shoal_trainer.dry_run import dry_run_specs, spread
 
 DRY_RUN_SIZES: Final = 8  # between minimum_population and all who may join
 
@@ -68,15 +73,40 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
     check_study(request, consortium.manifest)
     if reason := limits.job_refusal(request, consortium.manifest.policy, now=now):
         raise RefusedJob(reason)
-    enrolled = consortium.roster.enrolled_set
-    if len(enrolled) < request.minimum_population:
-        raise RefusedJob("fewer clients are enrolled than minimum_population")
-    largest = min(request.maximum_population, len(enrolled))
+    clients = _who_may_join(request, consortium)
+    largest = min(request.maximum_population, len(clients))
     for size in dry_run_sizes(request.minimum_population, largest):
         try:
-            dry_run_specs(request, consortium, enrolled[:size], now=now)
+            dry_run_specs(request, consortium, spread(clients, size), now=now)
         except ValueError as error:
             raise RefusedJob(f"with {size} clients: {error}") from error
+
+
+def _who_may_join(request: StudyRequest, consortium: Consortium) -> BitMap:
+    """Return the clients of the data holders that fit into the population, ascending.
+
+    Raises:
+        RefusedJob: of the largest of these a round could ask more than `colluders` clients.
+    """
+    roster, holders = consortium.roster, consortium.manifest.policy.colluding_holders
+    everybody = AskedHolders.of(roster.enrolled_set, roster)
+    fitting = np.asarray(everybody.holders.to_array())[
+        everybody.counts <= request.maximum_population
+    ]
+    asked = AskedHolders.of(everybody.slots_of(BitMap(fitting)), roster)
+    clients = asked.slots_of(asked.holders)
+    if len(clients) < request.minimum_population:
+        raise RefusedJob("fewer clients are enrolled than minimum_population")
+    least = asked.largest(holders)
+    if request.terms.batch is not None:
+        least = math.ceil(least * request.terms.batch / len(clients))
+    if request.privacy.colluders < least:
+        raise RefusedJob(
+            f"colluders must be at least {least}: so many clients the {holders} largest data "
+            "holders may have in a round, and the consortium's manifest wants rounds to be "
+            "private against them"
+        )
+    return clients
 
 
 def dry_run_sizes(least: int, most: int) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import numpy as np
 from pyroaring import BitMap
 
 from shoal_hosting.installed_models import model_for
@@ -19,6 +20,7 @@ from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.batches import choose_batch
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.phases import Phase
@@ -68,7 +70,7 @@ class RunningJob:
         """Tell whether the job has had all its rounds, the lost ones too."""
         return self.next_number >= self.request.task.rounds
 
-    def next_to_ask(self, present: BitMap) -> BitMap | None:
+    def next_to_ask(self, present: BitMap, roster: Roster) -> BitMap | None:
         """Return whom the next round asks, of the clients who are still `present`.
 
         None if there is no batch: too many have left, and the others had their rounds.
@@ -79,6 +81,7 @@ class RunningJob:
         return choose_batch(
             self.participation,
             present,
+            roster.owners_of(np.asarray(self.population.to_array())),
             job=self.id,
             size=task.batch,
             most=task.participations(len(self.population)),

@@ -158,7 +158,7 @@ class Runner:
     async def _ask_learner(self, job: RunningJob) -> Next:
         consortium = self._resources.book.current
         present = job.population & consortium.roster.enrolled_set
-        clients = None if job.is_over else job.next_to_ask(present)
+        clients = None if job.is_over else job.next_to_ask(present, consortium.roster)
         try:
             wanted = await asyncio.to_thread(_wanted, job, max(1, len(present)), clients is None)
         except Exception as error:  # noqa: BLE001 -- logged; it would fail again: a learner is pure
