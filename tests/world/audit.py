@@ -71,8 +71,8 @@ def look_at(federation: Federation) -> Seen:
         if message.path == "/v1/rounds":
             spec = decode(message.body, RoundSpec)
             seen.specs[spec.digest] = spec.body
-        elif message.path.endswith(("/shares", "/shares/bulk")):
-            bulk = message.path.endswith("bulk")
+        elif message.path.endswith(("/shares", "/shares/bulk", "/shares/relayed")):
+            bulk = not message.path.endswith("/shares")
             for encoded in unframe(message.body) if bulk else [message.body]:
                 header = parse(encoded).header
                 unsigned = encoded[:-SIGNATURE_BYTES] + bytes(SIGNATURE_BYTES)

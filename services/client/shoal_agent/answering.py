@@ -1,8 +1,11 @@
 """Fetches rounds, offers them to the vault, has answers made and sees them delivered."""
 
+from collections.abc import Sequence
+
 from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
 from shoal_agent.next_rounds import NextRounds
+from shoal_agent.relaying import Relaying
 from shoal_agent.reupload import Reupload
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import (
@@ -20,7 +23,7 @@ from shoal_holder.messages import (
 from shoal_holder.reporting import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer
+from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode
@@ -35,6 +38,7 @@ class Answering:
         vault: VaultLink,
         directory: Directory,
         delivery: Delivery,
+        relaying: Relaying | None,
         reupload: Reupload,
         next_rounds: NextRounds,
         clock: Clock,
@@ -43,6 +47,7 @@ class Answering:
         self._vault = vault
         self._directory = directory
         self._delivery = delivery
+        self._relaying = relaying
         self._reupload = reupload
         self._next_rounds = next_rounds
         self._clock = clock
@@ -88,9 +93,21 @@ class Answering:
     async def answer_rounds(self) -> None:
         """Have answers made and send what is due in each open round."""
         rounds = (await self._vault.ask(AskAgenda(), Agenda)).rounds
-        self._reupload.forget_others({each.round_id for each in rounds})
+        open_rounds = {each.round_id for each in rounds}
+        self._reupload.forget_others(open_rounds)
+        if self._relaying is not None:
+            self._relaying.forget_others(open_rounds)
         for each in rounds:
             await self._go_on(each)
+
+    async def _deliver(self, known: OpenRound, nodes: Sequence[Peer]) -> None:
+        """Send what is not settled: by one node, if the owner wants it and there is time."""
+        relaying = self._relaying
+        if relaying is None or relaying.is_direct(known):
+            await self._delivery.send_pending(known.round_id, nodes)
+        else:
+            keys = self._directory.verify_keys(known.manifest)
+            await relaying.send(known, nodes, keys)
 
     async def _go_on(self, known: OpenRound) -> None:
         round_id = known.round_id
@@ -101,7 +118,7 @@ class Answering:
             return
         if (now := self._clock()) < known.deadline:
             await self._reupload.look(known, nodes, now)
-        await self._delivery.send_pending(round_id, nodes)
+        await self._deliver(known, nodes)
         if not known.unprepared:
             return
         try:
@@ -110,4 +127,4 @@ class Answering:
             self._report("round not answered", round=round_id, reason=str(error))
             return
         if prepared.made:  # sent, or failed, before others are worked on
-            await self._delivery.send_pending(round_id, nodes)
+            await self._deliver(known, nodes)

@@ -26,6 +26,7 @@ from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
 from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
+from shoal_agent.relaying import Relaying
 from shoal_agent.reupload import Reupload
 from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
@@ -87,6 +88,7 @@ class DataHolder:
         wake: asyncio.Event | None = None,
         accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
+        relay: bool = False,
     ) -> None:
         """Hand key and records to a vault, which is another process without network.
 
@@ -96,7 +98,8 @@ class DataHolder:
         With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
         step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
         refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; one of
-        the others must answer before anything is joined or answered.
+        the others must answer before anything is joined or answered. With `relay` an answer goes in
+        one message to one node, which hands the others their envelopes.
 
         Raises:
             ValueError: there are more clients than slots, or the state cannot be used.
@@ -130,6 +133,7 @@ class DataHolder:
             transport=transport,
             report=report,
             wake=wake,
+            relay=relay,
         )
 
     def _begin(
@@ -142,6 +146,7 @@ class DataHolder:
         transport: httpx.AsyncBaseTransport | None = None,
         report: Report = silent,
         wake: asyncio.Event | None = None,
+        relay: bool = False,
     ) -> None:
         self._vault = vault
         self._wakes = wake is not None
@@ -155,11 +160,19 @@ class DataHolder:
             behind=reupload.note_behind,
             other_key=self._directory.note_other_key,
         )
+        relaying = Relaying(vault, report, clock, other_key=self._directory.note_other_key)
         self._charges = ChargesCheck(vault, self._directory, clock, report)
         self._joining = Joining(vault, self._directory, self._charges, report)
         self._next_rounds = NextRounds(self._directory, wake)
         self._answering = Answering(
-            vault, self._directory, delivery, reupload, self._next_rounds, clock, report
+            vault,
+            self._directory,
+            delivery,
+            relaying if relay else None,
+            reupload,
+            self._next_rounds,
+            clock,
+            report,
         )
         self._crowds = Beside(vault, self._directory, clock, random_bytes, report)
         self._looks_for_jobs_at = -math.inf  # by the event loop's time

@@ -42,6 +42,13 @@ class Settings(BaseModel):
     agent_poll_seconds: float = Field(
         default=1.0, gt=0.0, le=3600.0, description="how often to ask the trainer for news"
     )
+    agent_relay: bool = Field(
+        default=False,
+        description=(
+            "send an answer in one message to one Compute node, which hands the others their "
+            "envelopes; without it, to each node directly"
+        ),
+    )
     accept_loss: str | None = Field(
         default=None,
         pattern="^[0-9a-f]{16}$",

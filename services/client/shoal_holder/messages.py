@@ -277,6 +277,22 @@ class Pending(Message):
     answer: ClassVar[type[Answer]] = Bytes
 
 
+class Bundle(Answer):
+    """All envelopes of an answer but those that were refused, and which nodes' are unanswered."""
+
+    kind: Literal["bundle"] = "bundle"
+    pending: tuple[Node, ...]
+    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=255)
+
+
+class AskBundle(Message):
+    """What would be sent to one node for all of them?"""
+
+    kind: Literal["ask_bundle"] = "ask_bundle"
+    round_id: Digest
+    answer: ClassVar[type[Answer]] = Bundle
+
+
 class Acknowledged(Message):
     """The receipt query for the envelope that a node acknowledged in a round, if it did."""
 
@@ -362,5 +378,5 @@ REQUESTS: Final = kinds_of(
         OfferRound,
         Prepare,
     ),
-    *(Pending, Acknowledged, AskSpec, Receipt, Ask),
+    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, Ask),
 )

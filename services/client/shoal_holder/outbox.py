@@ -19,6 +19,17 @@ def pending_envelope(state: State, round_id: str, node: int) -> bytes | None:
     return None if found is None else bytes(found[0])
 
 
+def bundle(state: State, round_id: str) -> tuple[list[int], list[bytes]]:
+    """Return the nodes whose envelopes are not settled, and all envelopes that are kept."""
+    kept = state.file.rows(
+        "SELECT node, envelope, outcome FROM outbox WHERE round = ? AND envelope IS NOT NULL"
+        " ORDER BY node",
+        round_id,
+    )
+    pending = [node for node, _, outcome in kept if outcome == PENDING]
+    return pending, [bytes(envelope) for _, envelope, _ in kept]
+
+
 def has_pending(state: State, round_id: str) -> bool:
     """Tell whether an envelope of a round is not settled."""
     return bool(

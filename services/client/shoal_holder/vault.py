@@ -19,8 +19,10 @@ from shoal_holder.messages import (
     Answer,
     Ask,
     AskAgenda,
+    AskBundle,
     AskCharges,
     AskSpec,
+    Bundle,
     Bytes,
     ChargesAsked,
     Decided,
@@ -101,6 +103,7 @@ class Vault:
             OfferRound: self._offer_round,
             Prepare: self._prepare,
             Pending: self._pending,
+            AskBundle: self._bundle,
             Acknowledged: self._acknowledged,
             AskSpec: self._spec,
             Receipt: self._receipt,
@@ -223,6 +226,12 @@ class Vault:
                 if found := exits.pending(self._state.file).get(asked.about):
                     found = sign_again(found, Leave, key)
         return _bytes(found)
+
+    def _bundle(self, asked: AskBundle) -> Bundle:
+        pending, kept = outbox.bundle(self._state, asked.round_id)
+        key = self._site.key
+        parts = [sign_envelope(each[:-SIGNATURE_BYTES], key) for each in kept]
+        return Bundle(pending=tuple(pending), parts=tuple(parts))
 
     def _acknowledged(self, asked: Acknowledged) -> Bytes:
         digest = outbox.acknowledged_envelope(self._state, asked.round_id, asked.node)

@@ -1,5 +1,6 @@
 """The Compute node's HTTP routes."""
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
 from shoal_compute.gossiping import Gossip
 from shoal_compute.jobs import Jobs
+from shoal_compute.relaying import Relays, encode_receipts
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.totals import Totals
@@ -33,7 +35,7 @@ from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
-from shoal_protocol.sharing.received import envelope_size
+from shoal_protocol.sharing.received import envelope_size, unframe
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.errors import NotReady
 from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, encode_answer
@@ -49,6 +51,10 @@ _UPLOADS: Final = {
     "/v1/rounds/{round_id}/shares/bulk": (
         "Upload share envelopes, each behind its length in 4 bytes, little-endian",
         {200: "`outcomes` has the status of each, in order; each is judged by itself."},
+    ),
+    "/v1/rounds/{round_id}/shares/relayed": (
+        "Upload all envelopes of an answer, as in bulk: this node hands the others theirs",
+        {200: "`receipts` has each node's signature, in base64, or null."},
     ),
     "/v1/rounds/{round_id}/shares/stored": (
         "Ask which envelopes are stored: a client in 4 bytes, little-endian, and its envelope's "
@@ -92,6 +98,7 @@ def create_app(
     announcements: Announcements,
     totals: Totals,
     uploads: Uploads,
+    relays: Relays,
     jobs: Jobs,
     charges: ChargesAnswers,
     gossip: Gossip,
@@ -104,6 +111,7 @@ def create_app(
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
+            "/shares/relayed": _BULK_BYTES,
             "/shares/stored": MOST_ENTRIES * ENTRY_BYTES,
             "/v1/charges": LARGEST_REQUEST_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
@@ -190,9 +198,22 @@ def create_app(
         request.scope["route"] = many
         round_id = checked_round(request.path_params["round_id"])
         with allowance.reading() as take:
-            statuses = await uploads.take_all(round_id, await _body(request, take))
-        outcomes = [outcome(status) for status in statuses]
+            body = await _body(request, take)
+            statuses = await uploads.take_all(round_id, body)
+            outcomes = [outcome(status) for status in statuses]
+            if request.query_params.get("receipts"):  # for a node that relays
+                receipts = await relays.receipts(list(unframe(body)), statuses)
+                for each, receipt in zip(outcomes, receipts, strict=True):
+                    if receipt is not None:
+                        each["receipt"] = base64.b64encode(receipt).decode()
         return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
+
+    async def relay(request: Request) -> Response:
+        request.scope["route"] = relayed
+        round_id = checked_round(request.path_params["round_id"])
+        with allowance.reading() as take:
+            receipts = await relays.take(round_id, await _body(request, take))
+        return document(encode_receipts(receipts))
 
     async def ask_for_receipts(request: Request) -> Response:
         request.scope["route"] = asked
@@ -202,8 +223,9 @@ def create_app(
 
     one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
     many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
+    relayed = Route("/v1/rounds/{round_id}/shares/relayed", relay, methods=["POST"])
     asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipts, methods=["POST"])
-    app.router.routes[:0] = [one, many, asked]  # and come first
+    app.router.routes[:0] = [one, many, relayed, asked]  # and come first
     _describe_uploads(app)
     return app
 

@@ -14,6 +14,7 @@ from shoal_compute.leading import Leadership
 from shoal_compute.ledger import Ledger
 from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
+from shoal_compute.relaying import Relays
 from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
@@ -79,12 +80,14 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         leadership=leadership,
         witnesses=witnesses,
     )
+    uploads = Uploads(own, rounds, tallies, metrics, leads)
     app = create_app(
         own,
         rounds=rounds,
         announcements=announcements,
         totals=Totals(own),
-        uploads=Uploads(own, rounds, tallies, metrics, leads),
+        uploads=uploads,
+        relays=Relays(own, rounds, uploads),
         jobs=Jobs(own),
         charges=ChargesAnswers(own),
         gossip=gossip,

@@ -1,5 +1,6 @@
 """A round's state in memory; the store is authoritative."""
 
+from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,6 +44,7 @@ class Round:
     holdings: dict[str, StoredAnswers] = field(default_factory=dict)  # by node
     votes: dict[str, Vote] = field(default_factory=dict)  # by node
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
+    bundles: Counter[int] = field(default_factory=Counter)  # that came, by data holder
     equivocation: bool = False  # somebody signed two different holdings or votes
     # by nodes, whose holdings never change
     _cohorts: dict[tuple[str, ...], StoredAnswers] = field(default_factory=dict)
