@@ -122,7 +122,7 @@ def rotate_key(
         as_json,
         f"The new private key is {following}; keep it secret, and keep a copy.",
         f"Hand {enrolment} to the consortium's authority. Once a manifest has the new key, the "
-        f"agent puts it in the place of {HOLDER_KEY}.",
+        f"agent puts it in the place of {HOLDER_KEY}; where it may not write, do so then.",
     )
 
 

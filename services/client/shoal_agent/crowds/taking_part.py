@@ -40,7 +40,7 @@ from shoal_protocol.crowds.documents import LogEntry, Submission
 from shoal_protocol.crowds.errors import CrowdClosed, RefusedDraw
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownJob
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, UnknownJob
 
 BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
 BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
@@ -212,7 +212,7 @@ class TakingPart:
         return began
 
     async def _send(self, job: str) -> bool:
-        """Send unanswered submissions again, the same bytes; tell whether all are answered now.
+        """Send unanswered submissions; tell whether all are answered now.
 
         Raises:
             Unavailable: the trainer did not answer.
@@ -224,7 +224,9 @@ class TakingPart:
         found = await self._trainer.submit_documents(job, pending.parts)
         receipts, parts = [], []
         for document, told in zip(pending.parts, found, strict=True):
-            if told is not None:
+            if told is not None and told[0] == BadSignature.code:
+                self._directory.note_other_key(self._directory.crowd_trainer)
+            elif told is not None:
                 digest = decode(document, Submission).digest
                 receipts.append(CrowdReceipt(submission=digest, outcome=told[0]))
                 parts.append(told[1])

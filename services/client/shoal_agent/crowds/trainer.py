@@ -19,7 +19,7 @@ from shoal_protocol.crowds.draws import check_beginning, check_opening
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, describe
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownJob
+from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
 
 MOST_AT_ONCE: Final = 256  # draws or submissions in one request
 _JSON: Final = "application/json"
@@ -167,10 +167,7 @@ class CrowdTrainer:
             return [(answer.code, b"") for _ in documents]
         listed = answer.json()["outcomes"]
         return [
-            # by a bad signature one of us knows an older manifest, and another key
-            None
-            if outcome is None or outcome == BadSignature.code
-            else (outcome, _document_of(told.get("receipt")))
+            None if outcome is None else (outcome, _document_of(told.get("receipt")))
             for outcome, told in zip(found, listed, strict=True)
         ]
 
