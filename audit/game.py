@@ -7,6 +7,7 @@ short ones; nothing of it is written again here. One client's records differ bet
 """
 
 import asyncio
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from shoal_protocol.sharing.shares import RandomBytes, Share
 from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
 
 VICTIM: Final = 0
-"""The client whose records differ; the colluders are the next ones, the absent the last ones."""
+"""The data holder of the client whose records differ; the colluders are the next ones."""
 
 _NOT_REACHED: Final = 1e-9
 
@@ -44,7 +45,8 @@ class Adversary(StrEnum):
     """Sees the total, as do the trainer and the aggregator: their partial sums say no more."""
 
     COALITION = "coalition"
-    """M - 1 Compute nodes and C clients: sees their shares, the total, and what they sent."""
+    """M - 1 Compute nodes and data holders with C slots: sees their shares, the total, and what
+    they sent, their own noise with it."""
 
     WORST_CASE = "worst case"
     """The coalition, told the victim's own noise too: the claim counts on N - D - C - 1 noises."""
@@ -54,17 +56,19 @@ class Adversary(StrEnum):
 class Game:
     """A round to be played: the spec as the clients follow it, and what each adversary may learn.
 
-    A client has the sampler of `samplers`, or the real one. With `sends` above 1 everybody's
-    answers are made that many times, and the adversaries see all totals.
+    `sizes` are the slots of each data holder in the cohort, one each if it is empty; the victim's
+    has one. A data holder has the sampler of `samplers`, or the real one. With `sends` above 1
+    everybody's answers are made that many times, and the adversaries see all totals.
     """
 
     spec: RoundSpec
     claims: Mapping[Adversary, Claim]
     samplers: Mapping[int, NoiseSampler] = field(default_factory=dict)
     sends: int = 1
+    sizes: tuple[int, ...] = ()
 
     @classmethod
-    def honest(cls, spec: RoundSpec, *, delta: float) -> "Game":
+    def honest(cls, spec: RoundSpec, *, delta: float, sizes: tuple[int, ...] = ()) -> "Game":
         """Return the round in which all follow the spec, and its prices as documents state them."""
         release = release_of(spec)
         colluders = {Adversary.PUBLIC: 0}
@@ -74,7 +78,7 @@ class Game:
             )
             for adversary in Adversary
         }
-        return cls(spec=spec, claims=claims)
+        return cls(spec=spec, claims=claims, sizes=sizes)
 
     @property
     def claim(self) -> Claim:
@@ -83,27 +87,35 @@ class Game:
 
     @property
     def colluders(self) -> range:
-        """Return the clients in league with the adversary."""
-        return range(1, 1 + self.spec.colluders)
+        """Return the data holders in league with the adversary: as many as have C slots."""
+        if not self.sizes:
+            return range(1, 1 + self.spec.colluders)
+        slots = itertools.accumulate(self.sizes[1:])
+        return range(1, 1 + sum(each <= self.spec.colluders for each in slots))
 
     @property
     def cohort(self) -> range:
-        """Return the clients whose answers are summed: as few as may be."""
-        return range(self.spec.minimum_cohort)
+        """Return the data holders whose answers are summed: as few slots as may be."""
+        return range(len(self.sizes) or self.spec.minimum_cohort)
 
-    def sampler(self, client: int) -> NoiseSampler:
-        """Return what a client draws its noise with."""
-        return self.samplers.get(client, exact_noise)
+    def slots(self, holder: int) -> int:
+        """Return how many slots a data holder answers for."""
+        return self.sizes[holder] if self.sizes else 1
+
+    def sampler(self, holder: int) -> NoiseSampler:
+        """Return what a data holder draws its noise with."""
+        return self.samplers.get(holder, exact_noise)
 
     def true_epsilon(self, adversary: str) -> float | None:
         """Return what an honest round costs against `adversary`; None if it is not known."""
-        clients = len(self.cohort) - self.spec.colluders
+        cohort = sum(map(self.slots, self.cohort))
+        clients = cohort - sum(map(self.slots, self.colluders))
         if adversary == Adversary.WORST_CASE:
             return self.claim.epsilon
         if not self.claim.delta:
             return None
-        noises = len(self.cohort) if adversary == Adversary.PUBLIC else clients
-        mu = self.claim.mu * math.sqrt((clients - 1) / noises)
+        noises = cohort if adversary == Adversary.PUBLIC else clients
+        mu = self.claim.mu * math.sqrt(self.spec.parties / noises)
         return gaussian_epsilon(mu=mu, delta=self.claim.delta)
 
     def play(self, world: int, runs: int) -> dict[str, Floats]:
@@ -121,18 +133,25 @@ def play(game: Game, world: int, runs: int) -> dict[Adversary, Floats]:
     """
     statistic = _Statistic.of(game)
     spec, known = game.spec, game.spec.query.encode(_others(game))
-    strangers, friends = len(game.cohort) - 1, len(game.colluders)
+    strangers = sum(map(game.slots, game.cohort)) - 1
+    friends = sum(map(game.slots, game.colluders))
     found: dict[Adversary, list[Floats]] = {adversary: [] for adversary in Adversary}
     for _ in range(game.sends):
         noises = {
-            client: draw_noise(spec, 1, game.sampler(client), draws=runs) for client in game.cohort
+            holder: draw_noise(spec, game.slots(holder), game.sampler(holder), draws=runs)
+            for holder in game.cohort
         }
         shares = {
-            client: answer(spec, client, _records(game, client, world), noise)
-            for client, noise in noises.items()
+            holder: answer(
+                spec,
+                holder,
+                _records(game, holder, world),
+                noise + (game.slots(holder) - 1) * known,  # the other slots' records
+            )
+            for holder, noise in noises.items()
         }
         total = total_of(spec, list(shares.values()), runs)
-        of_friends = total_of(spec, [shares[client] for client in game.colluders], runs)
+        of_friends = total_of(spec, [shares[holder] for holder in game.colluders], runs)
         innocent = total - of_friends - (strangers - friends) * known
         found[Adversary.PUBLIC].append(statistic(total - strangers * known))
         found[Adversary.COALITION].append(statistic(innocent))

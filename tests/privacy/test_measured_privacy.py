@@ -43,6 +43,7 @@ def played(scenario: Scenario, pool: Executor) -> Outcome:
         pytest.param(scenarios.honest(1.0, 40_000), marks=pytest.mark.exhaustive),
         scenarios.honest(3.0, 20_000),
         scenarios.honest_matrix(3.0, 20_000),
+        scenarios.honest_holders(3.0, 20_000),
         pytest.param(scenarios.honest_laplace(1.0, 10_000), marks=pytest.mark.exhaustive),
         scenarios.honest_laplace(3.0, 10_000),
         crowd_scenarios.honest(1.0, 10_000),
@@ -89,6 +90,7 @@ def test_whatever_the_mechanism_were_more_than_half_of_the_claim_is_lost(
         scenarios.noise_divided_by_root_two(1.0, 40_000),
         scenarios.classical_sigma(31.6, 20_000),
         scenarios.missing_noise(1.0, 40_000),
+        scenarios.uncounted_holder(1.0, 40_000),
         scenarios.missing_laplace_noise(1.0, 10_000),
         scenarios.fresh_noise_on_retry(1.0, 10_000),
         scenarios.sensitivity_of_values(1.0, 10_000),
@@ -179,5 +181,5 @@ def test_the_command_prints_a_table_writes_json_and_fails_if_something_is_wrong(
 def test_the_command_plays_every_honest_round_and_every_fault(quick: bool) -> None:
     planned = command.plan(quick=quick)
     assert len({scenario.name for scenario in planned}) == len(planned)
-    assert sum(scenario.is_faulty for scenario in planned) == 10
+    assert sum(scenario.is_faulty for scenario in planned) == 11
     assert quick or min(scenario.runs for scenario in planned) >= 100_000
