@@ -258,7 +258,7 @@ async def test_a_round_sums_everybodys_records_and_nothing_that_leaves_has_an_id
 
 async def test_a_vault_that_is_a_process_of_its_own_gets_the_ids(world: World) -> None:
     contents = contents_of(
-        key=world.key,
+        keys=bytes(world.key),
         records=records_of(EVERYBODY, most=3),
         policy=POLICY,
         book=world.book,

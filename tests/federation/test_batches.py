@@ -12,6 +12,7 @@ from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.privacy.accounting import compose
+from shoal_protocol.rounds.batches import Owners
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import encode_clients
@@ -247,8 +248,10 @@ async def test_who_is_left_out_after_a_change_of_the_manifest_is_seen_by_whoever
     federation.analyst_book.accept(*both(later))
     honest, left_out = progress.choose_batch, BitMap([0])
 
-    def without_one(participation: Any, present: BitMap, **terms: Any) -> BitMap | None:
-        return honest(participation, present - left_out, **terms)
+    def without_one(
+        participation: Any, present: BitMap, owners: Owners, **terms: Any
+    ) -> BitMap | None:
+        return honest(participation, present - left_out, owners, **terms)
 
     monkeypatch.setattr(progress, "choose_batch", without_one)
     state = await federation.finish(job)

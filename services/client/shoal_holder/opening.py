@@ -49,8 +49,8 @@ def open_vault(
     try:
         if site.records.identity is None:
             check_by_position(state.file)
-            if (site.records.counts > 1).any():
-                site.choose_rows(choice_seed(state.file, site.random_bytes))
+            # the seed is made whether anybody has several rows or not, lest that show
+            site.choose_rows(choice_seed(state.file, site.random_bytes))
         else:
             site.give_slots(
                 lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes)
