@@ -107,6 +107,7 @@ class Scenario:
             nodes=COMPUTE_NODES,
             options=[
                 *("--minimum-cohort", "300"),
+                *("--dictionary", str(Path(__file__).with_name("dictionary.toml"))),
                 *("--maximum-epsilon", str(EPSILON), "--delta", str(DELTA)),
             ],
             logs=self._directory,

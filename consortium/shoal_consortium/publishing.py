@@ -1,4 +1,4 @@
-"""Hands manifest versions to services over HTTPS."""
+"""Hands versions of manifest and data dictionary to services over HTTPS."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,8 +9,10 @@ import httpx
 
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.peers.service_calls import Endpoint, Refused, call, json_of
+from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.wire.documents import Signed
 
 
 @dataclass(frozen=True)
@@ -58,3 +60,27 @@ async def _publish(
     except Refused as refusal:
         return Outcome(service.name, False, str(refusal))
     return Outcome(service.name, True, f"version {len(chain)} is in force")
+
+
+def publish_dictionary(
+    trainer: ServiceParty,
+    versions: Sequence[Signed[DataDictionary]],
+    *,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Outcome:
+    """Hand the versions of the data dictionary, oldest first, to the trainer."""
+
+    async def publish() -> None:
+        for each in versions:
+            place, content = Endpoint.of(trainer), each.encode()
+            json_of(
+                await call(place, "PUT", "/v1/dictionary", content=content, transport=transport)
+            )
+
+    try:
+        asyncio.run(publish())
+    except Unavailable as error:
+        return Outcome(trainer.name, False, str(error), unreachable=True)
+    except Refused as refusal:
+        return Outcome(trainer.name, False, str(refusal))
+    return Outcome(trainer.name, True, f"version {len(versions)} is in force")

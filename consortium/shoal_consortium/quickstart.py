@@ -18,12 +18,12 @@ from typing import Final
 from nacl.signing import SigningKey
 
 from shoal_agent.client_files import write_agent, write_pin
-from shoal_consortium import consortium_files
+from shoal_consortium import consortium_files, dictionary_files
 from shoal_consortium.parties import NewParty, PartyRole, RandomBytes, first_manifest, new_party
 from shoal_consortium.party_files import make_authority_directory, write_party
-from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import host_of, port_of, self_signed
+from shoal_protocol.trust.dictionary import Variable
 from shoal_protocol.trust.manifest import Consortium, Policy, ServiceParty
 from shoal_protocol.trust.roster_changes import roster_of
 
@@ -42,7 +42,8 @@ class Plan:
     """A federation to make. `url_template` has {name} and {port}; `extra_hosts` go on certificates.
 
     Ports count up from `first_port`: the Compute nodes, the aggregator, the trainer, then one
-    agent for each site of `clients` (site -> number of its clients).
+    agent for each site of `clients` (site -> number of its clients). Without `dictionary` jobs may
+    name any columns.
     """
 
     consortium: str
@@ -53,6 +54,7 @@ class Plan:
     extra_hosts: Sequence[str]
     policy: Policy
     valid_days: int
+    dictionary: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
         if self.compute_nodes < 2:
@@ -155,6 +157,8 @@ def _make_all(
     )
     make_authority_directory(directory / "authority", authority)
     consortium = consortium_files.create(directory / "consortium", manifest, roster)
+    if plan.dictionary:
+        dictionary_files.add_version(directory / "consortium", plan.dictionary, authority)
     for party in parties:
         home = directory / "parties" / party.card.name
         write_party(home, party)
@@ -217,17 +221,13 @@ def services(directory: Path, consortium: Consortium) -> list[Process]:
 def agents(directory: Path) -> list[Process]:
     """Return how to start each site's agent, once its owner has put two files in its directory.
 
-    They are `records.csv`, the records, and `policy.toml`, what the
-    data holder allows.
+    They are `policy.toml`, what the data holder allows, and the records: `records.csv`, or
+    `records.npz` where `records.toml` is.
     """
     found = []
     for home in sorted((directory / "clients").iterdir()):
         url = (home / "url").read_text().strip()
-        environment = _environment(directory, home, url) | {
-            "SHOAL_AGENT_KEY": os.fspath(home / HOLDER_KEY),
-            "SHOAL_AGENT_RECORDS": os.fspath(home / RECORDS),
-            "SHOAL_AGENT_POLICY": os.fspath(home / POLICY),
-        }
+        environment = _environment(directory, home, url)
         found.append(Process(home.name, url, "shoal_agent", environment))
     return found
 

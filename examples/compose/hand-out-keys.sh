@@ -3,6 +3,7 @@
 set -eu
 shoal quickstart /federation/all --if-missing --name example --compute 3 \
   --url-template 'https://{name}:8440' --san localhost --san 127.0.0.1 \
+  --dictionary /dictionary.toml \
   --clients hospital-a=400 --clients hospital-b=400 \
   --minimum-cohort 100 --maximum-epsilon 5 --delta 1e-5 --maximum-local-epsilon 2 >/dev/null
 cd /federation/all

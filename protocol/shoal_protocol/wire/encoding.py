@@ -219,7 +219,7 @@ def encode_clients(clients: Iterable[int] | BitMap) -> str:
     if len(clients) > LARGEST_SET:
         raise ValueError(f"a set holds at most {LARGEST_SET} clients")
     # rebuilt from sorted values, so that equal sets give equal bytes whatever made them
-    bitmap = BitMap(np.asarray(clients.to_array()))
+    bitmap = BitMap(clients.to_array())
     bitmap.run_optimize()
     return base64.b64encode(bitmap.serialize()).decode()
 

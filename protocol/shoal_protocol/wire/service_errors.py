@@ -67,11 +67,43 @@ class TransplantedCiphertext(ProtocolError):
     remedy = "Seal a share together with the digest of its own envelope's header."
 
 
+class UnknownSession(ProtocolError):
+    code = "unknown-session"
+    title = "No such session of this data holder is known here"
+    status = 409
+    remedy = "Ask for the signed refusal, and send the same share in a sealed box."
+
+
+class RefusedOpening(ProtocolError):
+    code = "refused-opening"
+    title = "The session is not opened"
+    status = 409
+    remedy = "Fetch this node's prekey, and open a session of a higher number."
+
+
 class ConflictingShare(ProtocolError):
     code = "conflicting-share"
     title = "A different share of this client is already stored for this round"
     status = 409
     remedy = "Send the same bytes again on a retry; a share is never replaced."
+
+
+class Superseded(ProtocolError):
+    """An answer of a machine whose data holder has restored its state elsewhere since."""
+
+    code = "superseded"
+    title = "The answer comes from a machine that another one has superseded"
+    status = 410
+    remedy = "Stop this machine for good: the data holder's state was restored on another one."
+
+
+class BeforeRestore(ProtocolError):
+    """An answer to a round that was announced before its data holder restored its state."""
+
+    code = "before-restore"
+    title = "The round was announced before the data holder's state was restored"
+    status = 409
+    remedy = "Answer rounds that are announced from now on: the lost machine may have answered."
 
 
 class ConflictingDocument(ProtocolError):
@@ -163,3 +195,12 @@ class HolderLeft(ProtocolError):
     title = "The data holder has left the job"
     status = 409
     remedy = "Nothing: who left a job does not come back to it."
+
+
+class OutdatedDeclaration(ProtocolError):
+    """A data holder's declaration that does not follow its newest one."""
+
+    code = "outdated-declaration"
+    title = "A later declaration of the data holder is known"
+    status = 409
+    remedy = "Set the clock right and start the agent again."

@@ -1,0 +1,190 @@
+"""The data dictionary on disk: a draft for people, and signed versions beside the manifests.
+
+`history/000001-dictionary.json`, ... are written once and never change; `dictionary.json` repeats
+the newest version.
+"""
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pydantic
+from nacl.signing import SigningKey
+
+from shoal_holder.toml_files import read_toml
+from shoal_hosting.manifests.manifest_book import HISTORY
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.private_files import replace, write_new
+from shoal_protocol.trust.dictionary import DataDictionary, Variable, open_dictionary
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
+from shoal_protocol.wire.documents import Model, Signed, sign
+from shoal_protocol.wire.errors import ProtocolError
+
+DICTIONARY: Final = "dictionary.json"
+FILL_IN: Final = "?"
+MOST_DRAFTED_LEVELS: Final = 30
+_ROWS: Final = 10_000  # of a file, from which types and levels are guessed
+_FLAGS: Final = {"0", "1", "true", "false", "yes", "no", "y", "n"}
+
+
+class _Variables(Model):
+    variables: tuple[Variable, ...]
+
+
+def read_variables(path: Path) -> tuple[Variable, ...]:
+    """Read the variables of a dictionary that a person wrote: `[variables.NAME]` in TOML.
+
+    Raises:
+        ValueError: the file is not TOML, or something in it is missing, unknown or not filled in.
+        OSError: it cannot be read.
+    """
+
+    def parse(content: dict[str, Any]) -> tuple[Variable, ...]:
+        if content.keys() != {"variables"} or not isinstance(content["variables"], dict):
+            raise ValueError(f"{path}: a dictionary has tables called [variables.NAME]")
+        written = [
+            {"name": name, **each} if isinstance(each, dict) else each
+            for name, each in content["variables"].items()
+        ]
+        for each in written:
+            blank = [key for key, said in each.items() if said == FILL_IN]
+            if blank:
+                raise ValueError(f"{path}: fill in {', '.join(blank)} of {each['name']}")
+        return _Variables.model_validate({"variables": tuple(written)}).variables
+
+    return read_toml(path, parse)
+
+
+def draft(path: Path) -> str:
+    """Return a dictionary in TOML for a person to finish: names, types and levels of a CSV file.
+
+    It has no bounds: those come from general knowledge, for data must not decide them.
+
+    Raises:
+        ValueError: the file is not CSV with one line of names.
+        OSError: it cannot be read.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        try:
+            rows = csv.DictReader(file, strict=True)
+            names = list(rows.fieldnames or ())
+            seen: dict[str, dict[str, None]] = {name: {} for name in names}
+            for _, row in zip(range(_ROWS), rows, strict=False):
+                for name in names:
+                    if (value := (row[name] or "").strip()) and len(seen[name]) < _ROWS:
+                        seen[name][value] = None
+        except (csv.Error, UnicodeDecodeError):
+            raise ValueError(f"{path} is not CSV in UTF-8") from None
+    if not names or len(seen) != len(names) or not all(map(_is_name, names)):
+        raise ValueError(f"{path}: the first line must give each column a name of its own")
+    return "\n".join(
+        [
+            "# Finish this by hand, and remove columns that no job needs, such as ids. Bounds come",
+            "# from general knowledge, never from data. missing: complete_case or indicator.",
+            *(_drafted(name, list(values)) for name, values in seen.items()),
+        ]
+    )
+
+
+def _drafted(name: str, values: Sequence[str]) -> str:
+    lines = ["", f"[variables.{json.dumps(name)}]", f'meaning = "{FILL_IN}"']
+    if values and {each.lower() for each in values} <= _FLAGS:
+        lines.append('type = "flag"')
+    elif all(map(_is_number, values)):
+        lines += ['type = "number"', 'unit = ""', f'lower = "{FILL_IN}"', f'upper = "{FILL_IN}"']
+    elif all(map(_is_date, values)):
+        lines += ['type = "date"', f'earliest = "{FILL_IN}"', f'latest = "{FILL_IN}"']
+    elif len(values) <= MOST_DRAFTED_LEVELS:
+        levels = json.dumps(sorted(values), ensure_ascii=False)
+        lines += ['type = "category"', f"levels = {levels}"]
+    else:
+        lines += [f"# more than {MOST_DRAFTED_LEVELS} texts: an id?", 'type = "category"']
+        lines.append(f'levels = "{FILL_IN}"')
+    return "\n".join([*lines, 'missing = "complete_case"'])
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and text.isprintable()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_date(text: str) -> bool:
+    parts = text[:10].split("-")
+    return [len(part) for part in parts] == [4, 2, 2] and all(part.isdigit() for part in parts)
+
+
+def versions(directory: Path) -> list[Signed[DataDictionary]]:
+    """Return the signed versions of a consortium directory, oldest first, each one checked.
+
+    Raises:
+        ValueError: one is broken, forged or missing.
+    """
+    parties = open_chain(directory)[-1]
+    signed: list[Signed[DataDictionary]] = []
+    for path in sorted((directory / HISTORY).glob(f"??????-{DICTIONARY}")):
+        earlier = signed[-1].body if signed else None
+        try:
+            signed.append(open_dictionary(path.read_bytes(), parties, earlier))
+        except ProtocolError as error:
+            raise ValueError(f"{path}: {error}") from error
+    return signed
+
+
+def next_version(
+    parties: Parties,
+    earlier: DataDictionary | None,
+    variables: tuple[Variable, ...],
+    *,
+    authority: SigningKey,
+) -> Signed[DataDictionary]:
+    """Sign the version that follows, or the first.
+
+    Raises:
+        ValueError: a variable of the earlier version is gone or changed, or it is another's key.
+    """
+    manifest = parties.manifest
+    try:
+        body = DataDictionary(
+            consortium=manifest.consortium,
+            authority=manifest.authority,
+            sequence=1 if earlier is None else earlier.sequence + 1,
+            previous=None if earlier is None else earlier.digest,
+            variables=variables,
+        )
+        signed = sign(body, AUTHORITY_NAME, authority)
+        return open_dictionary(signed.encode(), parties, earlier)
+    except pydantic.ValidationError as error:
+        raise ValueError(str(error.errors()[0]["msg"])) from None
+    except ProtocolError as error:
+        raise ValueError(str(error)) from error
+
+
+def add_version(
+    directory: Path, variables: tuple[Variable, ...], authority: SigningKey
+) -> Signed[DataDictionary]:
+    """Sign and write the version that follows the newest one of a consortium directory.
+
+    Raises:
+        ValueError: as `next_version`, or somebody else added that version meanwhile.
+    """
+    before = versions(directory)
+    earlier = before[-1].body if before else None
+    signed = next_version(open_chain(directory)[-1], earlier, variables, authority=authority)
+    path = directory / HISTORY / f"{signed.body.sequence:06d}-{DICTIONARY}"
+    try:
+        write_new(path, signed.encode(), private=False)
+    except FileExistsError as error:
+        raise ValueError(
+            "somebody else added a version meanwhile; run the command again"
+        ) from error
+    replace(directory / DICTIONARY, signed.encode())
+    return signed

@@ -1,0 +1,250 @@
+"""The consortium's data dictionary: which variables there are, what they mean, how they are coded.
+
+The authority signs it beside the manifest, and each version names the one before. A variable never
+changes: what is measured otherwise gets a new name, so that a column means the same everywhere.
+"""
+
+import difflib
+from collections.abc import Iterable
+from datetime import date
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+import pydantic
+from nacl.signing import VerifyKey
+from pydantic import Field, StringConstraints
+
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
+from shoal_protocol.wire.documents import Document, Model, Role, Signed, decode
+from shoal_protocol.wire.encoding import Digest, Name, VerifyKeyHex
+from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
+
+EPOCH: Final = date(1970, 1, 1)
+"""Dates are days since then, as numbers of records."""
+
+MOST_VARIABLES: Final = 10_000
+MOST_LEVELS: Final = 1_000
+_Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000, strip_whitespace=True)]
+_Level = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class _Variable(Model):
+    """What all variables have. `missing` says what becomes of a record without a value.
+
+    As a `complete_case` such a record counts as none. With an `indicator` it holds the middle of
+    the bounds (a flag 0, a category its first level), and a further column, `NAME_missing`, is 1.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    meaning: _Text
+    missing: Literal["complete_case", "indicator"] = "complete_case"
+    retired: bool = False
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Return the smallest and the largest number that a record may hold."""
+        raise NotImplementedError
+
+    @pydantic.model_validator(mode="after")
+    def _usable(self) -> Self:
+        self.bounds  # noqa: B018 - the same rules for names and bounds as in jobs
+        self.indicator  # noqa: B018
+        return self
+
+    @property
+    def in_place_of_missing(self) -> float:
+        """Return what a record without a value holds, where an indicator says so."""
+        return self.bounds.centre
+
+    @property
+    def indicator(self) -> "Flag | None":
+        """Return the column that says whether the value is missing, where there is one."""
+        if self.missing != "indicator":
+            return None
+        return Flag(
+            name=f"{self.name}_missing",
+            meaning=f"1 where {self.name} has no value",
+            retired=self.retired,
+        )
+
+    @property
+    def bounds(self) -> ColumnBounds:
+        """Return the column's public range, as jobs name it."""
+        lower, upper = self.limits
+        return ColumnBounds(name=self.name, lower=lower, upper=upper)
+
+
+class Number(_Variable):
+    """A number between public bounds, which come from general knowledge and never from data."""
+
+    type: Literal["number"] = "number"
+    unit: Annotated[str, StringConstraints(max_length=100)] = ""
+    lower: float
+    upper: float
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Return the bounds."""
+        return self.lower, self.upper
+
+
+class Flag(_Variable):
+    """Yes or no: 1 or 0."""
+
+    type: Literal["flag"] = "flag"
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Return 0 and 1."""
+        return 0.0, 1.0
+
+    @property
+    def in_place_of_missing(self) -> float:
+        """Return 0."""
+        return 0.0
+
+
+class Category(_Variable):
+    """One of some public levels: its place among them, from 0."""
+
+    type: Literal["category"] = "category"
+    levels: Annotated[tuple[_Level, ...], Field(min_length=2, max_length=MOST_LEVELS)]
+
+    @pydantic.field_validator("levels")
+    @classmethod
+    def _levels_are_distinct(cls, levels: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(levels)) != len(levels):
+            raise ValueError("two levels are the same")
+        return levels
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Return the first place and the last."""
+        return 0.0, float(len(self.levels) - 1)
+
+    @property
+    def in_place_of_missing(self) -> float:
+        """Return the place of the first level."""
+        return 0.0
+
+
+class Date(_Variable):
+    """A day between two public ones, in days since 1970-01-01."""
+
+    type: Literal["date"] = "date"
+    earliest: date
+    latest: date
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Return the first day and the last, in days."""
+        return float((self.earliest - EPOCH).days), float((self.latest - EPOCH).days)
+
+
+Variable = Annotated[Number | Flag | Category | Date, Field(discriminator="type")]
+
+
+class DataDictionary(Document):
+    """One version of the consortium's data dictionary, signed by its authority."""
+
+    signed_by: ClassVar[Role] = Role.AUTHORITY
+
+    kind: Literal["data_dictionary"] = "data_dictionary"
+    consortium: Name
+    authority: VerifyKeyHex
+    sequence: int = Field(ge=1)
+    previous: Digest | None
+    variables: tuple[Variable, ...] = Field(min_length=1, max_length=MOST_VARIABLES)
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> Self:
+        indicators = [each.indicator for each in self.variables if each.indicator is not None]
+        if len(self.named()) != len(self.variables) + len(indicators):
+            raise ValueError("two variables have the same name, or one that of an indicator")
+        if (self.sequence == 1) != (self.previous is None):
+            raise ValueError("the first version has no previous one, every other has")
+        return self
+
+    def named(self) -> dict[str, Number | Flag | Category | Date]:
+        """Return the variables, and the indicators of missing values, by name."""
+        indicators = [each.indicator for each in self.variables if each.indicator is not None]
+        return {each.name: each for each in (*self.variables, *indicators)}
+
+    def follows(self, earlier: "DataDictionary") -> bool:
+        """Tell whether this is the next version: no variable is gone or means something else."""
+        place = (self.consortium, self.authority, self.sequence, self.previous)
+        if place != (
+            earlier.consortium,
+            earlier.authority,
+            earlier.sequence + 1,
+            earlier.digest,
+        ):
+            return False
+        named = self.named()
+        return all(
+            each.name in named
+            and named[each.name].model_copy(update={"retired": each.retired}) == each
+            and named[each.name].retired >= each.retired
+            for each in earlier.variables
+        )
+
+    def fault_of(self, columns: Iterable[ColumnBounds], *, as_levels: bool) -> str | None:
+        """Return why a job may not read these columns, or None; it repeats no name that was sent.
+
+        Places of more than two levels are no quantity: only what counts them (`as_levels`) may read
+        them.
+        """
+        named = self.named()
+        in_use = [name for name, each in named.items() if not each.retired]
+        for place, column in enumerate(columns, start=1):
+            variable = named.get(column.name)
+            if variable is None:
+                near = difflib.get_close_matches(column.name, in_use, n=3)
+                hint = f"; near to it are {', '.join(near)}" if near else ""
+                return f"column {place} is not in the consortium's data dictionary{hint}"
+            if variable.retired:
+                return f"column {place}, {variable.name}, is retired in the data dictionary"
+            if isinstance(variable, Category) and len(variable.levels) > 2 and not as_levels:
+                return (
+                    f"column {place}, {variable.name}, has {len(variable.levels)} levels, which "
+                    "are no quantity: count them, or map each to a flag"
+                )
+        return None
+
+
+def read_dictionary(encoded: bytes, parties: Parties) -> Signed[DataDictionary]:
+    """Read any version of the consortium's data dictionary.
+
+    Raises:
+        MalformedDocument, UnsupportedVersion: it is broken, or of another consortium.
+        WrongSigner, BadSignature: the consortium's authority did not sign it.
+    """
+    signed = decode(encoded, DataDictionary)
+    body, manifest = signed.body, parties.manifest
+    if signed.signer != AUTHORITY_NAME:
+        raise WrongSigner("a data dictionary is signed by the authority")
+    signed.verify_signature(VerifyKey(bytes.fromhex(manifest.authority)))
+    if (body.consortium, body.authority) != (manifest.consortium, manifest.authority):
+        raise MalformedDocument("the data dictionary is of another consortium")
+    return signed
+
+
+def open_dictionary(
+    encoded: bytes, parties: Parties, earlier: DataDictionary | None
+) -> Signed[DataDictionary]:
+    """Read the version that follows `earlier`, or the first.
+
+    Raises:
+        MalformedDocument: it does not follow.
+        MalformedDocument, UnsupportedVersion, WrongSigner, BadSignature: as `read_dictionary`.
+    """
+    signed = read_dictionary(encoded, parties)
+    body = signed.body
+    if earlier is None and body.sequence != 1:
+        raise MalformedDocument("the data dictionary is not the first version")
+    if earlier is not None and not body.follows(earlier):
+        raise MalformedDocument(
+            "the data dictionary does not follow the version in force: variables are only added "
+            "or retired"
+        )
+    return signed

@@ -1,0 +1,125 @@
+"""Keeps the consortium's data dictionary, and refuses jobs that read what it does not have."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from shoal_hosting.manifests.manifest_book import HISTORY
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.database import insert_ignoring
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.trust.dictionary import DataDictionary, open_dictionary
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import ProtocolError, RefusedJob, WrongManifest
+from shoal_trainer.resources import Resources
+from shoal_trainer.schema import dictionaries
+
+LIMIT_BYTES: Final = 16 << 20  # of a version: 10,000 variables
+
+
+class UnknownDictionary(ProtocolError):
+    """The consortium has no data dictionary, or none that was published here."""
+
+    code = "unknown-dictionary"
+    title = "No data dictionary was published here"
+    status = 404
+    remedy = "Let the consortium's authority run `shoal dictionary publish`."
+
+
+class Dictionaries:
+    """All versions that were published; jobs are judged by the newest when they are submitted."""
+
+    def __init__(self, resources: Resources) -> None:
+        """Begin with what is on file; see `follow` for what the consortium's directory has."""
+        self._own = resources
+
+    def follow(self, directory: Path) -> None:
+        """Take the versions of a consortium's directory that follow, in the calling thread.
+
+        Raises:
+            StartupRefused: one of them is broken or forged, or does not follow.
+            StorageUnavailable
+        """
+        for path in sorted((directory / HISTORY).glob("??????-dictionary.json")):
+            try:
+                encoded = path.read_bytes()
+                place = decode(encoded, DataDictionary).body.sequence
+                if self._own.storage.run_here(partial(_version, sequence=place)) is None:
+                    before = self._own.storage.run_here(partial(_version, sequence=place - 1))
+                    open_dictionary(encoded, self._own.book.current, _body(before))
+                    self._own.storage.run_here(partial(_add, sequence=place, encoded=encoded))
+            except (ProtocolError, OSError) as error:
+                raise StartupRefused(f"{path}: {error}") from error
+
+    async def take(self, encoded: bytes) -> tuple[str, bool]:
+        """Take the next version; return its digest, and whether it is new.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion, WrongSigner, BadSignature: as `open_dictionary`.
+            WrongManifest: another version of this number is on file, or was meanwhile.
+            StorageUnavailable
+        """
+        signed = await asyncio.to_thread(decode, encoded, DataDictionary)
+        place = signed.body.sequence
+        known = await self._own.storage.run(_version, place)
+        if known is None:
+            earlier = await self._own.storage.run(_version, place - 1)
+            current = self._own.book.current
+            await asyncio.to_thread(open_dictionary, encoded, current, _body(earlier))
+            known = await self._own.storage.run(_add, place, encoded)
+            if known is None:
+                return signed.digest, True
+        if known != encoded:
+            raise WrongManifest("another version of the data dictionary has this number")
+        return signed.digest, False
+
+    async def newest(self) -> bytes:
+        """Return the newest version, as the authority signed it.
+
+        Raises:
+            UnknownDictionary: there is none.
+            StorageUnavailable
+        """
+        found = await self._own.storage.run(_version, None)
+        if found is None:
+            raise UnknownDictionary
+        return found
+
+    async def check(self, columns: Sequence[ColumnBounds], *, as_levels: bool = False) -> None:
+        """Refuse a job that reads these columns, unless no dictionary is there.
+
+        Raises:
+            RefusedJob: one of them is not in the dictionary, is retired, or is no quantity.
+            StorageUnavailable
+        """
+        found = await self._own.storage.run(_version, None)
+        if found is None:
+            return
+        dictionary = (await asyncio.to_thread(decode, found, DataDictionary)).body
+        if fault := dictionary.fault_of(columns, as_levels=as_levels):
+            raise RefusedJob(fault)
+
+
+def _body(encoded: bytes | None) -> DataDictionary | None:
+    return None if encoded is None else decode(encoded, DataDictionary).body
+
+
+def _version(db: Connection, sequence: int | None) -> bytes | None:
+    """Return the version of that number, or the newest."""
+    query = select(dictionaries.c.encoded).order_by(dictionaries.c.sequence.desc()).limit(1)
+    if sequence is not None:
+        query = query.where(dictionaries.c.sequence == sequence)
+    return db.execute(query).scalar_one_or_none()
+
+
+def _add(db: Connection, sequence: int, encoded: bytes) -> bytes | None:
+    """Store a version; return the one that was there instead, if any."""
+    row = {"sequence": sequence, "encoded": encoded}
+    insert = insert_ignoring(db)(dictionaries).values(row).on_conflict_do_nothing()
+    if db.execute(insert.returning(dictionaries.c.sequence)).first() is not None:
+        return None
+    return _version(db, sequence)

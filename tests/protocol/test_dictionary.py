@@ -1,0 +1,144 @@
+"""A variable of the data dictionary never changes, and only the authority adds one."""
+
+from datetime import date
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+from pydantic import ValidationError
+
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.trust.dictionary import (
+    Category,
+    DataDictionary,
+    Date,
+    Flag,
+    Number,
+    open_dictionary,
+    read_dictionary,
+)
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, WrongSigner
+from tests.world.examples import AUTHORITY, CONSORTIUM
+
+AGE = Number(name="age", meaning="age at admission", unit="years", lower=18, upper=100)
+SMOKER = Flag(name="smoker", meaning="smokes today")
+STAGE = Category(name="stage", meaning="stage of the tumour", levels=("I", "II", "III"))
+BORN = Date(name="born", meaning="day of birth", earliest=date(1970, 1, 2), latest=date(1980, 1, 1))
+
+
+def dictionary(**changes: Any) -> DataDictionary:
+    return DataDictionary.model_validate(
+        {
+            "consortium": CONSORTIUM.manifest.consortium,
+            "authority": CONSORTIUM.manifest.authority,
+            "sequence": 1,
+            "previous": None,
+            "variables": (AGE, SMOKER, STAGE, BORN),
+        }
+        | changes
+    )
+
+
+def signed(body: DataDictionary, key: SigningKey = AUTHORITY, signer: str = "authority") -> bytes:
+    return sign(body, signer, key).encode()
+
+
+def following(first: DataDictionary, *variables: Any) -> DataDictionary:
+    return dictionary(sequence=first.sequence + 1, previous=first.digest, variables=variables)
+
+
+def test_each_type_says_which_numbers_a_record_may_hold() -> None:
+    assert [each.limits for each in dictionary().variables] == [
+        (18, 100),
+        (0, 1),
+        (0, 2),
+        (1, 3652),
+    ]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"variables": ()},
+        {"variables": (AGE, AGE)},
+        {"sequence": 2},
+        {"previous": "0" * 64},
+        {"variables": ({**AGE.model_dump(), "upper": 18},)},
+        {"variables": ({**AGE.model_dump(), "name": " age"},)},
+        {"variables": ({**AGE.model_dump(), "meaning": ""},)},
+        {"variables": ({**STAGE.model_dump(), "levels": ("I", "I")},)},
+        {"variables": ({**STAGE.model_dump(), "levels": ("I",)},)},
+        {"variables": ({**BORN.model_dump(), "latest": date(1970, 1, 2)},)},
+    ],
+)
+def test_what_is_incomplete_or_contradicts_itself_is_refused(broken: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        dictionary(**broken)
+
+
+def test_variables_are_added_and_retired() -> None:
+    first = dictionary()
+    weight = Number(name="weight", meaning="weight", unit="kg", lower=20, upper=300)
+    retired = AGE.model_copy(update={"retired": True})
+    second = following(first, weight, SMOKER, STAGE, BORN, retired)
+    assert open_dictionary(signed(second), CONSORTIUM, first).body == second
+    back = following(second, weight, SMOKER, STAGE, BORN, AGE)
+    with pytest.raises(MalformedDocument, match="only added"):
+        open_dictionary(signed(back), CONSORTIUM, second)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (SMOKER, STAGE, BORN),
+        (AGE.model_copy(update={"upper": 110.0}), SMOKER, STAGE, BORN),
+        (AGE.model_copy(update={"meaning": "age today"}), SMOKER, STAGE, BORN),
+        (AGE, SMOKER, STAGE.model_copy(update={"levels": ("I", "III", "II")}), BORN),
+        (AGE, SMOKER, STAGE, BORN.model_copy(update={"missing": "indicator"})),
+    ],
+)
+def test_a_variable_never_changes_or_goes_away(changed: tuple[Any, ...]) -> None:
+    first = dictionary()
+    with pytest.raises(MalformedDocument, match="only added"):
+        open_dictionary(signed(following(first, *changed)), CONSORTIUM, first)
+
+
+def test_only_the_consortiums_authority_signs_one() -> None:
+    mine = SigningKey(b"m" * 32)
+    with pytest.raises(BadSignature):
+        read_dictionary(signed(dictionary(), mine), CONSORTIUM)
+    with pytest.raises(WrongSigner):
+        read_dictionary(signed(dictionary(), signer="trainer"), CONSORTIUM)
+    with pytest.raises(MalformedDocument, match="another consortium"):
+        read_dictionary(signed(dictionary(consortium="other")), CONSORTIUM)
+    with pytest.raises(MalformedDocument, match="not the first"):
+        open_dictionary(signed(following(dictionary(), AGE)), CONSORTIUM, None)
+
+
+def column(name: str) -> ColumnBounds:
+    return ColumnBounds(name=name, lower=0, upper=2)
+
+
+def test_a_job_reads_what_the_dictionary_has() -> None:
+    known = dictionary()
+    assert (
+        known.fault_of([column("age"), column("smoker"), column("born")], as_levels=False) is None
+    )
+    assert known.fault_of([column("stage")], as_levels=True) is None
+    assert "no quantity" in (known.fault_of([column("stage")], as_levels=False) or "")
+
+
+def test_a_misspelt_column_is_named_by_its_place_and_its_neighbours() -> None:
+    fault = dictionary().fault_of([column("age"), column("smokr")], as_levels=False)
+    assert fault == "column 2 is not in the consortium's data dictionary; near to it are smoker"
+    far = dictionary().fault_of([column("patient 4711")], as_levels=False)
+    assert far == "column 1 is not in the consortium's data dictionary"
+
+
+def test_a_retired_variable_is_read_no_more() -> None:
+    retired = dictionary(variables=(AGE.model_copy(update={"retired": True}), SMOKER))
+    assert "retired" in (retired.fault_of([column("age")], as_levels=False) or "")
+    assert retired.fault_of([column("agee")], as_levels=False) == (
+        "column 1 is not in the consortium's data dictionary"
+    )
