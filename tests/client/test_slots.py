@@ -10,18 +10,18 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
+from shoal_agent.restoring import restore_file
 from shoal_agent.vault_contents import contents_of
-from shoal_holder.ledger import ChargedElsewhere
 from shoal_holder.opening import from_contents, from_files
 from shoal_holder.records import Identity, Records
+from shoal_holder.restoring import raise_to_least
 from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
-from shoal_holder.site_files import records_in
+from shoal_holder.site_files import STATE_FILE, records_in
 from shoal_holder.slots import injection, slots_by_id
 from shoal_holder.state import State
 from shoal_hosting.marks import MemoryLost
 from shoal_protocol.jobs.charges import RoundCharged
-from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import encode_clients
 from tests.world.around_holder import (
@@ -172,8 +172,8 @@ def test_what_was_given_is_on_disk_before_it_is_used_and_never_changes(tmp_path:
     for change in (
         "UPDATE slots SET slot = 11",
         "DELETE FROM slots",
-        "INSERT OR REPLACE INTO slots SELECT randomblob(32), slot FROM slots",
-        "INSERT OR REPLACE INTO slots SELECT individual, 11 FROM slots",
+        "INSERT OR REPLACE INTO slots (individual, slot) SELECT randomblob(32), slot FROM slots",
+        "INSERT OR REPLACE INTO slots (individual, slot) SELECT individual, 11 FROM slots",
         "UPDATE identity SET key = randomblob(32)",
         "DELETE FROM identity",
     ):
@@ -272,31 +272,93 @@ async def test_a_vault_that_is_a_process_of_its_own_gets_the_ids(world: World) -
     vault.close()
 
 
-async def test_of_a_state_that_was_lost_every_slot_takes_over_what_any_was_charged(
+def charge(number: int, *slots: int) -> RoundCharged:
+    """Return what a node says of a round of its own job that asked these slots."""
+    return RoundCharged(
+        entry=number + 1,
+        round=f"{number:064x}",
+        job="2b" * 32,
+        number=number,
+        mu=0.5,
+        epsilon=None,
+        clients=encode_clients(BitMap(slots)),
+    )
+
+
+def restore(world: World) -> None:
+    (world.directory / "holder").mkdir(exist_ok=True)
+    restore_file(
+        world.directory / "holder" / STATE_FILE,
+        authority=world.consortium.manifest.authority,
+        random_bytes=world.random_bytes,
+        now=world.clock(),
+    )
+
+
+async def mu_by_slot(holder: DataHolder) -> dict[int, float]:
+    committed = await holder.committed()
+    return {slot: committed[slot].mu for slot in range(SLOTS)}
+
+
+async def test_without_the_map_every_slot_starts_at_the_largest_charge_of_any(
     world: World,
 ) -> None:
-    """Who was in which slot is lost with it. What is still on file is not charged again."""
-    world.nodes[0].charged.append(
-        RoundCharged(
-            entry=1,
-            round="1a" * 32,
-            job="2b" * 32,
-            number=0,
-            mu=0.5,
-            epsilon=None,
-            clients=encode_clients(BitMap([3])),
-        )
-    )
-    records = records_of(EVERYBODY)
-    holder = world.holder(records=records)
-    on_file = ChargedElsewhere("1a" * 32, "2b" * 32, 0, Cost.gaussian(0.5), BitMap([7]))
-    state_of(holder).adopt([on_file], world.clock())
-    with pytest.raises(MemoryLost) as lost:
+    """Not at the sum of all rounds: nobody was in two slots."""
+    world.nodes[0].charged += [charge(0, 3), charge(1, 3, 4), charge(2, 5)]
+    restore(world)
+    holder = world.holder(records=records_of(EVERYBODY))
+    await holder.step()
+    assert await mu_by_slot(holder) == pytest.approx(dict.fromkeys(range(SLOTS), 0.5**0.5))
+    await holder.close()
+
+
+async def test_by_an_old_map_whom_it_knows_pays_the_own_charges_and_all_others_the_largest(
+    world: World,
+) -> None:
+    old = {name: EVERYBODY[name] for name in PEOPLE[:3]}
+    holder = world.holder(records=records_of(old))
+    await holder.step()
+    known = dict(state_of(holder).file.rows("SELECT individual, slot FROM slots"))
+    await holder.close()
+    lost, other = sorted(set(range(SLOTS)) - set(known.values()))[:2]
+    dear, cheap, _ = known.values()
+    world.nodes[0].charged += [
+        *(charge(number, dear) for number in range(4)),
+        *(charge(number, lost, cheap) for number in (4, 5)),
+        charge(6, other),
+    ]
+    holder = world.holder(records=records_of(EVERYBODY))  # set back: newcomers get slots
+    with pytest.raises(MemoryLost):
         await holder.step()
     await holder.close()
-    token = str(lost.value).partition("SHOAL_ACCEPT_LOSS=")[2].split()[0]
 
-    holder = world.holder(records=records, accept_loss=token)
+    restore(world)
+    holder = world.holder(records=records_of(EVERYBODY))
     await holder.step()
-    assert state_of(holder).spent() == {slot: [Cost.gaussian(0.5)] for slot in range(SLOTS)}
+    found = await holder.committed()
+    assert found[dear].mu == pytest.approx(1.0)
+    assert found[cheap].mu == pytest.approx(0.5**0.5)
+    strangers = set(range(SLOTS)) - set(known.values())
+    assert {slot: found[slot].mu for slot in strangers} == pytest.approx(
+        dict.fromkeys(strangers, 0.5**0.5)
+    )
+    await holder.close()
+
+    again = world.holder(records=records_of(EVERYBODY))
+    await again.step()
+    assert await again.committed() == found
+    await again.close()
+
+
+async def test_slots_that_are_given_after_a_restore_start_at_the_largest_charge_too(
+    world: World,
+) -> None:
+    world.nodes[0].charged.append(charge(0, 3))
+    restore(world)
+    holder = world.holder(records=records_of(EVERYBODY))
+    await holder.step()
+    grown = BitMap(range(SLOTS + 4))
+    raise_to_least(state_of(holder), grown, world.clock())
+    found = state_of(holder).committed().of(grown)
+    assert {slot: found[slot].mu for slot in grown} == pytest.approx(dict.fromkeys(grown, 0.5))
     await holder.close()

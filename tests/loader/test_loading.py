@@ -4,6 +4,7 @@ import json
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import duckdb
@@ -17,6 +18,8 @@ from shoal_holder.site_files import RECORDS_BY_ID
 from shoal_holder.typed_table import read_table
 from shoal_loader.loading import evaluate, write_table
 from shoal_loader.mapping import Mapping
+from shoal_protocol.trust.dictionary import DataDictionary
+from tests.command.running import shoal
 
 ROWS = {
     "of-seven": [("40", "F", "1970-01-03", "true", "0.1"), ("41", "F", "", "false", "0.7")],
@@ -75,7 +78,7 @@ def by_id(records: Records) -> dict[str, bytes]:
 
 
 def run(directory: Path, task: str = "load") -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "shoal_loader", task, str(directory)]
+    command = [sys.executable, "-m", "shoal_loader", task, str(directory), "-"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -378,3 +381,132 @@ def test_the_command_loads_and_says_in_one_line_why_not(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["load", str(directory)])
     assert done.exit_code == 1
     assert "there is no such file" in done.stderr
+
+
+DICTIONARY = """
+[variables.age]
+meaning = "age"
+type = "number"
+lower = 18
+upper = 100
+missing = "indicator"
+
+[variables.sex]
+meaning = "sex as recorded"
+type = "category"
+levels = ["female", "male"]
+missing = "indicator"
+
+[variables.seen]
+meaning = "first day seen"
+type = "date"
+earliest = 1960-01-01
+latest = 2030-01-01
+
+[variables.smokes]
+meaning = "smokes today"
+type = "flag"
+missing = "indicator"
+"""
+
+
+def dictionary(text: str = DICTIONARY) -> DataDictionary:
+    variables = [{"name": name, **each} for name, each in tomllib.loads(text)["variables"].items()]
+    return DataDictionary.model_validate(
+        {
+            "consortium": "example",
+            "authority": "0" * 64,
+            "sequence": 1,
+            "previous": None,
+            "variables": variables,
+        }
+    )
+
+
+def without_levels() -> str:
+    return SCALARS.replace('levels = ["female", "male"]\n', "")
+
+
+def test_a_dictionary_gives_levels_and_what_becomes_of_missing_values(tmp_path: Path) -> None:
+    directory = directory_with(tmp_path, ROWS, without_levels())
+    known = dictionary()
+    mapping = Mapping.from_directory(directory, known)
+    write_table(directory, evaluate(directory, mapping), known)
+    found = Records.from_file(directory / RECORDS_BY_ID)
+    assert found.identity is not None
+    assert found.columns == (
+        *("age", "sex", "seen", "smokes"),
+        *("age_missing", "sex_missing", "smokes_missing"),
+    )
+    of_eight = found.of(found.identity.ids.index("of-eight"), found.columns)
+    np.testing.assert_array_equal(of_eight, [[0, 1, -1, 1, 0, 0, 0], [59, 1, 18321, 0, 1, 0, 1]])
+    of_nine = found.of(found.identity.ids.index("of-nine"), found.columns)
+    np.testing.assert_array_equal(of_nine, [[60.5 / 3, 0, np.nan, 0, 0, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "said"),
+    [
+        (
+            SCALARS,
+            DICTIONARY.replace("variables.age]", "variables.years]"),
+            "columns.age is not in",
+        ),
+        (
+            SCALARS,
+            DICTIONARY.replace('"flag"', '"flag"\nretired = true'),
+            "columns.smokes is not in",
+        ),
+        (
+            SCALARS.replace('type = "flag"', 'type = "number"'),
+            DICTIONARY,
+            "columns.smokes is a flag in",
+        ),
+        (
+            SCALARS.replace('["female", "male"]', '["male", "female"]'),
+            DICTIONARY,
+            "columns.sex: the dictionary has other levels",
+        ),
+        (
+            SCALARS.replace('type = "date"', 'type = "date"\nepoch = 2000-01-01'),
+            DICTIONARY,
+            "columns.seen: the dictionary counts days",
+        ),
+    ],
+)
+def test_a_mapping_that_the_dictionary_contradicts_is_refused(
+    tmp_path: Path, columns: str, text: str, said: str
+) -> None:
+    directory = directory_with(tmp_path, ROWS, columns)
+    with pytest.raises(ValueError, match=said):
+        Mapping.from_directory(directory, dictionary(text))
+
+
+def test_a_category_needs_levels_where_there_is_no_dictionary(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"columns\.sex: a category needs levels"):
+        Mapping.from_directory(directory_with(tmp_path, ROWS, without_levels()))
+
+
+def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "federation"
+    (tmp_path / "dictionary.toml").write_text(DICTIONARY)
+    made = shoal(
+        *("quickstart", home, "--dictionary", tmp_path / "dictionary.toml"),
+        *("--clients", "one=30", "--clients", "two=30"),
+    )
+    assert made.exit_code == 0
+    (tmp_path / "raw").mkdir()
+    directory = directory_with(tmp_path / "raw", ROWS, without_levels())
+    for each in directory.iterdir():
+        each.rename(home / "clients" / "one" / each.name)
+    site, consortium = home / "clients" / "one", home / "consortium"
+    checked = shoal("records", "check", site, "--consortium", consortium, "--json")
+    shares = {v["variable"]: v["outside_bounds"] for v in json.loads(checked.stdout)["variables"]}
+    assert shares == {"age": 0.75, "sex": 0, "seen": 0, "smokes": 0}
+    shoal("records", "load", site, "--consortium", consortium)
+    assert "sex_missing" in Records.from_file(site / RECORDS_BY_ID).columns
+    forged = (consortium / "dictionary.json").read_bytes().replace(b"2030", b"2031")
+    (consortium / "dictionary.json").write_bytes(forged)
+    shoal("records", "load", site, "--consortium", consortium, status=3)

@@ -1,12 +1,15 @@
 """Assembles a vault from its owner's files, or from a program's message."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from nacl.signing import SigningKey
 
+from shoal_holder import machine
+from shoal_holder.backup import note_records
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.keys import KeyFile, check_not_writable, given_keys
 from shoal_holder.messages import Contents
@@ -14,7 +17,7 @@ from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.site_files import MAPPING, STATE_FILE
+from shoal_holder.site_files import MAPPING, STATE_FILE, owner_files_of
 from shoal_holder.slots import check_by_position, choice_seed, slots_by_id
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
@@ -22,6 +25,34 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import KEY_BYTES
+
+
+@dataclass
+class RecordsFile:
+    """The file of records, as it was when it was read last."""
+
+    path: Path
+    policy: Policy
+    client_column: str | None
+    changed_at: int = -1  # in nanoseconds of the file system's clock
+
+    def read(self) -> Records:
+        """Return the records; other columns than the policy's are never in this process's memory.
+
+        Raises:
+            ValueError, OSError, ImportError: there are none that can be read.
+        """
+        self.changed_at = self.path.stat().st_mtime_ns
+        check_not_writable(self.path)
+        return Records.from_file(self.path, self.policy.columns, client_column=self.client_column)
+
+    def was_replaced(self) -> bool:
+        """Tell whether the loader wrote another one; what people edit may be half written."""
+        return (
+            self.path.suffix == ".npz"
+            and self.path.exists()
+            and self.path.stat().st_mtime_ns != self.changed_at
+        )
 
 
 def open_vault(
@@ -32,8 +63,10 @@ def open_vault(
     accept_loss: str | None,
     without_nodes: Collection[str] = (),
     key_file: KeyFile | None = None,
+    owner_files: Mapping[str, Path] | None = None,
+    records_file: RecordsFile | None = None,
 ) -> Vault:
-    """Return the vault of a site, over its state.
+    """Return the vault of a site, over its state; see `Vault`.
 
     Raises:
         ValueError: the state cannot be used, or the owner's policy asks for more isolation.
@@ -47,14 +80,9 @@ def open_vault(
     authority = site.book.current.manifest.authority
     state = State(data_directory / STATE_FILE, authority=authority, accept_loss=accept_loss)
     try:
-        if site.records.identity is None:
-            check_by_position(state.file)
-            # the seed is made whether anybody has several rows or not, lest that show
-            site.choose_rows(choice_seed(state.file, site.random_bytes))
-        else:
-            site.give_slots(
-                lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes)
-            )
+        machine.begin(state.file, site.random_bytes)
+        note_records(state.file, None if records_file is None else records_file.changed_at)
+        _place(site, state)
     except BaseException:
         state.close()
         raise
@@ -62,10 +90,45 @@ def open_vault(
         site,
         state,
         isolation=isolation,
-        accept_loss=accept_loss,
         without_nodes=without_nodes,
         key_file=key_file,
+        owner_files=owner_files,
+        renew=lambda: _renew(site, state, records_file),
     )
+
+
+def _place(site: Site, state: State) -> None:
+    """Give each record its slot, and each client's rows their order.
+
+    Raises:
+        ValueError: as `slots_by_id` and `check_by_position`.
+    """
+    if site.records.identity is None:
+        check_by_position(state.file)
+        # the seed is made whether anybody has several rows or not, lest that show
+        site.choose_rows(choice_seed(state.file, site.random_bytes))
+    else:
+        site.give_slots(
+            lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes)
+        )
+
+
+def _renew(site: Site, state: State, file: RecordsFile | None) -> bool:
+    """Go over to the records that the loader wrote since, if there are any; tell whether it did.
+
+    Raises:
+        ValueError: they cannot be used, and those before stay.
+    """
+    if file is None or not file.was_replaced():
+        return False
+    try:
+        fresh = Site(site.key_in_force, file.read(), site.policy, site.book, site.sources)
+        _place(fresh, state)
+    except (OSError, ImportError) as error:
+        raise ValueError(complaint(error)) from None
+    note_records(state.file, file.changed_at)
+    site.go_over_to(fresh)
+    return True
 
 
 def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault:
@@ -76,9 +139,7 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
         StartupRefused: no manifest is pinned, or the consortium has none with that digest.
     """
     mapping = settings.party / MAPPING
-    if mapping.exists() and not (
-        settings.agent_records.suffix == ".npz" and settings.agent_records.exists()
-    ):
+    if mapping.exists() and not (settings.records.suffix == ".npz" and settings.records.exists()):
         raise ValueError(
             f"{mapping} is there: run `shoal records load`, and give the agent the records.npz "
             "that it writes"
@@ -86,14 +147,11 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     pin = settings.pin or read_pin(settings.party)
     book = ManifestBook.open(settings.consortium, pin, settings.data)
-    policy = Policy.from_toml(settings.agent_policy)
-    key_file = KeyFile(settings.agent_key)
+    policy = Policy.from_toml(settings.policy)
+    key_file = KeyFile(settings.key)
     try:
-        check_not_writable(settings.agent_records)
-        records = Records.from_file(  # other columns are never in this process's memory
-            settings.agent_records, policy.columns, client_column=settings.agent_client_column
-        )
-        site = Site(key_file.in_force, records, policy, book, sources)
+        records_file = RecordsFile(settings.records, policy, settings.agent_client_column)
+        site = Site(key_file.in_force, records_file.read(), policy, book, sources)
         return open_vault(
             site,
             settings.data,
@@ -101,6 +159,8 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
             accept_loss=settings.accept_loss,
             without_nodes=(settings.without_nodes or "").split(","),
             key_file=key_file,
+            owner_files=owner_files_of(settings.party, settings.policy),
+            records_file=records_file,
         )
     except BaseException:
         key_file.close()

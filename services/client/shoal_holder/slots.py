@@ -43,7 +43,9 @@ def slots_by_id(
     )
     if added:
         with file.transaction():
-            file.database.executemany("INSERT INTO slots VALUES (?, ?)", added.items())
+            file.database.executemany(
+                "INSERT INTO slots (individual, slot) VALUES (?, ?)", added.items()
+            )
     given |= added
     return [(given[each], each) for each in digests]
 
@@ -87,6 +89,13 @@ def choice_seed(file: StateFile, random_bytes: RandomBytes) -> bytes:
     return bytes(found[0])
 
 
+def make_sure(file: StateFile) -> None:
+    """Note that all slots were given by a state that lacks nothing."""
+    if file.one("SELECT 1 FROM slots WHERE NOT is_sure LIMIT 1") is not None:
+        with file.transaction():
+            file.database.execute("UPDATE slots SET is_sure = 1 WHERE NOT is_sure")
+
+
 def check_by_position(file: StateFile) -> None:
     """Refuse records without ids where slots were given by id.
 
@@ -104,7 +113,7 @@ def _key(file: StateFile, column: str, random_bytes: RandomBytes) -> bytes:
     """Return the key of the digests, made at the first import."""
     found = file.one("SELECT key, id_column FROM identity")
     if found is None:
-        if file.one("SELECT 1 FROM charged LIMIT 1") is not None:
+        if file.one("SELECT 1 FROM ledger LIMIT 1") is not None:
             raise ValueError(
                 "clients were charged by their places in the file, which ids do not tell: keep the "
                 "file as it was, or have a new key enrolled"

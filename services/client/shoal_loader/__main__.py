@@ -1,7 +1,7 @@
-"""`python -m shoal_loader load DIRECTORY`: maps a data holder's raw data, and prints what it did.
+"""`python -m shoal_loader load DIRECTORY DICTIONARY`: maps a data holder's raw data.
 
-`check DIRECTORY BOUNDS` writes nothing, and prints what it would load, in JSON. What it prints is
-for the owner's terminal alone.
+DICTIONARY is a file with the consortium's, which was verified, or `-`. With `check DIRECTORY
+DICTIONARY BOUNDS` it writes nothing, and prints what it would load, in JSON: for the owner alone.
 """
 
 import json
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shoal_loader.mapping import Mapping
+    from shoal_protocol.trust.dictionary import DataDictionary
 
 
 def main() -> int:
@@ -19,14 +20,19 @@ def main() -> int:
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # no plugins of other packages
     from shoal_holder.isolation import isolate
     from shoal_loader.mapping import Mapping, Table
+    from shoal_protocol.trust.dictionary import DataDictionary
+    from shoal_protocol.wire.documents import decode
 
-    directory, *bounds = sys.argv[2:]
+    directory, agreed, *bounds = sys.argv[2:]
     try:
-        mapping = Mapping.from_directory(Path(directory))
+        dictionary = None
+        if agreed != "-":
+            dictionary = decode(Path(agreed).read_bytes(), DataDictionary).body
+        mapping = Mapping.from_directory(Path(directory), dictionary)
         source = mapping.source
         if not (isinstance(source, Table) and source.extension):
             isolate()  # before DuckDB starts threads; a database server is asked over the network
-        return _work(Path(directory), mapping, bounds)
+        return _work(Path(directory), mapping, dictionary, bounds)
     except (ValueError, OSError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
     except ModuleNotFoundError as missing:
@@ -39,16 +45,20 @@ def main() -> int:
     return 1
 
 
-def _work(directory: Path, mapping: "Mapping", bounds: list[str]) -> int:
+def _work(
+    directory: Path, mapping: "Mapping", dictionary: "DataDictionary | None", bounds: list[str]
+) -> int:
     from shoal_loader.loading import evaluate, write_table
 
     found = evaluate(directory, mapping)
     if bounds:
         from shoal_loader.checking import report
 
-        print(json.dumps(report(found, json.loads(bounds[0]))))
+        known = () if dictionary is None else dictionary.variables
+        public = {each.name: each.limits for each in known if each.name in mapping.columns}
+        print(json.dumps(report(found, public | json.loads(bounds[0]))))
         return 0
-    path = write_table(directory, found)
+    path = write_table(directory, found, dictionary)
     rows = f"{len(found.ids):,} records of {len(found.values):,} rows"
     print(f"Wrote {rows} and {len(mapping.columns)} columns to {path}.")
     return 0

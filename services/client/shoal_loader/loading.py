@@ -19,6 +19,7 @@ from shoal_hosting.private_files import replace
 from shoal_loader.expressions import Expression, RefusedExpression, checked
 from shoal_loader.mapping import Column, Mapping
 from shoal_loader.source import KEY, SOURCE, Source, quoted
+from shoal_protocol.trust.dictionary import DataDictionary
 
 _SQL_TYPE = {"number": "DOUBLE", "flag": "BOOLEAN", "category": "VARCHAR", "date": "DATE"}
 _UNKNOWN_LEVEL = -1.0
@@ -81,8 +82,12 @@ def evaluate(directory: Path, mapping: Mapping) -> Evaluated:
     return Evaluated(mapping, names.tolist(), starts, values[kept], unknown, faults)
 
 
-def write_table(directory: Path, found: Evaluated) -> Path:
+def write_table(
+    directory: Path, found: Evaluated, dictionary: DataDictionary | None = None
+) -> Path:
     """Write the records where a vault reads them, for their owner alone; the old table or the new.
+
+    With a dictionary that wants them, indicators of missing values are columns, too.
 
     Raises:
         ValueError: a variable cannot be used.
@@ -94,19 +99,31 @@ def write_table(directory: Path, found: Evaluated) -> Path:
             said[name] = "has texts that are none of its levels: map them to a level or to NULL"
     if said:
         raise ValueError("; ".join(f"variable {name!r} {why}" for name, why in said.items()))
+    columns = _with_indicators(found, dictionary)
     content = io.BytesIO()
     np.savez(
         content,
         id_column=_lines([found.mapping.id]),
         rows_per_record=np.array([found.mapping.rows_per_record]),
-        columns=_lines(found.mapping.columns),
+        columns=_lines(columns),
         ids=_lines(found.ids),
         starts=found.starts,
-        **{f"column{place}": each for place, each in enumerate(found.values.T)},
+        **{f"column{place}": each for place, each in enumerate(columns.values())},
     )
     path = directory / RECORDS_BY_ID
     replace(path, content.getvalue(), private=True)
     return path
+
+
+def _with_indicators(found: Evaluated, dictionary: DataDictionary | None) -> dict[str, Any]:
+    columns = dict(zip(found.mapping.columns, found.values.T, strict=True))
+    for variable in () if dictionary is None else dictionary.variables:
+        if variable.indicator is not None and variable.name in columns:
+            missing = np.isnan(columns[variable.name])
+            in_place = variable.in_place_of_missing
+            columns[variable.name] = np.where(missing, in_place, columns[variable.name])
+            columns[variable.indicator.name] = missing.astype(np.float64)
+    return columns
 
 
 def _lines(texts: Iterable[str]) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from shoal_holder.site_files import MAPPING
 from shoal_holder.toml_files import read_toml
+from shoal_protocol.trust.dictionary import EPOCH, Category, DataDictionary, Variable
 from shoal_protocol.wire.documents import Model
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
@@ -39,8 +40,8 @@ class Column(Model):
 
     @model_validator(mode="after")
     def _levels_are_for_categories(self) -> "Column":
-        if (self.type == "category") != bool(self.levels):
-            raise ValueError("a category needs levels, and nothing else has them")
+        if self.type != "category" and self.levels:
+            raise ValueError("nothing but a category has levels")
         if len(set(self.levels)) != len(self.levels):
             raise ValueError("two levels are the same")
         return self
@@ -59,11 +60,40 @@ class Mapping(Model):
     columns: dict[ColumnName, Column] = Field(min_length=1)
 
     @classmethod
-    def from_directory(cls, directory: Path) -> "Mapping":
-        """Read `records.toml` of a data holder's directory.
+    def from_directory(cls, directory: Path, dictionary: DataDictionary | None = None) -> "Mapping":
+        """Read `records.toml` of a data holder's directory; levels may be left to a dictionary.
 
         Raises:
-            ValueError: something in it is missing, unknown or wrong.
+            ValueError: something in it is missing, unknown or wrong, or is not what the
+                dictionary has.
             OSError: it cannot be read.
         """
-        return read_toml(directory / MAPPING, cls.model_validate)
+        read = read_toml(directory / MAPPING, cls.model_validate)
+        variables = None if dictionary is None else {v.name: v for v in dictionary.variables}
+        agreed = {name: _agreed(name, each, variables) for name, each in read.columns.items()}
+        return read.model_copy(update={"columns": agreed})
+
+
+def _agreed(name: str, column: Column, variables: dict[str, Variable] | None) -> Column:
+    """Return the column with its levels.
+
+    Raises:
+        ValueError: it has none, or it is another one in the dictionary.
+    """
+    where = f"{MAPPING}, columns.{name}"
+    if variables is None:
+        if column.type == "category" and not column.levels:
+            raise ValueError(f"{where}: a category needs levels, or --consortium, which has them")
+        return column
+    variable = variables.get(name)
+    if variable is None or variable.retired:
+        raise ValueError(f"{where} is not in the consortium's dictionary, or is retired there")
+    if variable.type != column.type:
+        raise ValueError(f"{where} is a {variable.type} in the consortium's dictionary")
+    if column.type == "date" and column.epoch != EPOCH:
+        raise ValueError(f"{where}: the dictionary counts days from {EPOCH}; leave out epoch")
+    if not isinstance(variable, Category):
+        return column
+    if column.levels not in ((), variable.levels):
+        raise ValueError(f"{where}: the dictionary has other levels; leave them out")
+    return column.model_copy(update={"levels": variable.levels})
