@@ -9,6 +9,7 @@ from pyroaring import BitMap
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.wire.encoding import encode_clients
 from tests.world.clock import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -37,9 +38,8 @@ def path(tmp_path: Path) -> Path:
 def tamper(path: Path, *statements: str) -> None:
     """Do what somebody can do who has the file: drop the triggers first."""
     database = sqlite3.connect(path)
-    for table in ("ledger", "charged"):
-        for rule in ("keeps", "stays", "adds"):
-            database.execute(f"DROP TRIGGER {table}_{rule}")
+    for rule in ("keeps", "stays", "adds"):
+        database.execute(f"DROP TRIGGER ledger_{rule}")
     database.execute("DROP TRIGGER ledger_head_keeps")
     for statement in statements:
         database.execute(statement)
@@ -86,12 +86,11 @@ CHANGES = {
     "at": "UPDATE ledger SET at = replace(at, '2026', '2027') WHERE number = {}",
     "an unreadable time": "UPDATE ledger SET at = 'x' WHERE number = {}",
     "digest": "UPDATE ledger SET digest = previous WHERE number = {}",
-    "a client": "UPDATE charged SET client = client + 9 WHERE charge = {} AND client % 2 = 1",
-    "a client's row": "UPDATE charged SET entry = entry + 90 WHERE charge = {}",
-    "a client's entry": "UPDATE charged SET charge = charge % 3 + 1 WHERE charge = {}",
-    "a client's job": f"UPDATE charged SET job = '{OTHER_JOB}' WHERE charge = {{}}",
-    "a client's round": "UPDATE charged SET number = 5 WHERE charge = {}",
-    "a client is gone": "DELETE FROM charged WHERE charge = {} AND client % 2 = 1",
+    "other clients": f"UPDATE ledger SET population = '{encode_clients([9])}' WHERE number = {{}}",
+    "no bitmap": "UPDATE ledger SET population = 'x' WHERE number = {}",
+    "how many clients": "UPDATE ledger SET clients = clients + 1 WHERE number = {}",
+    "the round's place": "UPDATE ledger SET place = 5 WHERE number = {}",
+    "no place": "UPDATE ledger SET place = NULL WHERE number = {}",
     "an entry is gone": "DELETE FROM ledger WHERE number = {}",
 }
 
@@ -105,7 +104,7 @@ def test_any_change_of_any_row_is_found_at_the_start(path: Path, name: str, numb
 
 
 def test_the_last_entry_removed_with_its_clients_is_found_by_the_head(path: Path) -> None:
-    tamper(path, "DELETE FROM charged WHERE charge = 3", "DELETE FROM ledger WHERE number = 3")
+    tamper(path, "DELETE FROM ledger WHERE number = 3")
     with pytest.raises(ValueError, match=r"entries were removed|does not hold the entry"):
         reopen(path)
 
@@ -114,7 +113,7 @@ EMPTIED = "UPDATE ledger_head SET number = 0, digest = lower(hex(zeroblob(32)))"
 
 
 def test_a_ledger_that_was_emptied_consistently_is_found_by_the_answers(path: Path) -> None:
-    tamper(path, "DELETE FROM charged", "DELETE FROM ledger", EMPTIED)
+    tamper(path, "DELETE FROM ledger", EMPTIED)
     with pytest.raises(
         ValueError, match=r"an answer on file is not in the ledger.*restore|does not hold the entry"
     ):
@@ -124,7 +123,6 @@ def test_a_ledger_that_was_emptied_consistently_is_found_by_the_answers(path: Pa
 def test_the_last_entry_removed_consistently_is_found_by_the_answers(path: Path) -> None:
     tamper(
         path,
-        "DELETE FROM charged WHERE charge = 3",
         "DELETE FROM ledger WHERE number = 3",
         "UPDATE ledger_head SET number = 2, digest = (SELECT digest FROM ledger WHERE number = 2)",
     )
@@ -162,12 +160,6 @@ def test_entries_that_changed_places_are_found(path: Path) -> None:
         "UPDATE ledger SET number = 2 WHERE number = 9",
     )
     with pytest.raises(ValueError, match="ledger"):
-        reopen(path)
-
-
-def test_a_client_charged_without_an_entry_is_found(path: Path) -> None:
-    tamper(path, f"INSERT INTO charged VALUES (7, 4, '{JOB}', 1, 3)")
-    with pytest.raises(ValueError, match="without an entry"):
         reopen(path)
 
 

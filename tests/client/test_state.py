@@ -60,9 +60,14 @@ def answer(
     state.record_answer(round_id, cost, NOW, **slots, envelopes=envelopes)
 
 
+def committed(state: State) -> dict[int, Cost]:
+    sums = state.committed()
+    return sums.of(sums.charged)
+
+
 def pending(state: State, node: int = 0, round_id: str = ROUND) -> bytes | None:
     found = outbox.pending_envelope(state, round_id, node)
-    return found and found[:-SIGNATURE_BYTES]
+    return found and found.envelope[:-SIGNATURE_BYTES]
 
 
 def test_everything_is_there_again_after_reopening(path: Path) -> None:
@@ -71,13 +76,13 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     answer(state, range(2))
     state.settle_join(JOB, ACKNOWLEDGED)
     outbox.settle_envelope(state, ROUND, 0, ACKNOWLEDGED)
-    before = (state.jobs(), state.charges(after=0, count=9), state.committed(), pending(state, 1))
+    before = (state.jobs(), state.charges(after=0, count=9), committed(state), pending(state, 1))
     state.close()
     state = State(path, authority=AUTHORITY)
     assert before == (
         state.jobs(),
         state.charges(after=0, count=9),
-        state.committed(),
+        committed(state),
         pending(state, 1),
     )
     assert [job.next_number for job in state.open_jobs()] == [1]
@@ -89,7 +94,7 @@ def test_a_round_is_answered_once_for_ever(state: State, again: range) -> None:
     with_round(state)
     assert not state.is_answered(ROUND)
     answer(state, range(2))
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises((ValueError, sqlite3.IntegrityError)):
         answer(state, again, b"other")
     assert state.is_answered(ROUND)
     assert [entry.client for entry in state.charges(after=0, count=9)] == [0, 1]
@@ -136,13 +141,10 @@ def test_debit_and_envelopes_are_stored_together_or_not_at_all(state: State) -> 
     [
         "DELETE FROM ledger",
         "UPDATE ledger SET mu = 0",
-        "DELETE FROM charged",
-        "UPDATE charged SET client = 9",
-        "REPLACE INTO ledger SELECT number, previous, kind, round, job, 0.001, epsilon, at, digest"
-        " FROM ledger",
-        "REPLACE INTO charged SELECT entry, charge, job, number, client + 9 FROM charged",
-        "REPLACE INTO charged SELECT entry + 9, charge, job, number, client FROM charged",
-        "UPDATE OR REPLACE charged SET client = 0",
+        "UPDATE ledger SET population = 'x'",
+        "UPDATE OR REPLACE ledger SET number = 1",
+        "REPLACE INTO ledger SELECT number, previous, kind, round, job, place, population, clients,"
+        " 0.001, epsilon, at, digest FROM ledger",
         "DELETE FROM ledger_head",
     ],
 )
@@ -215,27 +217,27 @@ def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
 
 
 def squares(state: State) -> dict[int, float]:
-    return {client: cost.mu**2 for client, cost in state.committed().items()}
+    return {client: cost.mu**2 for client, cost in committed(state).items()}
 
 
 def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
     join(state, JOB, Cost.pure(1.0), [0, 1])
     state.add_round(ROUND, JOB, 0, b"spec", None)
     answer(state, [0], cost=Cost.pure(0.25))
-    assert state.committed()[0].epsilon == pytest.approx(1.0)  # the open job's other 0.75 with it
-    assert state.committed()[1].epsilon == pytest.approx(1.0)
-    assert state.spent_in_job(JOB, range(9)).epsilon == pytest.approx(0.25)
+    assert committed(state)[0].epsilon == pytest.approx(1.0)  # the open job's other 0.75, too
+    assert committed(state)[1].epsilon == pytest.approx(1.0)
+    assert state.spent_in_job(JOB, BitMap(range(9))).epsilon == pytest.approx(0.25)
     state.end_job(JOB, "job-finished")
-    assert {client: cost.epsilon for client, cost in state.committed().items()} == {0: 0.25}
+    assert {client: cost.epsilon for client, cost in committed(state).items()} == {0: 0.25}
 
 
 def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
     with_round(state, slots=2)
-    assert {cost.epsilon for cost in state.committed().values()} == {math.inf}
+    assert {cost.epsilon for cost in committed(state).values()} == {math.inf}
     answer(state, range(1))
     state.end_job(JOB, "job-finished")
-    assert state.committed()[0].epsilon == math.inf
-    assert state.spent_in_job(JOB, range(9)).epsilon == math.inf
+    assert committed(state)[0].epsilon == math.inf
+    assert state.spent_in_job(JOB, BitMap(range(9))).epsilon == math.inf
 
 
 def test_a_refused_join_is_not_answered_for(state: State) -> None:
@@ -249,13 +251,13 @@ def test_a_refused_join_is_not_answered_for(state: State) -> None:
 
 def test_a_job_costs_what_the_dearest_of_these_clients_spent(state: State) -> None:
     with_round(state)
-    assert state.spent_in_job(JOB, range(9)) == NOTHING
+    assert state.spent_in_job(JOB, BitMap(range(9))) == NOTHING
     answer(state, range(1))
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
     answer(state, [0, 1], cost=Cost.gaussian(0.4), round_id=OTHER_ROUND)
-    assert state.spent_in_job(JOB, range(9)).mu == pytest.approx(0.5)
-    assert state.spent_in_job(JOB, [1, 2]).mu == pytest.approx(0.4)
-    assert state.spent_in_job(JOB, [2]) == NOTHING
+    assert state.spent_in_job(JOB, BitMap(range(9))).mu == pytest.approx(0.5)
+    assert state.spent_in_job(JOB, BitMap([1, 2])).mu == pytest.approx(0.4)
+    assert state.spent_in_job(JOB, BitMap([2])) == NOTHING
 
 
 def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:

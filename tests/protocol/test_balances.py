@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -18,9 +19,9 @@ charges = st.lists(st.tuples(populations, costs), max_size=8)
 caps = st.builds(Cap, epsilon=st.floats(0.1, 20.0), delta=st.sampled_from([0.0, 1e-9, 1e-3]))
 
 
-@given(charged=charges, asked=populations, further=costs, cap=caps)
-def test_a_client_affords_what_its_composed_costs_leave(charged, asked, further, cap):
-    balances = Balances()
+@given(charged=charges, asked=populations, further=costs, cap=caps, of_few=st.booleans())
+def test_a_client_affords_what_its_composed_costs_leave(charged, asked, further, cap, of_few):
+    balances = Balances(of_few=of_few)
     for clients, cost in charged:
         balances.add(clients, cost)
     spent = {
@@ -28,6 +29,10 @@ def test_a_client_affords_what_its_composed_costs_leave(charged, asked, further,
     }
     able = {client for client, cost in spent.items() if cap.allows(compose([cost, further]))}
     assert set(balances.affording(asked, further, cap)) == able
+    assert set(balances.charged) == {client for clients, _ in charged for client in clients}
+    assert {client: cost.epsilon for client, cost in balances.of(asked).items()} == pytest.approx(
+        {client: cost.epsilon for client, cost in spent.items()}
+    )
     largest = balances.largest(asked)
     assert math.isclose(largest.mu, max((cost.mu for cost in spent.values()), default=0.0))
     assert math.isclose(
@@ -56,6 +61,30 @@ def test_a_gaussian_charge_leaves_a_pure_cap_for_good_unless_it_is_taken_back():
     assert not balances.affording(client, Cost.pure(0.1), cap)
     balances.take_back(client, Cost.gaussian(0.01))
     assert balances.affording(client, Cost.pure(1.0), cap) == client
+
+
+@given(charged=charges, joined=populations, price=costs, of_few=st.booleans())
+def test_a_job_reserves_what_its_rounds_have_not_cost_yet(charged, joined, price, of_few):
+    spent, balances = Balances(of_few=of_few), Balances(of_few=of_few)
+    for clients, cost in charged:
+        spent.add(clients, cost)
+    before = balances.copy()
+    balances.reserve(joined, price, spent=spent)
+    for client, cost in spent.of(joined).items():
+        found = balances.largest(BitMap([client]))
+        assert math.isclose(found.mu**2, max(0.0, price.mu**2 - cost.mu**2), abs_tol=1e-9)
+    assert not before.charged
+
+
+def test_memory_follows_from_how_many_there_are():
+    balances = Balances(of_few=True)
+    balances.add(BitMap([2**32 - 1, 7]), Cost.pure(1.0))
+    balances.add(BitMap([9]), Cost.pure(0.5))
+    assert balances.of(BitMap([7, 8, 9])) == {
+        7: Cost.pure(1.0),
+        8: NOTHING,
+        9: Cost.pure(0.5),
+    }
 
 
 def test_nobody_was_charged_at_first():

@@ -1,24 +1,25 @@
 """The data holder's hash-chained ledger in its state file.
 
-One entry covers the slots of an answer; their own rows refer to it. Each
-contribution to a crowd has its own. The file's triggers let both tables only grow; the chain shows
-changes even where the triggers were removed.
+One entry covers the slots of an answer. Each contribution to a crowd has its own. The file's
+triggers let the table only grow; the chain shows changes even where the triggers were removed.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import groupby
-from operator import itemgetter
-from typing import Any
 
 from pyroaring import BitMap
 
 from shoal_holder.state_file import StateFile
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import HOLDER, Chain, Head, LedgerEntry, population_digest
-from shoal_protocol.wire.encoding import canonical_json, encode_clients, format_time, sha256
+from shoal_protocol.wire.encoding import (
+    canonical_json,
+    decode_clients,
+    encode_clients,
+    format_time,
+    sha256,
+)
 from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument
 
 
@@ -51,16 +52,18 @@ def not_charged(file: StateFile, rounds: Iterable[ChargedElsewhere]) -> list[Cha
     """Return those of `rounds` that are not in this ledger, with the clients who lack them."""
     found = []
     for each in rounds:
-        rows = file.rows(
-            "SELECT client FROM charged WHERE (job, number) = (?, ?)"
-            " AND client IN (SELECT value FROM json_each(?))",
-            each.job,
-            each.number,
-            json.dumps(list(each.clients)),
-        )
-        if missing := each.clients - BitMap(client for (client,) in rows):
+        missing = each.clients - charged(file, each.job, each.number)
+        if missing:
             found.append(replace(each, clients=missing))
     return found
+
+
+def charged(file: StateFile, job: str, number: int | None = None) -> BitMap:
+    """Return the clients that were charged for a job, or for the round of this number in it."""
+    rows = file.rows(
+        "SELECT population FROM ledger WHERE job = ?1 AND place = ifnull(?2, place)", job, number
+    )
+    return BitMap().union(*(decode_clients(population) for (population,) in rows))
 
 
 def adopt(file: StateFile, forgotten: ChargedElsewhere, now: datetime) -> None:
@@ -87,17 +90,26 @@ def append(
     file: StateFile,
     charged_for: str,
     job: str,
-    number: int,
+    number: int | None,
     cost: Cost,
     now: datetime,
     clients: BitMap,
 ) -> None:
     """Append an entry that charges clients; `charged_for` names a round or a contribution.
 
+    `number` is the round's in its job, and None of a contribution.
+
     Raises:
-        sqlite3.IntegrityError: one of them was charged for this number of the job already.
+        ValueError: one of them was charged for it, or for this number of the job, already.
     """
-    head = _head(file)
+    again = file.rows(
+        "SELECT population FROM ledger WHERE round = ? UNION ALL"
+        " SELECT population FROM ledger WHERE (job, place) = (?, ?)",
+        *(charged_for, job, number),
+    )
+    if any(decode_clients(population) & clients for (population,) in again):
+        raise ValueError("a client cannot be charged twice for the same")
+    head, population = _head(file), encode_clients(clients)
     entry = LedgerEntry(
         ledger=HOLDER,
         number=head.number + 1,
@@ -106,22 +118,18 @@ def append(
         round=charged_for,
         job=job,
         job_rounds=None,
-        population=population_digest(encode_clients(clients)),
+        population=population_digest(population),
         clients=len(clients),
         mu=cost.mu,
         epsilon=cost.stated_epsilon,
         at=now,
     )
     file.database.execute(
-        "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(entry.number, entry.previous, entry.kind, charged_for, job, cost.mu, entry.epsilon),
-            *(format_time(entry.at), entry.digest),
+            *(entry.number, entry.previous, entry.kind, charged_for, job, number, population),
+            *(entry.clients, cost.mu, entry.epsilon, format_time(entry.at), entry.digest),
         ),
-    )
-    file.database.executemany(
-        "INSERT INTO charged (charge, job, number, client) VALUES (?, ?, ?, ?)",
-        ((entry.number, job, number, client) for client in clients),
     )
     file.database.execute(
         "UPDATE ledger_head SET number = ?, digest = ?", (entry.number, entry.digest)
@@ -134,19 +142,28 @@ def entries(file: StateFile, *, after: int, count: int) -> list[LedgerEntry]:
     Raises:
         LedgerBroken: a row is not one that this program wrote.
     """
-    last = after + count
-    return [entry for entry, _ in _read(file, after, last)]
+    return [entry for entry, _ in _read(file, after, count)]
 
 
 def charges(file: StateFile, *, after: int, count: int) -> list[ClientCharge]:
     """Return up to `count` clients' charges that follow the one with the number `after`."""
-    rows = file.rows(
-        "SELECT entry, job, number, round, client, mu, epsilon, at FROM spending"
-        " WHERE entry > ? ORDER BY entry LIMIT ?",
-        after,
-        count,
+    found: list[ClientCharge] = []
+    rows = file.database.execute(
+        "SELECT last - clients, ledger.job, ifnull(place, contributions.number), ledger.round,"
+        " population, mu, epsilon, at"
+        " FROM (SELECT *, SUM(clients) OVER (ORDER BY number) AS last FROM ledger) AS ledger"
+        " LEFT JOIN contributions ON ledger.round = contribution"
+        " WHERE last > ? ORDER BY ledger.number",
+        (after,),
     )
-    return [ClientCharge(*row) for row in rows]
+    for before, job, number, round_id, population, *cost_and_time in rows:
+        for entry, client in enumerate(decode_clients(population), start=before + 1):
+            if entry > after and len(found) < count:
+                found.append(ClientCharge(entry, job, number, round_id, client, *cost_and_time))
+        if len(found) == count:
+            break
+    rows.close()
+    return found
 
 
 def verify(file: StateFile) -> None:
@@ -155,37 +172,31 @@ def verify(file: StateFile) -> None:
     Raises:
         LedgerBroken: something was changed, removed or added by hand.
     """
-    chain, clients = Chain(), 0
-    for entry, charged in _read(file, 0, None):
+    chain = Chain()
+    for entry, place in _read(file, 0, -1):
         if entry.ledger != HOLDER or entry.kind != "charge":
             raise LedgerBroken(f"ledger entry {entry.number} is no data holder's")
         try:
             chain.follow(entry)
         except MalformedDocument as error:
             raise LedgerBroken(str(error)) from error
-        place = _place(file, entry)
-        for row in charged:
-            clients += 1
-            if (row[0], row[2:4]) != (clients, place):
-                raise LedgerBroken(f"the clients of ledger entry {entry.number} were changed")
+        if place != _place(file, entry):
+            raise LedgerBroken(f"the round of ledger entry {entry.number} was changed")
     if chain.head != _head(file):
         raise LedgerBroken("the ledger does not end where it did: entries were removed")
-    if file.one("SELECT COUNT(*) FROM charged") != (clients,):
-        raise LedgerBroken("clients are charged without an entry in the ledger")
     # rows of the outbox stay when their envelopes are erased
     unpaid = file.one(
         "SELECT 1 FROM outbox JOIN rounds USING (round) WHERE NOT EXISTS ("
-        " SELECT 1 FROM charged WHERE (charged.job, charged.number) = (rounds.job, rounds.number))"
+        " SELECT 1 FROM ledger WHERE (ledger.job, place) = (rounds.job, rounds.number))"
         " UNION ALL SELECT 1 FROM contributions WHERE NOT EXISTS ("
-        " SELECT 1 FROM charged WHERE (charged.job, charged.client, charged.number)"
-        " = (contributions.job, contributions.client, contributions.number)) LIMIT 1"
+        " SELECT 1 FROM ledger WHERE ledger.round = contribution) LIMIT 1"
     )
     if unpaid is not None:
         raise LedgerBroken("an answer on file is not in the ledger: entries were removed")
 
 
-def _place(file: StateFile, entry: LedgerEntry) -> tuple[str, int]:
-    """Return job and number of what an entry charges.
+def _place(file: StateFile, entry: LedgerEntry) -> int | None:
+    """Return the number in its job of the round that an entry charges, None of a contribution.
 
     Raises:
         LedgerBroken: it is not on file as it was charged.
@@ -196,21 +207,21 @@ def _place(file: StateFile, entry: LedgerEntry) -> tuple[str, int]:
         entry.round,
     )
     if round_of is not None and round_of[0] == entry.job:
-        return round_of[0], round_of[1]
+        return int(round_of[1])
     found = file.one(
-        "SELECT job, number, client, record, submission FROM contributions WHERE contribution = ?",
+        "SELECT job, client, record, submission FROM contributions WHERE contribution = ?",
         entry.round,
     )
     if found is None or found[0] != entry.job:
         what = "a round or contribution that is not on file"
         raise LedgerBroken(f"ledger entry {entry.number} charges {what}")
-    job, number, client, record, submission = found
+    _, client, record, submission = found
     if (entry.round, entry.population) != (
         contribution_id(submission, record),
         population_digest(encode_clients(BitMap([client]))),
     ):
         raise LedgerBroken(f"the contribution of ledger entry {entry.number} was changed")
-    return job, number
+    return None
 
 
 def _head(file: StateFile) -> Head:
@@ -220,27 +231,29 @@ def _head(file: StateFile) -> Head:
     return Head(*row)
 
 
-def _read(file: StateFile, after: int, last: int | None) -> Iterator[tuple[LedgerEntry, list[Any]]]:
-    """Yield entries with the rows (entry, charge, job, number, client) of their clients."""
-    bounds = (after, last if last is not None else 2**62)
+def _read(file: StateFile, after: int, count: int) -> Iterator[tuple[LedgerEntry, int | None]]:
+    """Yield up to `count` entries, all if that is negative, and the places of their rounds."""
     rows = file.database.execute(
-        "SELECT entry, charge, job, number, client FROM charged"
-        " WHERE charge > ? AND charge <= ? ORDER BY charge, entry",
-        bounds,
+        "SELECT number, previous, kind, round, job, place, population, clients, mu, epsilon, at,"
+        " digest FROM ledger WHERE number > ? ORDER BY number LIMIT ?",
+        (after, count),
     )
-    groups = groupby(rows, key=itemgetter(1))
-    group = next(groups, None)
-    for row in file.rows(
-        "SELECT number, previous, kind, round, job, mu, epsilon, at, digest FROM ledger"
-        " WHERE number > ? AND number <= ? ORDER BY number",
-        *bounds,
-    ):
-        number, previous, kind, round_id, job, mu, epsilon, at, digest = row
-        if group is None or group[0] != number:
-            raise LedgerBroken(f"ledger entry {number} charges nobody")
-        charged = list(group[1])
+    for row in rows:
+        (
+            number,
+            previous,
+            kind,
+            round_id,
+            job,
+            place,
+            population,
+            clients,
+            mu,
+            epsilon,
+            at,
+            digest,
+        ) = row
         try:
-            population = BitMap([each[4] for each in charged])
             entry = LedgerEntry(
                 ledger=HOLDER,
                 number=number,
@@ -249,17 +262,16 @@ def _read(file: StateFile, after: int, last: int | None) -> Iterator[tuple[Ledge
                 round=round_id,
                 job=job,
                 job_rounds=None,
-                population=population_digest(encode_clients(population)),
-                clients=len(charged),
+                population=population_digest(population),
+                clients=len(decode_clients(population)),
                 mu=mu,
                 epsilon=epsilon,
                 at=at,
             )
-            if entry.digest != digest:
-                raise ValueError("the rows are not the entry of which they have the digest")
-        except (ValueError, TypeError, OverflowError):
+            if (entry.digest, entry.clients) != (digest, clients):
+                raise ValueError("the row is not the entry of which it has the digest")
+        except (ValueError, TypeError, OverflowError, MalformedDocument):
             what = f"ledger entry {number} is not one that this program wrote"
             raise LedgerBroken(what) from None
-        yield entry, charged
-        group = next(groups, None)
+        yield entry, place
     rows.close()

@@ -4,11 +4,11 @@ One SQLite file. One transaction debits the slots' cost and stores the bytes to 
 first of them is sent. A round of a job is answered only once. The ledger only grows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap
 
@@ -17,6 +17,7 @@ from shoal_holder.state_file import StateFile
 from shoal_holder.status import JobStatus, read_jobs
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.privacy.accounting import NOTHING, Cost
+from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
@@ -45,20 +46,39 @@ class StoredRound:
     request: bytes  # of its job
 
 
+class Unwrapped(NamedTuple):
+    """A share that is wrapped when it is sent, the digest that names it, and the session of it."""
+
+    digest: bytes
+    content: bytes
+    session: int
+
+
 class State:
     """The data holder's state: what it did and has yet to do. For one thread at a time.
 
     `outbox` tracks stored envelopes, `crowds.memory` crowd jobs.
     """
 
-    def __init__(self, path: Path, *, authority: str, accept_loss: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        authority: str,
+        accept_loss: str | None = None,
+        is_restored: bool = False,
+    ) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
+
+        A file that `is_restored` needs no mark: the Compute nodes tell what it lacks.
 
         Raises:
             ValueError: as `StateFile`, or the ledger in it was tampered with.
         """
-        self.file = StateFile(path, authority=authority, accept_loss=accept_loss)
-        self._committed: Mapping[int, Cost] | None = None
+        self.file = StateFile(
+            path, authority=authority, accept_loss=accept_loss, is_restored=is_restored
+        )
+        self._committed: Balances | None = None
         try:
             ledger.verify(self.file)
         except LedgerBroken as error:
@@ -197,7 +217,8 @@ class State:
     def is_answered(self, round_id: str) -> bool:
         """Tell whether a round of this job and number was answered, or charged elsewhere."""
         found = self.file.one(
-            "SELECT 1 FROM charged JOIN rounds USING (job, number) WHERE round = ? LIMIT 1",
+            "SELECT 1 FROM rounds JOIN ledger ON (ledger.job, place) = (rounds.job, rounds.number)"
+            " WHERE rounds.round = ? LIMIT 1",
             round_id,
         )
         return found is not None
@@ -210,7 +231,7 @@ class State:
         *,
         used: BitMap,
         unused: BitMap,
-        envelopes: Sequence[bytes],
+        envelopes: Sequence[bytes | Unwrapped],
     ) -> bool:
         """Debit `cost` to each slot in `used` and store the envelopes, one for each node; or none.
 
@@ -218,7 +239,7 @@ class State:
         if the round's job has ended here meanwhile: nothing may be sent then.
 
         Raises:
-            sqlite3.IntegrityError: this round was answered already.
+            ValueError: this round was answered already.
         """
         with self.file.transaction():
             job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
@@ -228,9 +249,10 @@ class State:
                 if slots:
                     ledger.append(self.file, round_id, job, number, price, now, slots)
             self.file.database.executemany(
-                "INSERT INTO outbox VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO outbox (round, node, outcome, digest, envelope, session)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
                 (
-                    (round_id, node, envelope_digest(each), each, PENDING)
+                    (round_id, node, PENDING, *_as_stored(each))
                     for node, each in enumerate(envelopes)
                 ),
             )
@@ -289,7 +311,7 @@ class State:
         """Return every job that was joined, in order, in counts."""
         return read_jobs(self.file)
 
-    def committed(self) -> Mapping[int, Cost]:
+    def committed(self) -> Balances:
         """Return what each client spent, and what open jobs may still ask of it.
 
         The sum is computed when a job begins or ends here: a job's rounds only spend what was
@@ -299,17 +321,16 @@ class State:
             self._committed = spending.committed(self.file)
         return self._committed
 
-    def commit_more(self, committed: Mapping[int, Cost]) -> None:
-        """Take the new sums of these clients, which were charged for contributions to a crowd."""
-        if self._committed is not None and committed:
-            # a new mapping: others may be reading the old one
-            self._committed = {**self._committed, **committed}
+    def commit_more(self, committed: Balances) -> None:
+        """Take new sums, after charges for contributions to a crowd."""
+        if self._committed is not None:
+            self._committed = committed
 
     def spent(self) -> dict[int, list[Cost]]:
         """Return what each client's answers cost it, one by one."""
         return spending.spent(self.file)
 
-    def spent_in_job(self, job: str, clients: Iterable[int]) -> Cost:
+    def spent_in_job(self, job: str, clients: BitMap) -> Cost:
         """Return the most that the rounds of a job answered so far cost one of `clients`."""
         return spending.spent_in_job(self.file, job, clients)
 
@@ -320,3 +341,7 @@ class State:
     def chain(self, *, after: int, count: int) -> list[LedgerEntry]:
         """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
         return ledger.entries(self.file, after=after, count=count)
+
+
+def _as_stored(sent: bytes | Unwrapped) -> tuple[bytes, bytes, int | None]:
+    return sent if isinstance(sent, Unwrapped) else (envelope_digest(sent), sent, None)

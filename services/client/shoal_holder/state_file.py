@@ -18,10 +18,18 @@ from shoal_hosting.marks import DAMAGED, RESTORE
 class StateFile:
     """An open state file, for one thread at a time; a second process cannot open it."""
 
-    def __init__(self, path: Path, *, authority: str, accept_loss: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        authority: str,
+        accept_loss: str | None = None,
+        is_restored: bool = False,
+    ) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
 
-        `accept_loss` is the token of a loss that the owner accepts, as a refusal shows it.
+        `accept_loss` is the token of a loss that the owner accepts, as a refusal shows it. A file
+        that `is_restored` may be without a mark.
 
         Raises:
             ValueError: another process has it open, it is of another version or consortium, it is
@@ -36,7 +44,9 @@ class StateFile:
         )
         try:
             self._prepare(authority)
-            self._memory = StateMemory(self.database, path, accept=accept_loss)
+            self._memory = StateMemory(
+                self.database, path, accept=accept_loss, is_restored=is_restored
+            )
         except BaseException as error:
             self.database.close()  # or the file stays locked for as long as the error is looked at
             if isinstance(error, sqlite3.OperationalError):
@@ -48,6 +58,11 @@ class StateFile:
                     raise ValueError(f"{path}: {DAMAGED}") from None
                 raise ValueError(f"{path} is not a state file; {RESTORE}") from None
             raise
+
+    @property
+    def directory(self) -> Path:
+        """Return where the file is."""
+        return self._path.parent
 
     @property
     def losses(self) -> int:

@@ -18,8 +18,17 @@ class Counted(NamedTuple):
 class StateMemory:
     """Counts commits and marks them before anybody hears of them; a read is not counted."""
 
-    def __init__(self, database: sqlite3.Connection, path: Path, *, accept: str | None) -> None:
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        path: Path,
+        *,
+        accept: str | None,
+        is_restored: bool = False,
+    ) -> None:
         """Hold the state file at `path`, which is open and locked, against its mark.
+
+        One that `is_restored` begins with a new mark.
 
         Raises:
             ValueError: it lacks charges that were made with it, or is damaged.
@@ -38,7 +47,13 @@ class StateMemory:
             )
 
         try:
-            self._marking = open_marking(path.with_suffix(".mark"), stored, begin, accept=accept)
+            self._marking = open_marking(
+                path.with_suffix(".mark"),
+                stored,
+                begin,
+                accept=accept,
+                vouched=lambda: is_restored,
+            )
         except MemoryLost as error:
             raise ValueError(str(error)) from None
 

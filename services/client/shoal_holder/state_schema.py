@@ -2,7 +2,7 @@
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 11
+SCHEMA_VERSION: Final = 14
 
 _MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file
@@ -12,6 +12,35 @@ CREATE TABLE memory (                -- what is marked beside the file
 );
 CREATE TRIGGER memory_keeps BEFORE DELETE ON memory
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+_MACHINE: Final = """
+CREATE TABLE machine (               -- of those that ever held this key
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    epoch INTEGER NOT NULL,          -- raised whenever a state is restored
+    instance TEXT NOT NULL,
+    restored_at TEXT,                -- when its epoch began; NULL where nothing was lost
+    is_restoring INTEGER NOT NULL DEFAULT 0,  -- until the nodes' charges were taken over
+    is_superseded INTEGER NOT NULL DEFAULT 0,
+    known TEXT,                      -- slots of those whom the state knew that was restored
+    least_mu REAL,                   -- what all other slots start at; NULL where nothing was lost
+    least_epsilon REAL               -- NULL is infinite
+);
+CREATE TRIGGER machine_keeps BEFORE DELETE ON machine
+BEGIN SELECT RAISE(ABORT, 'the epoch only grows'); END;
+CREATE TRIGGER machine_grows BEFORE UPDATE ON machine
+WHEN NEW.epoch < OLD.epoch OR (NEW.epoch = OLD.epoch AND NEW.is_superseded < OLD.is_superseded)
+BEGIN SELECT RAISE(ABORT, 'the epoch only grows'); END;
+"""
+
+_BACKUP: Final = """
+CREATE TABLE backup (                -- the last one
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    made_at TEXT,                    -- NULL before the first
+    records INTEGER,                 -- when the file of records changed by which slots are given
+    has_records INTEGER              -- the same as the last backup has it
+);
+INSERT INTO backup (one) VALUES (1);
 """
 
 _JOBS: Final = """
@@ -126,39 +155,25 @@ CREATE TABLE ledger (                -- hash-chained
     kind TEXT NOT NULL,
     round TEXT NOT NULL,             -- a round, or a contribution to a crowd
     job TEXT NOT NULL,
+    place INTEGER,                   -- of a round in its job
+    population TEXT NOT NULL,        -- who is charged: a bitmap in base64
+    clients INTEGER NOT NULL,        -- how many these are
     mu REAL NOT NULL,
     epsilon REAL,                    -- NULL is infinite
     at TEXT NOT NULL,
-    digest TEXT NOT NULL             -- of all of the above and of who is charged
+    digest TEXT NOT NULL             -- of all of the above but the place
 );
+CREATE INDEX ledger_rounds ON ledger (round);
+CREATE INDEX ledger_places ON ledger (job, place);
 """
 
-_CHARGED: Final = """
-CREATE TABLE charged (
-    entry INTEGER PRIMARY KEY AUTOINCREMENT,
-    charge INTEGER NOT NULL REFERENCES ledger,
-    job TEXT NOT NULL,
-    number INTEGER NOT NULL,         -- of the round in its job
-    client INTEGER NOT NULL,
-    UNIQUE (job, client, number)
-);
-CREATE INDEX charged_together ON charged (charge, entry);
+_LEDGER_HEAD: Final = """
 CREATE TABLE ledger_head (           -- the ledger's last entry
     one INTEGER PRIMARY KEY CHECK (one = 1),
     number INTEGER NOT NULL,
     digest TEXT NOT NULL
 );
 INSERT INTO ledger_head VALUES (1, 0, lower(hex(zeroblob(32))));
-CREATE TRIGGER charged_keeps BEFORE DELETE ON charged
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER charged_stays BEFORE UPDATE ON charged
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER charged_adds BEFORE INSERT ON charged
-WHEN EXISTS (
-    SELECT 1 FROM charged WHERE entry = NEW.entry
-    OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
-)
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER ledger_head_keeps BEFORE DELETE ON ledger_head
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 """
@@ -177,18 +192,16 @@ WHEN NOT EXISTS (SELECT 1 FROM rounds WHERE (round, job) = (NEW.round, NEW.job))
 AND NOT EXISTS (SELECT 1 FROM contributions WHERE (contribution, job) = (NEW.round, NEW.job))
 AND NOT EXISTS (SELECT 1 FROM adopted WHERE (round, job) = (NEW.round, NEW.job))
 BEGIN SELECT RAISE(ABORT, 'the ledger charges what is on file'); END;
-CREATE VIEW spending AS
-    SELECT entry, ledger.job, charged.number, round, client, mu, epsilon, at
-    FROM charged JOIN ledger ON charge = ledger.number;
 """
 
 _OUTBOX: Final = """
 CREATE TABLE outbox (                -- of each round's one answer
     round TEXT NOT NULL REFERENCES rounds,
     node INTEGER NOT NULL,
-    digest BLOB NOT NULL,            -- of the envelope; stays when the envelope is erased
-    envelope BLOB,                   -- until the round has ended here, or a node refused it
+    digest BLOB NOT NULL,            -- of the envelope, or of its share; stays when it is erased
+    envelope BLOB,                   -- or share, until the round has ended, or a node refused it
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    session INTEGER,                 -- that a seed follows from, or 0; NULL: in a sealed box
     PRIMARY KEY (round, node)
 ) WITHOUT ROWID;
 """
@@ -201,7 +214,8 @@ CREATE TABLE identity (              -- where records have ids
 );
 CREATE TABLE slots (
     individual BLOB PRIMARY KEY,     -- digest of the id
-    slot INTEGER NOT NULL UNIQUE
+    slot INTEGER NOT NULL UNIQUE,
+    is_sure INTEGER NOT NULL DEFAULT 0  -- all nodes were asked since: the state was the newest
 ) WITHOUT ROWID;
 CREATE TABLE choice (                -- where records have none, and several of a client
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -213,7 +227,7 @@ CREATE TRIGGER identity_stays BEFORE UPDATE ON identity
 BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
 CREATE TRIGGER slots_keep BEFORE DELETE ON slots
 BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
-CREATE TRIGGER slots_stay BEFORE UPDATE ON slots
+CREATE TRIGGER slots_stay BEFORE UPDATE OF individual, slot ON slots
 BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
 CREATE TRIGGER slots_add BEFORE INSERT ON slots
 WHEN EXISTS (SELECT 1 FROM slots WHERE individual = NEW.individual OR slot = NEW.slot)
@@ -222,6 +236,8 @@ BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
 
 SCHEMA: Final = (
     _MEMORY
+    + _MACHINE
+    + _BACKUP
     + _JOBS
     + _LEAVING
     + _CROWD_JOBS
@@ -229,7 +245,7 @@ SCHEMA: Final = (
     + _CROWD_NONCES
     + _ADOPTED
     + _LEDGER
-    + _CHARGED
+    + _LEDGER_HEAD
     + _LEDGER_RULES
     + _OUTBOX
     + _SLOTS
