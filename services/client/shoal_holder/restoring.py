@@ -1,0 +1,133 @@
+"""Restores a data holder's state, from an older copy or from nothing, without forgetting a charge.
+
+The restored machine supersedes all others, then takes over what all Compute nodes charged. Who was
+in which slot since the copy was made is lost. Let U be the slots that nobody has in the copy, and
+c(s) what slot s was charged in all, in mu and in epsilon. Whoever got a slot on the lost machine
+was in some s of U and spent at most c(s), so at most C, the largest c over U in either currency.
+Whoever gets a slot later gets one that the copy knows to be nobody's: it starts at C. Costs add up
+and caps are monotone in each currency, so nobody is charged less than was spent. Whom the copy
+knows keeps the slot and pays its own charges. C is at most the sum of all rounds, and below it
+where rounds asked other slots.
+
+Crowd jobs are in no node's ledger. After a loss each slot starts with all that the owner's policy
+allowed crowd jobs to cost, and contributes to none again.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from pyroaring import BitMap
+
+from shoal_holder import ledger, machine
+from shoal_holder.ledger import ChargedElsewhere
+from shoal_holder.state import State
+from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.wire.encoding import canonical_json, decode_clients, encode_clients, sha256
+
+RESTORED: Final = "the state was restored"
+"""Why jobs have ended that were open in the state that was restored."""
+NO_CROWDS: Final = (
+    "the state here was restored: what crowd jobs had cost is not known, and counts as all that "
+    "was allowed"
+)
+_LEAST: Final = 1e-9  # of a currency that would be 0 where the other is not
+
+
+def prepare(state: State, random_bytes: RandomBytes, now: datetime) -> None:
+    """Turn a state, an older copy or an empty one, into that of a machine to supersede all others.
+
+    Its jobs end: the lost machine may have gone on with them.
+    """
+    machine.begin(state.file, random_bytes)
+    for job in state.open_jobs():
+        state.end_job(job.job, RESTORED)
+    known = BitMap(slot for (slot,) in state.file.rows("SELECT slot FROM slots WHERE is_sure"))
+    with state.file.transaction():
+        state.file.database.execute("UPDATE crowds SET ended = ? WHERE ended IS NULL", (RESTORED,))
+        state.file.database.execute("DELETE FROM crowd_outbox")
+        state.file.database.execute(
+            "UPDATE contributions SET outcome = 'unsent' WHERE outcome = 'pending'"
+        )
+        machine.begin_anew(state.file, random_bytes, known=encode_clients(known), now=now)
+
+
+def take_over(
+    state: State,
+    forgotten: Iterable[ChargedElsewhere],
+    *,
+    own: BitMap,
+    by_id: bool,
+    crowds: Cost,
+    now: datetime,
+) -> int:
+    """Charge what nodes charged and this ledger lacks; return how many rounds that were.
+
+    `own` are the data holder's slots, and `crowds` is what crowd jobs may have cost each of them.
+    Interrupted, it may be begun again.
+    """
+    missing = ledger.not_charged(state.file, forgotten)
+    state.adopt(missing, now)
+    if crowds != NOTHING:
+        job = _job(state, "crowds")
+        everybody = ChargedElsewhere(_round(job, 0), job, 0, crowds, own)
+        state.adopt(ledger.not_charged(state.file, [everybody]), now)
+    if by_id:
+        spent = state.spent()
+        unknown = [compose(spent.get(slot, ())) for slot in own - _known(state)]
+        largest = Cost(
+            mu=max((each.mu for each in unknown), default=0.0),
+            epsilon=max((each.epsilon for each in unknown), default=0.0),
+        )
+        machine.set_least(state.file, largest.mu, largest.stated_epsilon)
+        raise_to_least(state, own, now)
+    machine.end_restoring(state.file)
+    return len(missing)
+
+
+def raise_to_least(state: State, own: BitMap, now: datetime) -> None:
+    """Bring slots up to the largest charge that a lost slot had, those that are new here, too."""
+    found = state.file.one("SELECT least_mu, least_epsilon FROM machine")
+    if found[0] is None:
+        return
+    least, job = Cost.stated(*found), _job(state, "slots")
+    due = own - _known(state) - ledger.charged(state.file, job)
+    if not due:
+        return
+    spent, together = state.spent(), defaultdict[Cost, BitMap](BitMap)
+    for slot in due:
+        together[_rest(least, compose(spent.get(slot, ())))].add(slot)
+    [(number,)] = state.file.rows("SELECT COUNT(*) FROM adopted WHERE job = ?", job)
+    state.adopt(
+        [
+            ChargedElsewhere(_round(job, place), job, place, rest, slots)
+            for place, (rest, slots) in enumerate(together.items(), start=number)
+        ],
+        now,
+    )
+
+
+def _rest(least: Cost, spent: Cost) -> Cost:
+    """Return what brings a slot that spent so much up to `least`, in both currencies."""
+    mu = math.sqrt(max(0.0, least.mu**2 - spent.mu**2))
+    epsilon = max(0.0, least.epsilon - spent.epsilon) if spent.epsilon < math.inf else 0.0
+    if mu == epsilon == 0.0:
+        return NOTHING
+    return Cost(mu=max(mu, _LEAST), epsilon=max(epsilon, _LEAST))
+
+
+def _known(state: State) -> BitMap:
+    """Return the slots of those whom the restored copy knew."""
+    return decode_clients(state.file.one("SELECT known FROM machine")[0])
+
+
+def _job(state: State, what: str) -> str:
+    epoch = machine.read(state.file).epoch
+    return sha256("restored", canonical_json({"epoch": epoch, "what": what}))
+
+
+def _round(job: str, number: int) -> str:
+    return sha256("restored", canonical_json({"job": job, "number": number}))

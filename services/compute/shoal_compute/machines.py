@@ -1,0 +1,61 @@
+"""Keeps which machine of each data holder counts: that of the highest epoch, and the first of it.
+
+A holder's own signature says which that is, so nodes take one another's word for it.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, func, select, update
+
+from shoal_compute.schema import machines, rounds
+from shoal_hosting.storage.database import insert_ignoring
+from shoal_protocol.jobs.charges import ChargesQuery
+from shoal_protocol.wire.documents import Signed
+
+MOST_TOLD: Final = 500  # machines that one answer names
+
+
+class Machine(NamedTuple):
+    """The machine of a data holder that counts."""
+
+    epoch: int
+    rounds: int  # the last round here when its epoch became known
+
+
+def register(db: Connection, signed: Signed[ChargesQuery]) -> bytes:
+    """Let the machine that signed count, unless another one does; return the one's query that does.
+
+    The transaction waits for those that store shares of the holder's other machine.
+    """
+    body = signed.body
+    row = {
+        "epoch": body.epoch,
+        "instance": body.instance,
+        "rounds": db.execute(select(func.coalesce(func.max(rounds.c.number), 0))).scalar_one(),
+        "query": signed.encode(),
+    }
+    insert = insert_ignoring(db)(machines).values({"holder": body.holder} | row)
+    if db.execute(insert.on_conflict_do_nothing().returning(machines.c.holder)).first() is None:
+        older = (machines.c.holder == body.holder) & (machines.c.epoch < body.epoch)
+        db.execute(update(machines).where(older).values(row))
+    kept = select(machines.c.query).where(machines.c.holder == body.holder)
+    return bytes(db.execute(kept).scalar_one())
+
+
+def counting(db: Connection, holders: Sequence[int]) -> dict[int, Machine]:
+    """Return the machine that counts of those of `holders` that were ever restored.
+
+    None of them is superseded before the caller's transaction ends.
+    """
+    chosen = machines.c.holder.in_(holders) & (machines.c.epoch > 0)
+    query = select(machines.c.holder, machines.c.epoch, machines.c.rounds).where(chosen)
+    held = db.execute(query.order_by(machines.c.holder).with_for_update(read=True))
+    return {holder: Machine(epoch, last) for holder, epoch, last in held}
+
+
+def restored(db: Connection, first: int) -> list[bytes]:
+    """Return the queries of machines that hold a restored state, of holders from `first` on."""
+    query = select(machines.c.query).where(machines.c.epoch > 0, machines.c.holder >= first)
+    found = db.execute(query.order_by(machines.c.holder).limit(MOST_TOLD))
+    return [bytes(each) for each in found.scalars()]

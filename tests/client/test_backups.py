@@ -1,0 +1,290 @@
+"""A backup is opened by the recovery key alone, and a state restored from it forgets nothing."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from nacl.public import PrivateKey
+from nacl.signing import SigningKey
+
+from shoal_agent.assembly import Service
+from shoal_agent.backing_up import opened_backup, write_recovery_key
+from shoal_agent.restoring import restore_state
+from shoal_consortium.parties import next_manifest
+from shoal_holder.backup import sealed_backup
+from shoal_holder.restoring import RESTORED
+from shoal_holder.site_files import owner_files_of
+from shoal_hosting.startup import StartupRefused
+from shoal_protocol.trust.roster_changes import with_key
+from shoal_protocol.wire.errors import ProtocolError
+from tests.client.test_agent import ask, owner_token, start, work, world
+from tests.client.test_charges import down
+from tests.client.test_slots import EVERYBODY, records_of
+from tests.world.around_holder import World, state_of
+from tests.world.examples import AUTHORITY
+
+__all__ = ["world"]
+
+
+def recovery_key(world: World, party: str = "party") -> Path:
+    file = world.directory / f"{party}.recovery"
+    write_recovery_key(world.directory / party, file, PrivateKey.generate())
+    return file
+
+
+def restore(
+    world: World, backup: bytes, key: Path, *, party: str = "party", data: str = "restored"
+) -> int:
+    return restore_state(
+        world.directory / party,
+        world.directory / "consortium",
+        world.directory / data,
+        backup=(backup, key),
+        random_bytes=world.random_bytes,
+        now=world.clock(),
+    )
+
+
+def restart(world: World, **changes: str) -> Service:
+    return start(world, SHOAL_DATA=str(world.directory / "restored"), **changes)
+
+
+async def backup_of(world: World, rounds: int = 1) -> tuple[bytes, Path]:
+    key, agent = recovery_key(world), start(world)
+    for _ in range(rounds):
+        await work(world, agent)
+    sealed = await agent.holder.backup()
+    await agent.close()
+    return sealed, key
+
+
+async def test_a_state_is_restored_from_a_backup_that_was_made_while_the_agent_ran(
+    world: World,
+) -> None:
+    sealed, key = await backup_of(world)
+    before = start(world)
+    charged = await before.holder.ledger()
+    await before.close()
+
+    assert restore(world, sealed, key) == 1
+    agent = restart(world)
+    for _ in range(2):  # it hears of the lost one, and raises the epoch
+        await agent.step()
+    status = await agent.holder.status()
+    assert status.refusal is None
+    assert [each.ended for each in status.jobs] == [RESTORED]
+    assert await agent.holder.ledger() == charged
+    await work(world, agent)
+    assert len(await agent.holder.ledger()) == 2 * len(charged)
+    await agent.close()
+
+
+async def test_a_backup_has_no_key_that_signs_and_nothing_that_is_still_to_be_sent(
+    world: World,
+) -> None:
+    for node in range(3):
+        world.scripts[f"compute-{node}"] = down_but_for_charges(world, node)
+    sealed, key = await backup_of(world)
+    with sqlite3.connect(world.directory / "data" / "holder.sqlite") as state:
+        unsent = [each for (each,) in state.execute("SELECT envelope FROM outbox")]
+    state.close()
+    backup = opened_backup(sealed, key, book=world.book, key=world.key)
+    content = b"".join(backup.parts)
+
+    assert len(unsent) == 3
+    assert not any(each[-64:] in content for each in unsent)
+    assert bytes(world.key) not in content and bytes(world.key).hex().encode() not in content
+    assert backup.names == ("policy.toml",)
+    assert not any(each[:16] in sealed for each in backup.parts)
+
+
+def down_but_for_charges(
+    world: World, node: int
+) -> Callable[[httpx.Request], httpx.Response | None]:
+    return lambda request: None if request.url.path == "/v1/charges" else down(request)
+
+
+async def test_files_of_the_owner_that_are_lost_are_put_back_and_others_stay(world: World) -> None:
+    rules = world.directory / "policy.toml"
+    backup, key = await backup_of(world)
+    put_back = world.directory / "party" / "policy.toml"
+    restore(world, backup, key)
+    assert put_back.read_bytes() == rules.read_bytes()
+
+    put_back.write_text("newer")
+    restore(world, backup, key, data="elsewhere")
+    assert put_back.read_text() == "newer"
+
+
+async def test_who_has_which_slot_is_in_the_backup_with_the_key_that_tells_it(
+    world: World,
+) -> None:
+    files = owner_files_of(world.directory / "party", world.directory / "policy.toml")
+    key, holder = recovery_key(world), world.holder(records=records_of(EVERYBODY))
+    await holder.step()
+    told = ["SELECT key, id_column FROM identity", "SELECT * FROM slots ORDER BY slot"]
+    found = [state_of(holder).file.rows(each) for each in told]
+    authority = world.consortium.manifest.authority
+    sealed = sealed_backup(
+        state_of(holder).file, files, authority=authority, key=world.key, now=world.clock()
+    )
+    await holder.close()
+
+    restore(world, sealed, key)
+    with sqlite3.connect(world.directory / "restored" / "holder.sqlite") as state:
+        assert [state.execute(each).fetchall() for each in told] == found
+    state.close()
+    assert len(found[1]) == len(EVERYBODY)
+
+
+async def test_a_backup_by_an_older_key_of_the_same_data_holder_is_taken(world: World) -> None:
+    sealed, key = await backup_of(world)
+    newer, stranger = SigningKey.generate(), SigningKey.generate()
+    roster = with_key(world.consortium.roster, 0, newer.verify_key)
+    signed = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
+    world.book.accept(signed.encode(), roster.encode())
+    assert opened_backup(sealed, key, book=world.book, key=newer).key == (
+        bytes(world.key.verify_key).hex()
+    )
+    with pytest.raises(ValueError, match="another data holder"):
+        opened_backup(sealed, key, book=world.book, key=stranger)
+
+
+def cut(sealed: bytes) -> bytes:
+    return sealed[:-1]
+
+
+def cut_short(sealed: bytes) -> bytes:
+    return sealed[:60]
+
+
+def changed(sealed: bytes) -> bytes:
+    return sealed[:-100] + bytes([sealed[-100] ^ 1]) + sealed[-99:]
+
+
+def something_else(sealed: bytes) -> bytes:
+    return b"SQLite format 3\0" * 100
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (cut, "cut short or was changed"),
+        (cut_short, "not sealed to"),
+        (changed, "cut short or was changed"),
+        (something_else, "not a backup"),
+    ],
+)
+async def test_a_broken_backup_is_refused_and_nothing_is_changed(
+    world: World, damage: Callable[[bytes], bytes], says: str
+) -> None:
+    sealed, key = await backup_of(world)
+    before = everything(world)
+    with pytest.raises(ValueError, match=says):
+        restore(world, damage(sealed), key)
+    assert everything(world) == before
+
+
+async def test_another_recovery_key_opens_nothing(world: World) -> None:
+    sealed, _ = await backup_of(world)
+    (world.directory / "party" / "recovery.pub").unlink()
+    (world.directory / "party.recovery").unlink()
+    before = everything(world)
+    with pytest.raises(ValueError, match="not sealed to"):
+        restore(world, sealed, recovery_key(world))
+    assert set(everything(world)) - set(before) == {"party/recovery.pub", "party.recovery"}
+
+
+async def test_backups_of_other_data_holders_and_consortia_are_refused(world: World) -> None:
+    key, holder = recovery_key(world), world.holder()
+    files = owner_files_of(world.directory / "party", world.directory / "policy.toml")
+    for authority, signer, says in (
+        (world.consortium.manifest.authority, SigningKey.generate(), "another data holder"),
+        ("00" * 32, world.key, "another consortium"),
+    ):
+        sealed = sealed_backup(
+            state_of(holder).file, files, authority=authority, key=signer, now=world.clock()
+        )
+        before = everything(world)
+        with pytest.raises(ValueError, match=says):
+            restore(world, sealed, key)
+        assert everything(world) == before
+    await holder.close()
+
+
+async def test_a_state_that_is_there_is_never_replaced_by_a_backup(world: World) -> None:
+    sealed, key = await backup_of(world)
+    before = everything(world)
+    with pytest.raises(ValueError, match="sqlite is there"):
+        restore(world, sealed, key, data="data")
+    assert everything(world) == before
+
+
+async def test_a_restore_that_was_cut_off_starts_no_agent_until_it_is_ended(world: World) -> None:
+    sealed, key = await backup_of(world)
+    backup = opened_backup(sealed, key, book=world.book, key=world.key)
+    (world.directory / "restored").mkdir()
+    (world.directory / "restored" / "holder.sqlite").write_bytes(backup.parts[0])
+    with pytest.raises(StartupRefused, match="mark"):
+        restart(world)
+
+
+async def test_one_is_due_before_the_first_and_whenever_records_were_loaded_anew(
+    world: World,
+) -> None:
+    async def shown(agent: Service) -> tuple[bool, bool]:
+        status = (await ask(agent, "/v1/status")).json()
+        return status["backup_at"] is not None, status["backup_due"]
+
+    agent = start(world)
+    assert await shown(agent) == (False, True)
+    recovery_key(world)
+    await agent.holder.backup()
+    assert await shown(agent) == (True, False)
+    await agent.close()
+
+    again = start(world)
+    assert await shown(again) == (True, False)
+    await again.close()
+    os.utime(world.directory / "records.csv", ns=(1, 1))
+    loaded = start(world)
+    assert await shown(loaded) == (True, True)
+    await loaded.close()
+
+
+async def test_a_backup_needs_a_recovery_key_and_the_owners_token(world: World) -> None:
+    agent = start(world)
+    with pytest.raises(ProtocolError, match="shoal agent recovery-key"):
+        await agent.holder.backup()
+    recovery_key(world)
+    path = "/v1/backup"
+    transport = httpx.ASGITransport(app=agent.app)
+    async with httpx.AsyncClient(transport=transport, base_url="https://agent") as client:
+        assert (await client.post(path)).status_code == 401
+        token = {"Authorization": f"Bearer {owner_token(world)}"}
+        assert len((await client.post(path, headers=token)).json()["sealed"]) > 1000
+    await agent.close()
+
+
+def test_a_recovery_key_is_never_overwritten(world: World) -> None:
+    key = recovery_key(world)
+    kept = key.read_bytes()
+    with pytest.raises(FileExistsError):
+        recovery_key(world)
+    (world.directory / "party" / "recovery.pub").unlink()
+    with pytest.raises(FileExistsError):
+        recovery_key(world)
+    assert key.read_bytes() == kept and key.stat().st_mode & 0o777 == 0o600
+    assert not (world.directory / "party" / "recovery.pub").exists()
+
+
+def everything(world: World) -> dict[str, bytes]:
+    """Return all files but the lock and the directory of the data that a restore begins with."""
+    return {
+        str(path.relative_to(world.directory)): path.read_bytes()
+        for path in world.directory.rglob("*")
+        if path.is_file()
+    }

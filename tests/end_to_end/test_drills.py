@@ -1,0 +1,254 @@
+"""Drills of loss: processes are killed and disks removed in the middle of a job, which still ends.
+
+After each drill nothing that was acknowledged is lost, no answer counts twice, no cap is exceeded.
+"""
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.federation import Federation as Processes
+from demo.federation import Process
+from shoal import ThresholdSharing
+from shoal.jobs.analyst import Job
+from shoal_agent.status import HolderStatus
+from shoal_command.connection import own_agent
+from shoal_consortium import quickstart
+from shoal_hosting.peers.exchange import Unavailable
+from tests.end_to_end.conftest import first_free_port
+from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, POLICY, data_of
+from tests.end_to_end.test_real_processes import CLIENTS, get, shoal, submit, wait_until
+from tests.world.trust import SITES, TASK, Trust, make_trust
+
+LAST = "clinic-c"  # joins, and stays away until the drill is over: so a round waits for it
+
+
+@dataclass
+class Agent:
+    """A data holder's agent in a process of its own."""
+
+    home: Path
+    data: Path
+    url: str
+    process: Process
+
+    def start(self) -> None:
+        self.process.start()
+        self.process.wait_until_ready()
+
+    def status(self) -> HolderStatus:
+        return own_agent(self.home, self.url).ask(HolderStatus, "/v1/status")
+
+    def ledger(self) -> Any:
+        return own_agent(self.home, self.url, self.data).ask(dict[str, Any], "/v1/ledger")
+
+    def restore(self, trust: Trust, *backup: str) -> None:
+        where = ["--agent", self.home, "--data", self.data]
+        where += ["--consortium", trust.directory / "consortium"]
+        shoal("agent", "restore", *map(str, where), *backup, status=0)
+
+
+@dataclass
+class Drill:
+    trust: Trust
+    services: Processes
+    agents: dict[str, Agent]
+
+    @contextmanager
+    def held_up(self, **settings: Any) -> Iterator[tuple[Job, str]]:
+        """Give a job and its round that all but the last have answered; then let it end."""
+        job = submit(self.trust, TASK, **settings)
+        last = self.agents[LAST]
+        wait_until(lambda: join_of(last, job) == "acknowledged")
+        last.process.kill()
+        others = [each for name, each in self.agents.items() if name != LAST]
+        for each in others:
+            each.process.start()
+        for each in others:
+            each.process.wait_until_ready()
+        wait_until(lambda: any(each.phase == "collecting" for each in job.state().rounds))
+        round_id = job.state().rounds[0].round
+        for node in self.trust.consortium.manifest.compute_nodes:
+            wait_until(lambda node=node: held(node, round_id) == len(others))
+        yield job, round_id
+        last.start()
+        report = job.wait()
+        assert report.cohort_sizes == (CLIENTS,)
+        for name, each in self.agents.items():
+            self.check(name, each, round_id)
+            if name != LAST:
+                each.process.kill()
+
+    def check(self, site: str, agent: Agent, round_id: str) -> None:
+        """See that each slot is charged once for a round, below the cap."""
+        wait_until(lambda: agent.status().refusal is None)
+        wait_until(lambda: len(charged(agent, round_id)) == SITES[site])
+        assert len(set(charged(agent, round_id))) == SITES[site]
+        spent = agent.ledger()["spent"]["epsilon"]["most"]
+        assert 0.0 < spent <= EPSILON_OF_ALL_TESTS
+
+
+def join_of(agent: Agent, job: Job) -> str | None:
+    return next((each.join for each in agent.status().jobs if each.job == job.id), None)
+
+
+def held(node: Any, round_id: str) -> int:
+    return int(get(node, f"/v1/rounds/{round_id}")["held"])
+
+
+def charged(agent: Agent, round_id: str) -> list[int]:
+    return [each["client"] for each in agent.ledger()["entries"] if each["round"] == round_id]
+
+
+def prepared(trust: Trust, process: quickstart.Process, logs: Path) -> Agent:
+    """Put the owner's files beside a site's key; return its agent."""
+    home, rows = trust.directory / "clients" / process.name, trust.records(process.name)
+    lines = [rows.columns, *([repr(value) for value in row] for row in rows.values.tolist())]
+    (home / "records.csv").write_text("".join(",".join(line) + "\n" for line in lines))
+    rules = POLICY.model_dump(mode="json", exclude_none=True)
+    (home / "policy.toml").write_text(
+        "\n".join(f"{name} = {json.dumps(each)}" for name, each in rules.items())
+    )
+    environment = {**process.environment, "SHOAL_AGENT_POLL_SECONDS": "0.1"}
+    running = Process(process.name, process.module, environment, logs / f"{process.name}.log")
+    return Agent(home, data_of(trust, process.name), process.url, running)
+
+
+@pytest.fixture(scope="module")
+def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
+    logs = tmp_path_factory.mktemp("logs")
+    trust = make_trust(
+        tmp_path_factory.mktemp("drill"),
+        url_template="https://127.0.0.1:{port}",
+        first_port=first_free_port(),
+        now=datetime.now(UTC),
+        minimum_threshold=2,
+        maximum_epsilon=EPSILON_OF_ALL_TESTS,
+    )
+    found = [prepared(trust, each, logs) for each in quickstart.agents(trust.directory)]
+    with Processes() as services:
+        services.start(
+            *(
+                Process(each.name, each.module, each.environment, logs / f"{each.name}.log")
+                for each in quickstart.services(trust.directory, trust.consortium)
+            )
+        )
+        agents = {each.process.name: each for each in found}
+        agents[LAST].start()
+        try:
+            yield Drill(trust, services, agents)
+        finally:
+            for each in (*found, *agents.values()):
+                each.process.stop()
+
+
+@pytest.fixture
+def victim(drill: Drill) -> Agent:
+    return drill.agents["clinic-a"]
+
+
+@pytest.fixture
+def second(drill: Drill, tmp_path: Path) -> Iterator[Agent]:
+    """A second machine with the key of an agent that was never restored, and no state."""
+    agent = drill.agents["clinic-b"]
+    shutil.copytree(agent.home, tmp_path / "home")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    changed = {
+        **agent.process.environment,
+        "SHOAL_PORT": str(port),
+        "SHOAL_PARTY": str(tmp_path / "home"),
+        "SHOAL_DATA": str(tmp_path / "data"),
+        **{
+            f"SHOAL_AGENT_{name}": str(tmp_path / "home" / file)
+            for name, file in (
+                ("KEY", "holder.key"),
+                ("RECORDS", "records.csv"),
+                ("POLICY", "policy.toml"),
+            )
+        },
+    }
+    process = replace(agent.process, environment=changed, log=tmp_path / "twin.log")
+    made = Agent(tmp_path / "home", tmp_path / "data", f"https://127.0.0.1:{port}", process)
+    yield made
+    made.process.stop()
+
+
+def test_an_agent_that_is_killed_in_a_round_goes_on(drill: Drill, victim: Agent) -> None:
+    with drill.held_up():
+        victim.process.kill()
+        victim.start()
+
+
+@pytest.mark.parametrize("has_backup", [True, False], ids=["older backup", "nothing"])
+def test_a_disk_that_is_lost_in_a_round_is_restored(
+    drill: Drill, victim: Agent, tmp_path: Path, has_backup: bool
+) -> None:
+    opening: list[str] = []
+    if has_backup:
+        key, backup = tmp_path / "recovery.key", tmp_path / "backup"
+        shoal("agent", "recovery-key", str(victim.home), "--out", str(key), status=0)
+        victim.start()
+        where = ["--agent", str(victim.home), "--data", str(victim.data), "--url", victim.url]
+        shoal("agent", "backup", *where, "--to", str(backup), status=0)
+        victim.process.kill()
+        opening = ["--backup", str(backup), "--recovery-key", str(key)]
+    with drill.held_up():
+        before = victim.ledger()["entries"]
+        victim.process.kill()
+        shutil.rmtree(victim.data)
+        if has_backup:
+            (victim.home / "policy.toml").unlink()
+        victim.restore(drill.trust, *opening)
+        victim.start()
+        wait_until(lambda: len(victim.ledger()["entries"]) == len(before))
+        after = victim.ledger()["entries"]
+        assert {(each["round"], each["client"]) for each in after} == {
+            (each["round"], each["client"]) for each in before
+        }
+
+
+def test_of_two_machines_the_later_is_refused_until_it_is_restored_and_then_the_other_stops(
+    drill: Drill, second: Agent
+) -> None:
+    first = drill.agents["clinic-b"]
+    with drill.held_up():
+        second.process.start()
+        wait_until(lambda: refusal_has(second, "another machine"))
+        assert second.ledger()["entries"] == []
+        second.process.kill()
+        second.restore(drill.trust)
+        second.start()
+        drill.agents["clinic-b"] = second
+    first.process.kill()
+    first.process.start()
+    wait_until(lambda: refusal_has(first, "superseded"))
+    first.process.kill()
+
+
+def test_a_threshold_job_ends_without_a_node_whose_disk_is_lost(drill: Drill) -> None:
+    node = drill.services["compute-1"]
+    sharing = ThresholdSharing(threshold=2)
+    with drill.held_up(sharing=sharing, round_seconds=20, grace_seconds=6):
+        node.kill()
+        disk = drill.trust.directory / "data" / "compute-1"
+        shutil.rmtree(disk)
+        disk.mkdir(mode=0o700)
+        node.start()  # it may refuse for good, for others have what it signed
+
+
+def refusal_has(agent: Agent, words: str) -> bool:
+    try:
+        found = agent.status().refusal
+    except Unavailable:
+        return False  # it is starting
+    return words in (found or "")
