@@ -66,7 +66,7 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
         working = [*services[:nodes], *agents]
         analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
         few = holders * records // 100
-        cpu, begun = _cpu_seconds(working), time.monotonic()
+        cpu, begun = cpu_seconds(working), time.monotonic()
         job = analyst.submit(
             TASK,
             JobSettings(
@@ -82,7 +82,7 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
             ),
         )
         report = job.wait()
-        seconds, spent = time.monotonic() - begun, _cpu_seconds(working) - cpu
+        seconds, spent = time.monotonic() - begun, cpu_seconds(working) - cpu
         memory = {each.name: each.peak_memory_mib for each in (*services[:nodes], agents[0])}
     if report.cohort_sizes != (holders * records,):
         raise RuntimeError("records were lost")
@@ -100,7 +100,7 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
     }
 
 
-def _cpu_seconds(processes: Iterable[Process]) -> float:
+def cpu_seconds(processes: Iterable[Process]) -> float:
     """Return the CPU time so far of these processes and their children, a vault's own among them.
 
     Raises:

@@ -61,6 +61,7 @@ TASK = LinearRegressionTask(
 PRIVACY = PrivacyDemand(epsilon=1.0, delta=1e-6, dropouts=2, colluders=2)
 QUERY = query_for(TASK, 12, ())
 POLICY = Policy(
+    declare=False,  # the trainer played here takes no declarations
     analysts=("analyst",),
     queries=("second_moments", "second_moment_matrix"),
     columns=COLUMNS,
@@ -96,6 +97,7 @@ class FakeNode:
     bodies: list[bytes] = field(default_factory=list)
     queries: int = 0
     charged: list[RoundCharged] = field(default_factory=list)
+    machine: Signed[ChargesQuery] | None = None  # by whose query it knows the one that counts
 
     def digest(self, holder: int) -> bytes:
         return envelope.envelope_digest(self.held[holder])
@@ -113,6 +115,11 @@ class FakeNode:
     def tell_charges(self, request: httpx.Request) -> httpx.Response:
         asked = decode(request.content, ChargesQuery)
         asked.verify_signature(self.world.key.verify_key)
+        kept = self.machine
+        if kept is None or kept.body.epoch < asked.body.epoch:
+            self.machine = asked
+        elif kept.body.machine != asked.body.machine:
+            return httpx.Response(200, content=kept.encode())
         slots = self.world.book.current.roster.slots_of(asked.body.holder)
         name, end = f"compute-{self.index}", len(self.charged)
         after = int(request.url.params["after"])
@@ -169,6 +176,8 @@ class FakeTrainer:
     def answer(self, request: httpx.Request) -> httpx.Response:
         parts = request.url.path.strip("/").split("/")[1:]
         match parts:
+            case ["declarations"]:
+                return httpx.Response(201, json={})
             case ["jobs"]:
                 listed = [{"job": job, "phase": "joining"} for job in self.requests]
                 return httpx.Response(200, json={"jobs": listed})
@@ -223,6 +232,7 @@ class World:
             policy=examples.POLICY.model_copy(
                 update={
                     "minimum_colluders": 0,
+                    "minimum_threshold": 2,
                     "queries": queries,
                     "maximum_local_epsilon": maximum_local_epsilon,
                 }

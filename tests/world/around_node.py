@@ -27,7 +27,7 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.envelope import Header, frame, seal
+from shoal_protocol.sharing.envelope import EPOCH_BYTES, Header, frame, seal
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
@@ -303,8 +303,13 @@ def expected(spec: RoundSpec, clients: Iterable[int]) -> np.ndarray:
     return np.sum([contribution(client, spec.dimension) for client in clients], axis=0)
 
 
-def envelopes(spec: RoundSpec, client: int, *, attempt: str = "first") -> list[bytes]:
+def envelopes(
+    spec: RoundSpec, client: int, *, attempt: str = "first", epoch: int = 0
+) -> list[bytes]:
     """Return a client's envelopes, one for each node; another `attempt` has other randomness."""
+    answer = examples.answer_id(client, attempt)[:-EPOCH_BYTES] + epoch.to_bytes(
+        EPOCH_BYTES, "little"
+    )
     nodes = len(spec.compute_nodes)
     label = f"{spec.digest} {client} {attempt}"
     shares = spec.sharing.split(
@@ -322,7 +327,7 @@ def envelopes(spec: RoundSpec, client: int, *, attempt: str = "first") -> list[b
                 client,
                 spec.manifest,
                 spec.digest,
-                examples.answer_id(client, attempt),
+                answer,
             ),
             box_key=examples.box_key(node),
             key=client_key(client),

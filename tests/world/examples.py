@@ -12,8 +12,9 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
-from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
+from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
@@ -427,7 +428,33 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
         named(Role.HOLDER, Leave(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3)),
         named(
             Role.HOLDER,
-            ChargesQuery(manifest=CONSORTIUM.digest, holder=3, nonce="0a" * 16, at=OPENED_AT),
+            HolderDeclaration(
+                manifest=CONSORTIUM.digest,
+                holder=3,
+                declared_at=OPENED_AT,
+                variables=("age", "pressure"),
+                rules=HolderRules(
+                    analysts=("analyst",),
+                    queries=("second_moments",),
+                    columns=("age", "pressure"),
+                    delta=1e-6,
+                    minimum_population=10,
+                    minimum_colluders=2,
+                ),
+            ),
+        ),
+        named("analyst", JobCheck(manifest=CONSORTIUM.digest, analyst="analyst", request=JOB)),
+        named(
+            Role.HOLDER,
+            ChargesQuery(
+                manifest=CONSORTIUM.digest,
+                holder=3,
+                node="compute-0",
+                epoch=1,
+                instance="0b" * 16,
+                nonce="0a" * 16,
+                at=OPENED_AT,
+            ),
         ),
         named("compute-1", CHARGES),
         named(

@@ -17,6 +17,7 @@ from shoal_compute.jobs import Jobs
 from shoal_compute.relaying import Relays, encode_receipts
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
+from shoal_compute.sessions import Sessions
 from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
@@ -103,6 +104,7 @@ def create_app(
     charges: ChargesAnswers,
     gossip: Gossip,
     witnesses: Witnesses,
+    sessions: Sessions,
 ) -> FastAPI:
     """Return the application."""
     app = resources.application(
@@ -114,6 +116,7 @@ def create_app(
             "/shares/relayed": _BULK_BYTES,
             "/shares/stored": MOST_ENTRIES * ENTRY_BYTES,
             "/v1/charges": LARGEST_REQUEST_BYTES,
+            "/v1/refusals": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
         },
@@ -150,9 +153,16 @@ def create_app(
 
     @app.post("/v1/charges")
     async def tell_charges(request: Request, after: After = 0) -> Response:
-        """Tell the data holder who signed the query what its slots were charged."""
-        signed = await charges.answer(await request.body(), after=after)
-        return document(signed.encode())
+        """Tell the data holder who signed the query what its slots were charged.
+
+        If another machine of the holder counts, the answer is what that one had signed.
+        """
+        return document(await charges.answer(await request.body(), after=after))
+
+    @app.get("/v1/machines")
+    async def show_machines(first: After = 0) -> Response:
+        """Return the queries of machines with a restored state, of holders from `first` on."""
+        return listed(await charges.restored(first=first))
 
     @app.get("/v1/rounds/{round_id}")
     async def show(round_id: RoundId) -> Response:
@@ -175,6 +185,22 @@ def create_app(
         """
         known = await rounds.find(round_id)
         return listed(signed.encode() for signed in known.spoken_of.values())
+
+    @app.get("/v1/prekey")
+    async def show_prekey() -> Response:
+        """Return the signed key to which an opening may be sealed now."""
+        return document(sessions.prekey())
+
+    @app.post("/v1/openings", status_code=201)
+    async def open_session(request: Request) -> Response:
+        """Take a data holder's signed opening of a session, in place of all before it."""
+        opening, new = await sessions.open(await request.body())
+        return taken({"opening": opening}, is_new=new)
+
+    @app.post("/v1/refusals")
+    async def refuse(request: Request) -> Response:
+        """Say, signed, that the session of the envelope in the body is not known here."""
+        return document((await sessions.refuse(await request.body())).encode())
 
     @app.post("/v1/gossip")
     async def converse(request: Request) -> Response:

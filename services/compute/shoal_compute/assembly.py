@@ -16,6 +16,7 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
 from shoal_compute.relaying import Relays
 from shoal_compute.round_book import RoundBook
+from shoal_compute.sessions import Sessions
 from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
 from shoal_compute.totals import Totals
@@ -32,9 +33,11 @@ class Service(service.Service):
 
     node: Node
     adders: Adders
+    sessions: Sessions
 
     async def step(self) -> None:
         """Do all that is due now."""
+        await self.sessions.step()
         await self.node.step()
 
     async def close(self) -> None:
@@ -66,6 +69,8 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
     with own.starting():
         rounds = RoundBook(own, metrics)
         witnesses = Witnesses(own, accept=given.get("accept_loss"))
+        forget = given.get("accept_loss") is not None
+        sessions = Sessions(own, rounds, given["data_directory"], forget=forget)
         announcements = Announcements(own, rounds, Ledger(own.name), witnesses)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
@@ -80,7 +85,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         leadership=leadership,
         witnesses=witnesses,
     )
-    uploads = Uploads(own, rounds, tallies, metrics, leads)
+    uploads = Uploads(own, rounds, tallies, metrics, leads, sessions)
     app = create_app(
         own,
         rounds=rounds,
@@ -89,8 +94,9 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         uploads=uploads,
         relays=Relays(own, rounds, uploads),
         jobs=Jobs(own),
-        charges=ChargesAnswers(own),
+        charges=ChargesAnswers(own, witnesses),
         gossip=gossip,
         witnesses=witnesses,
+        sessions=sessions,
     )
-    return Service(app, own, node, adders)
+    return Service(app, own, node, adders, sessions)

@@ -1,6 +1,7 @@
 """Answers data holders' signed queries: in which rounds did this node take shares of their slots?
 
-A holder that lost its ledger learns from the answer what it spent. Only the holder can ask.
+A holder that lost its ledger learns from the answer what it spent. Only the holder can ask, and of
+its machines only the one that counts is told.
 """
 
 from collections import OrderedDict
@@ -10,16 +11,17 @@ from typing import Final, NamedTuple
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
+from shoal_compute import machines
 from shoal_compute.schema import ledger, rounds
 from shoal_compute.shares import holds
+from shoal_compute.witnesses import Witnesses
 from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
-from shoal_protocol.jobs.charges_asked import check_age
+from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, check_age
 from shoal_protocol.privacy.ledger import Head
-from shoal_protocol.trust.limits import CLOCKS_APART
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import encode_clients
-from shoal_protocol.wire.service_errors import StaleQuery
+from shoal_protocol.wire.service_errors import StaleQuery, WrongNode
 
 _MOST_ENTRIES: Final = 64  # of one answer: shares are looked up on the thread that stores them
 _MOST_REMEMBERED: Final = 100_000
@@ -36,23 +38,32 @@ class Stretch(NamedTuple):
 class ChargesAnswers:
     """Checks each query, and signs answers from the ledger and the shares on file."""
 
-    def __init__(self, resources: Resources) -> None:
-        """Sign as the node whose `resources` they are."""
+    def __init__(self, resources: Resources, witnesses: Witnesses) -> None:
+        """Sign as the node whose `resources` they are, once others told it of machines."""
         self._own = resources
+        self._witnesses = witnesses
         self._telling = resources.worker("telling")
         self._answered: OrderedDict[tuple[str, int], datetime] = OrderedDict()
 
-    async def answer(self, encoded: bytes, *, after: int) -> Signed[Charges]:
-        """Answer a signed query from ledger entry `after` on.
+    async def answer(self, encoded: bytes, *, after: int) -> bytes:
+        """Answer a signed query from ledger entry `after` on, by the charges that this node signs.
+
+        If another machine of the holder counts, the answer is that one's query.
 
         Raises:
             MalformedDocument, UnsupportedVersion: it is no query.
             UnknownManifest, UnknownHolder, RevokedHolder, WrongSigner, BadSignature
+            WrongNode: it asks another one.
             StaleQuery: it is too old, or was answered before.
             StorageUnavailable
         """
-        query, slots = await self._telling.run(self._read, encoded)
+        signed, slots = await self._telling.run(self._read, encoded)
+        query = signed.body
         self._once(query.nonce, after)
+        await self._witnesses.hear()
+        kept = await self._own.storage.run(machines.register, signed)
+        if decode(kept, ChargesQuery).body.machine != query.machine:
+            return kept
         found = await self._own.storage.run(read_stretch, query.holder, slots, after)
         body = Charges(
             manifest=query.manifest,
@@ -65,15 +76,21 @@ class ChargesAnswers:
             head_digest=found.head.digest,
             rounds=found.rounds,
         )
-        return await self._telling.run(self._own.sign, body)
+        return (await self._telling.run(self._own.sign, body)).encode()
 
-    def _read(self, encoded: bytes) -> tuple[ChargesQuery, BitMap]:
+    async def restored(self, *, first: int) -> list[bytes]:
+        """Return the queries of machines with a restored state, of holders from `first` on."""
+        return await self._own.storage.run(machines.restored, first)
+
+    def _read(self, encoded: bytes) -> tuple[Signed[ChargesQuery], BitMap]:
         """Return a query that is the holder's own and recent, and the holder's slots."""
         signed = decode(encoded, ChargesQuery)
         version = self._own.book.get(signed.body.manifest)
         version.verify_in_force(signed, self._own.book.current)
         check_age(signed.body, self._own.clock())
-        return signed.body, version.roster.slots_of(signed.body.holder)
+        if signed.body.node != self._own.name:
+            raise WrongNode
+        return signed, version.roster.slots_of(signed.body.holder)
 
     def _once(self, nonce: str, after: int) -> None:
         """Refuse a query that was answered before; older ones are refused for their age.
@@ -84,7 +101,7 @@ class ChargesAnswers:
         now = self._own.clock()
         while self._answered:
             oldest, at = next(iter(self._answered.items()))
-            if abs(now - at) <= 2 * CLOCKS_APART and len(self._answered) < _MOST_REMEMBERED:
+            if abs(now - at) <= 2 * OLDEST_QUERY and len(self._answered) < _MOST_REMEMBERED:
                 break
             del self._answered[oldest]
         if (nonce, after) in self._answered:

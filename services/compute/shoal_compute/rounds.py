@@ -123,6 +123,8 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         dimension=spec.dimension,
         asked=AskedHolders.of(spec.clients(), consortium.roster),
         scheme=spec.sharing,
+        wrapping=spec.wrapping,
+        opened_at=spec.opened_at,
         box_key=bytes(party.box_private_key.public_key),
         box_private_key=bytes(party.box_private_key),
     )

@@ -24,7 +24,7 @@ from shoal_hosting.storage.database_memory import memory_table
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
 
-VERSION: Final = 8
+VERSION: Final = 9
 
 metadata = MetaData()
 
@@ -77,11 +77,36 @@ shares = Table(
     Column("round", ForeignKey(rounds.c.number), nullable=False),
     Column("holder", BigInteger, nullable=False),
     Column("answer", LargeBinary, nullable=False),  # tells one answer of the holder from another
-    Column("digest", LargeBinary, nullable=False),  # of the envelope
-    Column("signature", LargeBinary, nullable=False),  # the holder's, over the envelope
+    Column("digest", LargeBinary, nullable=False),  # of the envelope; in a session, of the share
+    Column("signature", LargeBinary, nullable=False),  # the holder's, over a sealed box
     Column("kind", SmallInteger, nullable=False),
     Column("payload", LargeBinary),  # NULL once erased
     PrimaryKeyConstraint("round", "holder"),
+)
+
+# Each data holder's machine of the highest epoch. It answers no round from before a restore.
+machines = Table(
+    "machines",
+    metadata,
+    Column("holder", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("instance", String(32), nullable=False),
+    Column("rounds", Integer, nullable=False),  # the last one here when its epoch became known
+    Column("query", LargeBinary, nullable=False),  # by which it is known, as the holder signed it
+)
+
+# Each data holder's newest session: lower numbers are refused for ever. The key is encrypted by one
+# in a small file, which is replaced when the keys are stepped forward: old pages say nothing then.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("holder", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+    Column("opening", String(64), nullable=False),  # its digest
+    Column("verify_key", LargeBinary, nullable=False),  # the holder's when it opened the session
+    Column("hour", Integer, nullable=False),  # of the key
+    Column("generation", Integer, nullable=False),  # of the key that encrypts it
+    Column("key", LargeBinary, nullable=False),
 )
 
 # `occurrence` 0 is a party's document of its kind for the round, the only one that counts and,

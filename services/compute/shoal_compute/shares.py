@@ -13,9 +13,11 @@ from typing import Final
 from pyroaring import BitMap
 from sqlalchemy import Connection, func, select, update
 
+from shoal_compute import machines
 from shoal_compute.schema import rounds, shares
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.rounds.attestations import StoredAnswers
+from shoal_protocol.sharing.envelope import epoch_of
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.phases import ROUND, Event, Phase, after
 
@@ -47,6 +49,8 @@ class Outcome(Enum):
     CLOSED = auto()  # the round is frozen, or further
     ABANDONED = auto()
     UNKNOWN_ROUND = auto()
+    SUPERSEDED = auto()  # the holder has restored its state on another machine
+    BEFORE_RESTORE = auto()  # the round was here before, so the lost machine may have answered it
 
 
 def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
@@ -97,8 +101,10 @@ def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, s
 
 def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
     first: dict[int, AcceptedShare] = {}
+    void = _void(db, number, offered)
     for share in offered:
-        first.setdefault(share.holder, share)
+        if share.digest not in void:
+            first.setdefault(share.holder, share)
     rows = [
         {
             "round": number,
@@ -112,17 +118,34 @@ def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Ou
         for share in sorted(first.values(), key=attrgetter("holder"))  # as every replica does
     ]
     insert = insert_ignoring(db)(shares).on_conflict_do_nothing().returning(shares.c.holder)
-    inserted = set(db.execute(insert, rows).scalars())
-    before = _digests(db, number, [holder for holder in first if holder not in inserted])
+    inserted = set(db.execute(insert, rows).scalars()) if rows else set()
+    others = {share.holder for share in offered} - inserted
+    before = _digests(db, number, sorted(others))
     results = []
     for share in offered:
         if share.holder in inserted and first[share.holder] is share:
             results.append(Outcome.STORED)
+        elif share.digest in void:
+            stored = before.get(share.holder) == share.digest
+            results.append(Outcome.STORED_BEFORE if stored else void[share.digest])
         else:
             kept = before.get(share.holder, first[share.holder].digest)
             same = kept == share.digest
             results.append(Outcome.STORED_BEFORE if same else Outcome.CONFLICTING)
     return results
+
+
+def _void(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> dict[bytes, Outcome]:
+    """Return, by digest, the shares that do not count, since their holder restored its state."""
+    counting = machines.counting(db, sorted({share.holder for share in offered}))
+    found = {}
+    for share in offered:
+        machine, epoch = counting.get(share.holder), epoch_of(share.answer)
+        if machine is not None and epoch < machine.epoch:
+            found[share.digest] = Outcome.SUPERSEDED
+        elif machine is not None and epoch == machine.epoch and number <= machine.rounds:
+            found[share.digest] = Outcome.BEFORE_RESTORE
+    return found
 
 
 def _digests(db: Connection, number: int, holders: Sequence[int]) -> dict[int, bytes]:

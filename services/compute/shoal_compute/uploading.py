@@ -9,19 +9,24 @@ from shoal_compute.intake import Upload, validate_all
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
+from shoal_compute.sessions import Sessions
 from shoal_compute.shares import AcceptedShare, Outcome, add_shares, stored_digests
 from shoal_compute.tally import Tallies
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
+from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.sharing.received import parse, unframe
+from shoal_protocol.sharing.session_envelope import is_under_session
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.receipt_query import decode_query
 from shoal_protocol.wire.service_errors import (
+    BeforeRestore,
     ConflictingShare,
     MalformedEnvelope,
     RoundAbandoned,
     StorageUnavailable,
+    Superseded,
     TooLate,
 )
 
@@ -36,6 +41,8 @@ _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
     Outcome.CLOSED: TooLate,
     Outcome.ABANDONED: RoundAbandoned,
     Outcome.UNKNOWN_ROUND: UnknownRound,
+    Outcome.SUPERSEDED: Superseded,
+    Outcome.BEFORE_RESTORE: BeforeRestore,
 }
 
 
@@ -49,11 +56,13 @@ class Uploads:
         tallies: Tallies,
         metrics: Metrics,
         leads: Callable[[], bool],
+        sessions: Sessions,
     ) -> None:
         """Begin without uploads; only a replica that leads adds shares up as they come."""
         self._own = resources
         self._validators = resources.worker("validation", threads=_VALIDATING_THREADS)
         self._rounds, self._tallies, self._metrics, self._leads = rounds, tallies, metrics, leads
+        self._sessions = sessions
         self._validation = Batches(
             self._validate, largest=_VALIDATED_AT_ONCE, at_once=_VALIDATING_THREADS
         )
@@ -67,7 +76,8 @@ class Uploads:
         """
         known = self._rounds.live.get(round_id)
         if known is None:
-            parse(encoded)  # malformed bytes are refused as such first
+            if not is_under_session(encoded):
+                parse(encoded)  # malformed bytes are refused as such first
             known = await self._rounds.find(round_id)
         if not self._takes_shares(known):
             [status] = await self._look_up(known, [encoded])
@@ -119,8 +129,7 @@ class Uploads:
         return open_still and self._own.clock() < known.spec.body.deadline
 
     async def _store(self, known: Round, encoded: bytes) -> int | ProtocolError:
-        upload = Upload(known.intake, self._own.book.current.roster, encoded)
-        judged = await self._validation.submit(upload)
+        judged = await self._validation.submit(self._upload(known, encoded))
         if isinstance(judged, ProtocolError):
             return judged
         return _status(await self._commits.submit(judged))
@@ -128,14 +137,22 @@ class Uploads:
     async def _store_all(
         self, known: Round, envelopes: Sequence[bytes]
     ) -> Sequence[int | ProtocolError]:
-        roster = self._own.book.current.roster
-        uploads = (Upload(known.intake, roster, encoded) for encoded in envelopes)
-        judged = await asyncio.gather(*map(self._validation.submit, uploads))
+        judged = await self._judge(known, envelopes)
         accepted = [share for share in judged if isinstance(share, AcceptedShare)]
         commits = map(self._commits.submit, accepted)
         committed = await asyncio.gather(*commits, return_exceptions=True)
         statuses = iter([_status(outcome) for outcome in committed])
         return [share if isinstance(share, ProtocolError) else next(statuses) for share in judged]
+
+    def _upload(self, known: Round, encoded: bytes) -> Upload:
+        roster = self._own.book.current.roster
+        return Upload(known.intake, roster, self._sessions.key, encoded)
+
+    async def _judge(
+        self, known: Round, envelopes: Sequence[bytes]
+    ) -> list[AcceptedShare | ProtocolError]:
+        uploads = (self._upload(known, encoded) for encoded in envelopes)
+        return await asyncio.gather(*map(self._validation.submit, uploads))
 
     async def _look_up(
         self, known: Round, envelopes: Sequence[bytes]
@@ -144,20 +161,36 @@ class Uploads:
         closed = RoundAbandoned if known.phase is Phase.ABANDONED else TooLate
         statuses: list[int | ProtocolError] = []
         digests: list[tuple[int, int, bytes]] = []
-        for position, encoded in enumerate(envelopes):
-            try:
-                envelope = known.intake.parse(encoded)
-            except ProtocolError as error:
-                statuses.append(error)
+        for position, named in enumerate(await self._named(known, envelopes)):
+            if isinstance(named, ProtocolError):
+                statuses.append(named)
             else:
                 statuses.append(closed())
-                digests.append((position, envelope.header.holder, envelope.digest))
+                digests.append((position, *named))
         holders = [holder for _, holder, _ in digests]
         stored = await self._own.storage.run(stored_digests, known.id, holders) if holders else {}
         for position, holder, digest in digests:
             if stored.get(holder) == digest:
                 statuses[position] = 200
         return statuses
+
+    async def _named(
+        self, known: Round, envelopes: Sequence[bytes]
+    ) -> list[tuple[int, bytes] | ProtocolError]:
+        """Return each envelope's holder, and the digest by which it would be on file."""
+        if known.spec.body.wrapping == "session":  # which is known once it is opened
+            return [
+                each if isinstance(each, ProtocolError) else (each.holder, each.digest)
+                for each in await self._judge(known, envelopes)
+            ]
+        named: list[tuple[int, bytes] | ProtocolError] = []
+        for encoded in envelopes:
+            try:
+                holder = known.intake.parse(encoded).header.holder
+                named.append((holder, envelope_digest(encoded)))
+            except ProtocolError as error:
+                named.append(error)
+        return named
 
     async def _validate(self, uploads: list[Upload]) -> list[AcceptedShare | ProtocolError]:
         return await self._validators.run(validate_all, uploads)

@@ -1,6 +1,7 @@
 """Compares this node's ledger with the newest of its own signed documents that other parties hold.
 
 A data directory that was restored whole, with its mark, is consistent: only other parties can tell.
+The other nodes also tell which data holders restored their state since.
 """
 
 import asyncio
@@ -8,11 +9,13 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 from sqlalchemy import Connection, func, select
 
+from shoal_compute import machines
 from shoal_compute.schema import accepted_losses, documents, ledger, rounds
 from shoal_compute.store import SignedAttestation
 from shoal_hosting.marks import ACCEPT
@@ -21,10 +24,16 @@ from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.work import Pace
+from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.rounds.attestations import PartialSum, Vote
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import from_json
-from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import (
+    LedgerBroken,
+    MalformedDocument,
+    ProtocolError,
+    UnknownManifest,
+)
 
 log = structlog.get_logger()
 
@@ -59,9 +68,17 @@ class Witnesses:
             LedgerBroken: a party has such entries.
             StorageUnavailable
         """
+        await self.hear()
+        self._refuse()
+
+    async def hear(self) -> None:
+        """Wait until everybody was asked once.
+
+        Raises:
+            StorageUnavailable
+        """
         if not self._asked:
             await self.ask()
-        self._refuse()
 
     def _refuse(self) -> None:
         if self._lost:
@@ -125,12 +142,33 @@ class Witnesses:
             if reply.status not in (200, 404):
                 raise Unavailable("the peer refused to answer")
             found = self._read(reply.json()) if reply.status == 200 else []
+            if party.name != self._own.book.current.manifest.aggregator.name:
+                await self._hear_of_machines(party)
         except (Unavailable, ProtocolError, ValueError) as error:  # or no certificate at all
             self._paces[party.name].failed(self._own.clock())
             log.info("a peer is not asked yet", party=party.name, reason=type(error).__name__)
             return []
         self._answered.add(party.name)
         return found
+
+    async def _hear_of_machines(self, node: ServiceParty) -> None:
+        """Take over which machines of data holders count there; their own signatures say so."""
+        first, told = 0, machines.MOST_TOLD
+        while told == machines.MOST_TOLD:
+            path = f"/v1/machines?first={first}"
+            reply = await self._own.peers.to(node).ask("GET", path)
+            answer = reply.json() if reply.status == 200 else {"documents": []}
+            if not isinstance(answer, dict) or not isinstance(answer.get("documents"), list):
+                raise MalformedDocument("an answer lists documents")
+            told = len(answer["documents"])
+            for value in answer["documents"]:
+                signed = from_json(value, ChargesQuery)
+                if signed.body.holder < first:
+                    raise MalformedDocument("machines are told in the order of their holders")
+                first = signed.body.holder + 1
+                with suppress(UnknownManifest):  # it will come by the holder itself
+                    self._own.book.get(signed.body.manifest).verify(signed)
+                    await self._own.storage.run(machines.register, signed)
 
     def _read(self, answer: Any) -> list[SignedAttestation]:
         """Return the documents in an answer that this node did sign; others prove nothing."""

@@ -1,0 +1,182 @@
+"""The envelope under a session: a share for one Compute node, encrypted and authenticated.
+
+    offset  bytes
+    0       5      b"SHOAL"
+    5       1      version
+    6       1      wrapping: 2 vector, 3 notice, 4 explicit seed
+    7       1      index of the Compute node in the manifest
+    8       4      index of the data holder, little-endian
+    12      4      number of the session, little-endian
+    16      32     round id (digest of the round spec)
+    48      16     answer id, the same in all envelopes of one answer
+    64      n + 16 ChaCha20-Poly1305 (RFC 8439) of the share; associated data: header and manifest
+
+A notice has no payload: its seed follows from the session. An explicit seed is one that does not,
+such as the same share's under a later session. The nonce is zero, for the key follows from the
+header, and one header has one payload.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from nacl import bindings
+from nacl.exceptions import CryptoError
+
+from shoal_protocol.sharing.envelope import ANSWER_BYTES, MAGIC
+from shoal_protocol.sharing.sessions import derive
+from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.wire.encoding import VERSION, domain, sha256
+from shoal_protocol.wire.errors import UnsupportedVersion
+from shoal_protocol.wire.service_errors import MalformedEnvelope, UnopenableCiphertext
+
+HEADER_BYTES: Final = 48 + ANSWER_BYTES
+TAG_BYTES: Final = 16
+_NONCE: Final = bytes(bindings.crypto_aead_chacha20poly1305_ietf_NPUBBYTES)
+
+
+class SessionWrapping(IntEnum):
+    """What the ciphertext of an envelope holds; codes follow those of `ShareKind`."""
+
+    VECTOR = 2
+    NOTICE = 3
+    SEED = 4
+
+
+@dataclass(frozen=True)
+class SessionHeader:
+    """The header of an envelope under a session."""
+
+    wrapping: SessionWrapping
+    node: int
+    holder: int
+    number: int
+    round_id: str
+    answer: bytes  # ANSWER_BYTES of them
+
+    def encode(self) -> bytes:
+        """Return the 64 bytes of the header.
+
+        Raises:
+            ValueError: the answer id has another length.
+        """
+        if len(self.answer) != ANSWER_BYTES:
+            raise ValueError(f"an answer id has {ANSWER_BYTES} bytes")
+        return b"".join(
+            (
+                MAGIC,
+                bytes([VERSION, self.wrapping, self.node]),
+                self.holder.to_bytes(4, "little"),
+                self.number.to_bytes(4, "little"),
+                bytes.fromhex(self.round_id),
+                self.answer,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class SessionEnvelope:
+    """An envelope under a session, of the right layout; nothing of it is authenticated yet."""
+
+    header: SessionHeader
+    encoded: bytes
+
+    def __repr__(self) -> str:
+        return f"SessionEnvelope({len(self.encoded)} bytes)"
+
+    @property
+    def digest(self) -> str:
+        """Return the digest, in hex, by which a signed refusal names the envelope."""
+        return sha256("session_envelope", self.encoded)
+
+    def open(self, key: bytes, *, manifest: str) -> Share:
+        """Authenticate and decrypt the share by the round's key with this holder.
+
+        Raises:
+            UnopenableCiphertext: made with another key, for another header or manifest, or damaged.
+        """
+        head, box = self.encoded[:HEADER_BYTES], self.encoded[HEADER_BYTES:]
+        seal = _key(key, b"seal", head)
+        try:
+            payload = bindings.crypto_aead_chacha20poly1305_ietf_decrypt(
+                box, head + bytes.fromhex(manifest), _NONCE, seal
+            )
+        except CryptoError as error:
+            raise UnopenableCiphertext from error
+        match self.header.wrapping:
+            case SessionWrapping.VECTOR:
+                return Share(ShareKind.VECTOR, payload)
+            case SessionWrapping.SEED:
+                return Share(ShareKind.SEED, payload)
+        if payload:
+            raise UnopenableCiphertext
+        return Share(ShareKind.SEED, _key(key, b"stream", head))
+
+
+def seed_for(header: SessionHeader, key: bytes) -> bytes:
+    """Return the seed, 32 bytes, for which a notice with this header stands."""
+    return _key(key, b"stream", header.encode())
+
+
+def wrap(share: Share, header: SessionHeader, *, key: bytes, manifest: str) -> bytes:
+    """Encrypt and authenticate a share by the round's key with a node; the same bytes each time.
+
+    Raises:
+        ValueError: the header speaks of another kind of share, or a notice of another seed.
+    """
+    head = header.encode()
+    is_vector = header.wrapping is SessionWrapping.VECTOR
+    if is_vector != (share.kind is ShareKind.VECTOR):
+        raise ValueError("the header names another kind of share")
+    payload = share.payload
+    if header.wrapping is SessionWrapping.NOTICE:
+        if share.payload != seed_for(header, key):
+            raise ValueError("a notice stands for the seed that follows from its session")
+        payload = b""
+    data = head + bytes.fromhex(manifest)
+    return head + bindings.crypto_aead_chacha20poly1305_ietf_encrypt(
+        payload, data, _NONCE, _key(key, b"seal", head)
+    )
+
+
+def _key(key: bytes, label: bytes, head: bytes) -> bytes:
+    """Return a key that is bound to the header: to node, wrapping, round, session and answer."""
+    return derive(key, label, hashlib.sha256(head).digest())
+
+
+def is_under_session(encoded: bytes) -> bool:
+    """Tell whether bytes claim to be an envelope under a session."""
+    codes = {int(each) for each in SessionWrapping}
+    return encoded[: len(MAGIC)] == MAGIC and len(encoded) > 6 and encoded[6] in codes
+
+
+def parse_under_session(encoded: bytes) -> SessionEnvelope:
+    """Read the layout of an envelope for which `is_under_session` is true.
+
+    Raises:
+        MalformedEnvelope: it is cut short.
+        UnsupportedVersion: of another version of the protocol.
+    """
+    if encoded[5] != VERSION:
+        raise UnsupportedVersion
+    if len(encoded) < HEADER_BYTES + TAG_BYTES:
+        raise MalformedEnvelope("the envelope is cut short")
+    header = SessionHeader(
+        wrapping=SessionWrapping(encoded[6]),
+        node=encoded[7],
+        holder=int.from_bytes(encoded[8:12], "little"),
+        number=int.from_bytes(encoded[12:16], "little"),
+        round_id=encoded[16:48].hex(),
+        answer=encoded[48:HEADER_BYTES],
+    )
+    return SessionEnvelope(header, encoded)
+
+
+def share_digest(round_id: str, answer: bytes, share: Share) -> bytes:
+    """Return what names an answer's share, 32 bytes, whatever envelope it comes in.
+
+    Shares are as good as random, so only those who know one know its digest.
+    """
+    content = bytes.fromhex(round_id) + answer + bytes([share.kind]) + share.payload
+    return hashlib.sha256(domain("stored_share") + content).digest()

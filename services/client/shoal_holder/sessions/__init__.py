@@ -1,0 +1,1 @@
+"""Sessions with Compute nodes: only where the owner's rules allow them."""
