@@ -3,17 +3,22 @@
 import os
 import secrets
 import shlex
+from base64 import b64decode
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
 import typer
+from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
+from shoal_agent.backing_up import back_up_alone, write_recovery_key
 from shoal_agent.client_files import enrolment_of, grow, rotate, write_agent
 from shoal_agent.crowds.evidence_files import fingerprints_in_words, write_evidence
 from shoal_agent.leaving_alone import leave_alone
+from shoal_agent.restoring import restore_state
 from shoal_agent.settings import Settings
 from shoal_agent.status import HolderStatus
 from shoal_command.connection import (
@@ -29,8 +34,9 @@ from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.keys import next_key_of
-from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS, records_in
+from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
 from shoal_holder.status import JobStatus
+from shoal_hosting.private_files import replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.crowds.evidence import CrowdEvidence
 
@@ -51,6 +57,10 @@ class _Left(pydantic.BaseModel):
     job: str
     slots: int
     answered_rounds: int
+
+
+class _Sealed(pydantic.BaseModel):
+    sealed: str
 
 
 @app.command()
@@ -123,6 +133,99 @@ def rotate_key(
         f"The new private key is {following}; keep it secret, and keep a copy.",
         f"Hand {enrolment} to the consortium's authority. Once a manifest has the new key, the "
         f"agent puts it in the place of {HOLDER_KEY}; where it may not write, do so then.",
+    )
+
+
+@app.command("recovery-key")
+def make_recovery_key(
+    directory: Annotated[Path, typer.Argument(help="The agent's directory.")],
+    out: Annotated[
+        Path, typer.Option(help="New file for the private key: keep it on no machine of the agent.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Make the key that backups are sealed to: a loss of the machine needs its private half.
+
+    Backups identify people to whoever has it. For another one remove recovery.pub first; older
+    backups still need the older key.
+    """
+    write_recovery_key(directory, out, PrivateKey(secrets.token_bytes(32)))
+    tell(
+        {"recovery_key": out},
+        as_json,
+        f"{out} opens your backups: keep it elsewhere. `shoal agent backup` writes one.",
+    )
+
+
+@app.command("backup")
+def back_up(
+    directory: AgentDirectory,
+    data: AgentData,
+    to: Annotated[Path, typer.Option(help="File of the backup; an older one is replaced.")],
+    url: Annotated[
+        str | None, typer.Option(help="https://host:port of the agent, if it is running.")
+    ] = None,
+    consortium: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SHOAL_CONSORTIUM", help="The consortium directory, if the agent is not running."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write what `shoal agent restore` needs into one file, sealed to your recovery key.
+
+    It has no key that signs: keep a copy of holder.key apart.
+    """
+    if url is not None:
+        agent = own_agent(directory, url, data)
+        sealed = b64decode(agent.ask(_Sealed, "/v1/backup", method="POST").sealed)
+    elif consortium is not None:
+        sealed = back_up_alone(directory, consortium, data, now=now())
+    else:
+        fail("name the running agent by --url, or else --consortium", ExitStatus.MISTAKE)
+    replace(to, sealed, private=True)
+    tell({"backup": to}, as_json, f"{to} holds your state, sealed to your recovery key.")
+
+
+@app.command()
+def restore(
+    directory: AgentDirectory,
+    data: AgentData,
+    consortium: Annotated[
+        Path, typer.Option(envvar="SHOAL_CONSORTIUM", help="The consortium directory.")
+    ],
+    backup: Annotated[
+        Path | None, typer.Option(help="What `shoal agent backup` wrote; a new data directory.")
+    ] = None,
+    recovery_key: Annotated[
+        Path | None, typer.Option(help="The recovery key's private file, for a backup.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with an older copy of your state, or with none, after machine or state were lost.
+
+    All other machines with your key stop for good. At its next start the agent takes over what the
+    Compute nodes charged. Open jobs are over, and crowd jobs count as all that you allowed.
+    """
+    sealed = None
+    if backup is not None and recovery_key is not None:
+        sealed = (backup.read_bytes(), recovery_key)
+    elif backup is not None or recovery_key is not None:
+        fail("a backup is opened by --backup and --recovery-key together", ExitStatus.MISTAKE)
+    epoch = restore_state(
+        directory,
+        consortium,
+        data,
+        backup=sealed,
+        random_bytes=secrets.token_bytes,
+        now=now(),
+    )
+    tell(
+        {"data": data, "epoch": epoch},
+        as_json,
+        f"The state in {data} supersedes all others with your key.",
+        "`shoal agent run` asks the Compute nodes what they charged, and then goes on.",
     )
 
 
@@ -215,17 +318,12 @@ def evidence(
         for name in Settings.model_fields
     },
     environment="SHOAL_",
-    agent_key=None,
-    agent_records=None,
-    agent_policy=None,
     port=8440,
 )
 def run(settings: dict[str, Any]) -> None:
     """Take part in the consortium's jobs with your own records, as far as your policy allows.
 
-    Key and policy are holder.key and policy.toml of the party directory, records its records.csv,
-    or records.npz where records.toml is, if nothing else is said. Exit status 78: the agent will
-    not start, and says why.
+    Exit status 78: the agent will not start, and says why.
     """
     try:
         from shoal_agent.__main__ import main
@@ -233,13 +331,7 @@ def run(settings: dict[str, Any]) -> None:
         if missing.name is None or missing.name.partition(".")[0] not in _NEEDED:
             raise
         fail("the agent needs more packages: pip install 'shoal-holder[agent]'", ExitStatus.MISTAKE)
-    party = settings["party"]
-    files = {
-        "agent_key": party / HOLDER_KEY,
-        "agent_records": records_in(party),
-        "agent_policy": party / POLICY,
-    }
-    os.environ.update({f"SHOAL_{k.upper()}": str(v) for k, v in (files | settings).items()})
+    os.environ.update({f"SHOAL_{name.upper()}": str(value) for name, value in settings.items()})
     main()
 
 
@@ -251,6 +343,8 @@ def _summed(status: HolderStatus) -> dict[str, Any]:
         "refusal": status.refusal,
         "adopted": status.adopted,
         "losses": status.losses,
+        "records": status.records_fault or "the newest are in use",
+        "backup": _age(status.backup_at) + ("; one is due" if status.backup_due else ""),
         "jobs": [_job(each) for each in status.jobs],
         "crowd_jobs": [_crowd(each) for each in status.crowds],
         "refused_jobs": [{"job": job, "reason": why} for job, why in status.refused.items()],
@@ -258,6 +352,10 @@ def _summed(status: HolderStatus) -> dict[str, Any]:
             {"jobs": count, "reason": reason} for reason, count in unserved
         ],
     }
+
+
+def _age(made_at: datetime | None) -> str:
+    return "none" if made_at is None else f"{(now() - made_at).days} days old"
 
 
 def _job(job: JobStatus) -> dict[str, Any]:

@@ -12,11 +12,18 @@ from typing import Annotated
 import typer
 
 from shoal_agent.clipping_report import clipping_report
+from shoal_command.connection import open_book
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.records import Records
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.trust.dictionary import read_dictionary
 
 app = typer.Typer(no_args_is_help=True, help="Load and check a data holder's records.")
+
+Dictionary = Annotated[
+    Path | None,
+    typer.Option(help="The consortium directory: columns are those of its data dictionary."),
+]
 
 
 @app.callback()
@@ -27,17 +34,23 @@ def _group() -> None:
 @app.command()
 def load(
     directory: Annotated[Path, typer.Argument(help="The agent's directory, with records.toml.")],
+    consortium: Dictionary = None,
 ) -> None:
     """Map raw data to records by id, as records.toml says, for the agent's next start.
 
     It writes records.npz beside records.toml. Errors name rows and variables, never a value.
     """
-    say(_loader("load", directory))
+    say(_loader("load", directory, consortium))
 
 
-def _loader(task: str, directory: Path, *bounds: str) -> str:
+def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -> str:
     """Return what the loader prints, a process of its own: it has no key, and no network."""
-    words = [sys.executable, "-m", "shoal_loader", task, str(directory), *bounds]
+    dictionary = "-"
+    if consortium is not None:
+        path = consortium / "dictionary.json"
+        read_dictionary(path.read_bytes(), open_book(directory, consortium).current)
+        dictionary = str(path)
+    words = [sys.executable, "-m", "shoal_loader", task, str(directory), dictionary, *bounds]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         # the last line only: a traceback could quote values
@@ -61,6 +74,7 @@ def check(
     client_column: Annotated[
         str | None, typer.Option(help="Column that says whose record a row is.")
     ] = None,
+    consortium: Dictionary = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that every value that a job would use is a number, and count clients and records.
@@ -74,7 +88,7 @@ def check(
     bounds = {name: each for name, each in asked.items() if each is not None}
     if file.is_dir():
         limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
-        mapped = json.loads(_loader("check", file, json.dumps(limits)))
+        mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))
         present(mapped, as_json, "Nothing was written: `shoal records load` does that.")
         return
     wanted, most = list(asked), records_per_client

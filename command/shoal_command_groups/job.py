@@ -84,6 +84,38 @@ def submit(
 
 
 @app.command()
+def check(
+    task: Annotated[Path, typer.Argument(help="Task file in TOML.", metavar="TASK")],
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    as_json: AsJson = False,
+) -> None:
+    """Show whether a job would run and who would answer; nothing is submitted or spent.
+
+    Exit status: 0 it would run; 1 it would not, and what to do is said.
+    """
+    file = task_files.read_task_file(task)
+    with asking("the trainer"):
+        checked = Analyst.open(party, consortium, notice=warn).check(file.task, file.settings)
+    if as_json:
+        say_json(job_views.check_facts(checked))
+    else:
+        output().print(job_views.check(checked))
+    if not checked.would_run:
+        fail("the job would not run: " + "; ".join(checked.advice), ExitStatus.MISTAKE)
+
+
+@app.command()
+def variables(
+    party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Show the consortium's data dictionary: what jobs may read, with bounds and meanings."""
+    with asking("the trainer"):
+        dictionary = Analyst.open(party, consortium, notice=warn).dictionary()
+    present(dictionary.variables, as_json)
+
+
+@app.command()
 def example(
     task: Annotated[TaskName, typer.Option(help="What is to be learned.")] = "linear_regression",
 ) -> None:

@@ -1,11 +1,14 @@
 """Shows a job's progress and its posterior on a terminal."""
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_states import JobState
 from shoal_command.rendering import plain
 from shoal_command.round_groups import FEW_ROUNDS, span
@@ -132,3 +135,37 @@ def until(deadline: datetime, now: datetime) -> str:
     if seconds >= 3600:
         return f"in {seconds // 3600} h {seconds % 3600 // 60} min"
     return f"in {seconds // 60} min {seconds % 60} s"
+
+
+def check_facts(checked: JobCheckReport) -> dict[str, Any]:
+    """Return what is known of a job before it is submitted, for JSON."""
+    privacy = checked.request.privacy
+    return {
+        "would_run": checked.would_run,
+        "advice": checked.advice,
+        "price": {"epsilon": privacy.epsilon, "delta": privacy.delta, "mu": privacy.cost.mu},
+        "left": checked.left.model_dump(),
+        "rounds": checked.request.task.rounds,
+        "answering": checked.answering,
+        "holders": [asdict(each) for each in checked.holders],
+    }
+
+
+def check(checked: JobCheckReport) -> RenderableType:
+    """Show what is known of a job before it is submitted, with a line for each data holder."""
+    request, left = checked.request, checked.left
+    head = Table.grid(padding=(0, 2))
+    head.add_row("Price", plain(f"{request.privacy.cap}, mu {request.privacy.cost.mu:.3g}"))
+    head.add_row(
+        "Left instead", f"epsilon {left.gaussian:.3g} by Gaussian noise, {left.pure:.3g} by Laplace"
+    )
+    head.add_row("Rounds", f"{request.task.rounds:,}")
+    head.add_row(
+        "Would answer",
+        f"{checked.answering:,} clients, of {request.minimum_population:,} that are needed",
+    )
+    table = Table("holder", "clients", "can pay", "would answer")
+    for each in checked.holders:
+        verdict = plain("yes" if each.reason is None else f"no: {each.reason}")
+        table.add_row(str(each.holder), f"{each.slots:,}", f"{each.able:,}", verdict)
+    return Group(head, table)

@@ -10,6 +10,7 @@ import typer
 from shoal_command.options import VALID_DAYS, ExtraHosts
 from shoal_command.terminal import AsJson, now, tell, warn
 from shoal_command_groups.policy import policy_of, policy_options
+from shoal_consortium.dictionary_files import read_variables
 from shoal_consortium.quickstart import Plan, Process, agents, exists, make, services
 from shoal_hosting.manifests.manifest_chain import open_chain
 
@@ -50,6 +51,10 @@ def quickstart(
     ] = None,
     san: ExtraHosts = None,
     name: Annotated[str, typer.Option(help="Name of the consortium.")] = "quickstart",
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(help="The data dictionary in TOML; without it jobs may name any columns."),
+    ] = None,
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave a federation that exists as it is.")
     ] = False,
@@ -69,6 +74,7 @@ def quickstart(
             extra_hosts=san or [],
             policy=policy_of(rules),
             valid_days=VALID_DAYS,
+            dictionary=() if dictionary is None else read_variables(dictionary),
         )
         make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
     consortium = open_chain(directory / "consortium")[-1]
@@ -89,7 +95,7 @@ def quickstart(
         f"Federation in {directory}, manifest {consortium.digest}.",
         "Start each of these in a terminal of its own:\n",
         *map(_in_words, started),
-        "Put records.csv and policy.toml into each site's directory, then start its agent:\n",
+        "Put records and policy.toml into each site's directory, then start its agent:\n",
         *map(_in_words, later),
         f"Then submit a job:\n\nshoal job submit --wait {who} TASK.toml",
         *([crowds] if consortium.manifest.policy.maximum_local_epsilon is not None else []),

@@ -195,6 +195,49 @@ def test_a_holder_changes_its_key_and_keeps_its_slots(consortium) -> None:
     )
 
 
+def test_a_state_is_restored_from_nothing_and_once_more_from_itself(consortium) -> None:
+    clinic, data = consortium.parent / "clinic", consortium.parent / "data"
+    shoal("party", "pin", clinic, open_chain(consortium)[0].digest, "--consortium", consortium)
+    arguments = ["--agent", clinic, "--data", data, "--consortium", consortium, "--json"]
+    for epoch in (1, 2):
+        said = json.loads(shoal("agent", "restore", *arguments).stdout)
+        assert said == {"data": str(data), "epoch": epoch}
+    (data / "holder.sqlite").write_bytes(b"nonsense " * 1000)
+    assert "not a state file" in refused("agent", "restore", *arguments)
+
+
+def test_a_state_is_backed_up_and_restored_by_the_recovery_key(consortium) -> None:
+    home = consortium.parent
+    clinic, data, key, backup = (home / each for each in ("clinic", "data", "key", "backup"))
+    shoal("party", "pin", clinic, open_chain(consortium)[0].digest, "--consortium", consortium)
+    where = ["--agent", clinic, "--consortium", consortium]
+    shoal("agent", "restore", *where, "--data", data)  # which makes a state
+    saving = ["agent", "backup", *where, "--data", data, "--to", backup]
+    assert "recovery-key" in refused(*saving)
+    shoal("agent", "recovery-key", clinic, "--out", key)
+    assert "exists already" in refused("agent", "recovery-key", clinic, "--out", home / "other")
+    for _ in range(2):  # the later one takes the earlier one's place
+        shoal(*saving)
+    assert (backup.stat().st_mode & 0o777, key.stat().st_mode & 0o777) == (0o600, 0o600)
+
+    opening = ["agent", "restore", *where, "--backup", backup]
+    assert "together" in refused(*opening, "--data", home / "new")
+    opening += ["--recovery-key", key]
+    assert "is there" in refused(*opening, "--data", data)
+    assert json.loads(shoal(*opening, "--data", home / "new", "--json").stdout)["epoch"] == 2
+    assert "another data holder" in foreign(consortium, opening)
+
+
+def foreign(consortium, opening) -> str:
+    """Restore another data holder's backup; return why it is refused."""
+    home = consortium.parent
+    shoal("agent", "new", home / "stranger", "--slots", 4)
+    digest = open_chain(consortium)[0].digest
+    shoal("party", "pin", home / "stranger", digest, "--consortium", consortium)
+    where = [home / "stranger" if each == home / "clinic" else each for each in opening]
+    return refused(*where, "--data", home / "of-stranger")
+
+
 def test_the_authority_replaces_a_lost_key_by_name_and_it_never_comes_back(consortium) -> None:
     home = consortium.parent
     authority = ["--authority", home / "authority"]

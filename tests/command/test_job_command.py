@@ -20,6 +20,7 @@ from shoal.jobs import async_analyst
 from shoal.jobs.analyst import Job
 from shoal.jobs.task_files import read_task_file
 from shoal_command_groups.job_views import posterior
+from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
 from shoal_hosting.security import server_tls
@@ -30,17 +31,19 @@ from shoal_protocol.certificates.posterior_report import (
     PrivacySpent,
 )
 from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
-from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.documents import Role, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import assemble
 from tests.command.running import run
 from tests.protocol.test_ledger import LEDGER
+from tests.world.parties import client_of
 
 TASK = """
 [task]
@@ -211,6 +214,71 @@ async def test_a_job_beyond_the_policy_is_refused_with_the_trainers_reason(trial
     async with trainer_of(trial):
         refused = await shoal("job", "submit", *trial.who, trial.task, status=3)
     assert "epsilon" in refused.stderr
+
+
+DICTIONARY = """
+[variables.age]
+meaning = "age"
+type = "number"
+lower = 18
+upper = 90
+
+[variables.pressur]
+meaning = "pressure"
+type = "number"
+lower = 80
+upper = 180
+"""
+
+
+async def test_a_job_is_checked_against_the_dictionary_before_it_is_submitted(trial) -> None:
+    async with trainer_of(trial):
+        none = await shoal("job", "variables", *trial.who, status=3)
+        assert "unknown-dictionary" in none.stderr
+        (trial.home / "dictionary.toml").write_text(DICTIONARY)
+        consortium = trial.home / "consortium"
+        await shoal(
+            *("dictionary", "sign", trial.home / "dictionary.toml"),
+            *("--consortium", consortium, "--authority", trial.home / "authority"),
+        )
+        await shoal("dictionary", "publish", consortium)
+        shown = json.loads((await shoal("job", "variables", *trial.who, "--json")).output)
+        assert [each["name"] for each in shown] == ["age", "pressur"]
+        for command, status in (("check", 1), ("submit", 3)):
+            refused = await shoal("job", command, *trial.who, trial.task, status=status)
+            assert "column 2 is not in the consortium's data dictionary" in refused.stderr
+            assert "near to it are pressur" in refused.stderr
+
+
+async def test_a_check_says_who_would_answer_and_exits_with_0_if_the_job_would_run(trial) -> None:
+    key = read_holder_key(trial.home / "clients" / "site" / "holder.key")
+    body = HolderDeclaration(
+        manifest=trial.book(trial.home / "data" / "site").current.digest,
+        holder=0,
+        declared_at=trial.clock(),
+        variables=("age", "pressure"),
+        rules=HolderRules(
+            analysts=("analyst",),
+            queries=("second_moments", "second_moment_matrix"),
+            columns=("age", "pressure"),
+            delta=1e-5,
+            minimum_population=25,
+            minimum_colluders=2,
+        ),
+    )
+    async with trainer_of(trial) as step:
+        unknown = await shoal("job", "check", *trial.who, trial.task, status=1)
+        assert "0 clients would answer, 25 are needed" in unknown.stderr
+        async with client_of(step.__self__.app) as http:
+            declared = sign(body, Role.HOLDER, key).encode()
+            assert (await http.post("/v1/declarations", content=declared)).status_code == 201
+        shown = await shoal("job", "check", *trial.who, trial.task)
+        assert "30 clients, of 25 that are needed" in shown.stdout
+        facts = json.loads((await shoal("job", "check", "--json", *trial.who, trial.task)).stdout)
+        assert facts["would_run"] and facts["advice"] == []
+        assert facts["holders"] == [{"holder": 0, "slots": 30, "able": 30, "reason": None}]
+        assert json.loads((await shoal("job", "list", *trial.who, "--json")).output) == {"jobs": []}
+        assert facts["price"]["epsilon"] == 1.0 < facts["left"]["gaussian"]
 
 
 async def test_a_job_that_nobody_submitted_is_not_known(trial) -> None:

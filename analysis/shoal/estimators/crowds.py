@@ -1,7 +1,7 @@
 """Estimators that crowds learn by Draw and Discard: coefficients and predictions, no posterior.
 
 They have neither intervals nor standard deviations: theory gives the error from noise alone, but
-not the model's distance from a fit without noise (decision 31).
+not the model's distance from a fit without noise.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Self

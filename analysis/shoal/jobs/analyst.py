@@ -24,6 +24,7 @@ from shoal.jobs.async_analyst import AsyncAnalyst
 from shoal.jobs.async_jobs import AsyncJob, Identity
 from shoal.jobs.blocking import run
 from shoal.jobs.crowd_job import AsyncCrowdJob
+from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_failures import JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.job_states import CrowdOverview
@@ -35,6 +36,7 @@ from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
+from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.wire.documents import Signed
 
 Connect = Callable[[], AsyncAnalyst]
@@ -189,6 +191,37 @@ class Analyst:
             JobInterrupted: by the user; the trainer may have taken the job, or not.
         """
         return self._hand_in(Job, self._identity.request(task, settings))
+
+    def dictionary(self) -> DataDictionary:
+        """Return the consortium's data dictionary, verified by the authority's signature.
+
+        Raises:
+            JobRefused: there is none.
+            Unavailable: the trainer did not answer, several times.
+            ProtocolError: it is not signed as it should be.
+        """
+
+        async def asked() -> DataDictionary:
+            async with self._connect() as analyst:
+                return await analyst.dictionary()
+
+        return run(asked())
+
+    def check(self, task: Task, settings: JobSettings) -> JobCheckReport:
+        """Say what would become of a job in rounds. Nothing is submitted, and nothing is spent.
+
+        Raises:
+            ValueError: an argument is out of range.
+            JobRefused: the trainer does not know the analyst or the manifest.
+            Unavailable: the trainer did not answer, several times.
+            ProtocolError: the trainer's answer is malformed.
+        """
+
+        async def checked() -> JobCheckReport:
+            async with self._connect() as analyst:
+                return await analyst.check(task, settings)
+
+        return run(checked())
 
     def open_crowd(self, task: CrowdTask, settings: CrowdSettings) -> CrowdJob:
         """Open a crowd job (Draw and Discard) and return at once.

@@ -2,23 +2,33 @@
 
 import asyncio
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import nacl.utils
 from nacl.signing import SigningKey
 
-from shoal.jobs.async_jobs import AsyncJob, Identity, Line
+from shoal.jobs.async_jobs import AsyncJob, Identity, Line, refuse, shaped
 from shoal.jobs.crowd_job import AsyncCrowdJob
+from shoal.jobs.job_check import (
+    DeclarationPage,
+    JobCheckReport,
+    TrainersWord,
+    newest,
+    report,
+)
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.job_states import CrowdList, CrowdOverview
 from shoal.jobs.retry import Notice, Retry, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.peer import Peer
+from shoal_protocol.certificates.study_request import JobCheck
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
+from shoal_protocol.trust.dictionary import DataDictionary, read_dictionary
+from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 
 _ASKED_TOGETHER: Final = 8  # jobs
@@ -72,6 +82,39 @@ class AsyncAnalyst:
         job = self.job(request.digest)
         await job.hand_in(request)
         return job
+
+    async def dictionary(self) -> DataDictionary:
+        """Return the consortium's data dictionary, verified by the authority's signature.
+
+        Raises:
+            JobRefused: there is none.
+            Unavailable: the trainer did not answer, several times.
+            ProtocolError: it is not signed as it should be.
+        """
+        answer = await self._line.retry(lambda: self._line.trainer.get("/v1/dictionary"))
+        refuse(answer)
+        parties = self.identity.book.current
+        return read_dictionary(answer.body, parties).body
+
+    async def check(self, task: Task, settings: JobSettings) -> JobCheckReport:
+        """Say what would become of a job in rounds. Nothing is submitted, and nothing is spent.
+
+        Raises:
+            ValueError, JobRefused, Unavailable: as `Analyst.check`.
+        """
+        own, request = self.identity, self.identity.request(task, settings).body
+        asked = own.signed(JobCheck(manifest=request.manifest, analyst=own.name, request=request))
+        answer = await self._line.post("/v1/jobs/check", asked)
+        refuse(answer)
+        word = shaped(answer, TrainersWord)
+        documents: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            page = await self._line.read(DeclarationPage, f"/v1/declarations?after={after}")
+            documents += page.documents
+            after = page.next if page.next is None or page.next > after else None
+        declared = newest(documents, own.book)
+        return report(request, word, decode_clients(word.able), declared, own.book, now=own.clock())
 
     async def open_crowd(self, task: CrowdTask, settings: CrowdSettings) -> AsyncCrowdJob:
         """Open a crowd job and return its handle.

@@ -96,11 +96,7 @@ class Line:
         answer = await self.retry(lambda: self.trainer.get(path), tries)
         if answer.status != OK:
             raise JobFailed(answer.reason)
-        value: Any = answer.json()
-        try:
-            return shape.model_validate(value)
-        except pydantic.ValidationError as error:
-            raise MalformedDocument(describe(error, shape)) from None
+        return shaped(answer, shape)
 
     async def post(self, path: str, document: Signed[Any]) -> Answer:
         """Send a document.
@@ -110,6 +106,30 @@ class Line:
         """
         encoded = document.encode()
         return await self.retry(lambda: self.trainer.post(path, encoded, JSON))
+
+
+def shaped(answer: Answer, shape: type[Shape]) -> Shape:
+    """Return what an answer says, in the shape it must have.
+
+    Raises:
+        MalformedDocument: it has another one.
+    """
+    try:
+        return shape.model_validate(answer.json())
+    except pydantic.ValidationError as error:
+        raise MalformedDocument(describe(error, shape)) from None
+
+
+def refuse(answer: Answer) -> None:
+    """Raise what a refusal of a job says; any other answer is left to the caller.
+
+    Raises:
+        OutOfBudget: too few clients can pay for it.
+        JobRefused: the trainer does not take it, for another reason.
+    """
+    if answer.is_refusal:
+        refusal = OutOfBudget if answer.code == BudgetExceeded.code else JobRefused
+        raise refusal(answer.reason)
 
 
 class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
@@ -139,10 +159,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
             OutOfBudget: too few clients can pay for it.
             JobRefused: the trainer does not take it, for another reason.
         """
-        answer = await self._line.post(self._path, request)
-        if answer.is_refusal:
-            refusal = OutOfBudget if answer.code == BudgetExceeded.code else JobRefused
-            raise refusal(answer.reason)
+        refuse(await self._line.post(self._path, request))
 
     async def request(self) -> RequestT:
         """Return the job's request, as its analyst signed it."""

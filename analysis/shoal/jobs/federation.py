@@ -13,6 +13,7 @@ from typing import Final, Generic, Protocol, Self, TypeVar
 from rich.console import Console
 
 from shoal.jobs.analyst import Analyst, CrowdJob, Job
+from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.watching import Watch, noticing, progress_console, told
@@ -236,6 +237,14 @@ class Federation(_Federation[JobSettings]):
             ValueError, OutOfBudget, JobRefused, Unavailable, JobInterrupted: as `Analyst.submit`.
         """
         return self.resume(self._analyst.submit(task, self.settings).id)
+
+    def check(self, task: Task) -> JobCheckReport:
+        """Say what would become of a job for a task. Nothing is submitted, and nothing is spent.
+
+        Raises:
+            ValueError, JobRefused, Unavailable, ProtocolError: as `Analyst.check`.
+        """
+        return self._analyst.check(task, self.settings)
 
     def resume(self, job: str) -> SubmittedJob:
         """Return a job that was submitted earlier, from its id.

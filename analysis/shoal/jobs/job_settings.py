@@ -8,7 +8,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import Document
 
@@ -51,6 +51,8 @@ class JobSettings:
     others reveal theirs. Clients have `join_seconds` to join and `round_seconds` to answer
     each round; services have `grace_seconds` more before they give a round up. By default
     every Compute node is needed; `sharing=ThresholdSharing(threshold=t)` needs any t of them.
+    `wrapping="session"` lets data holders whose policy allows it answer by sessions: cheaper where
+    many small holders answer, or few answer many rounds.
     """
 
     epsilon: float
@@ -63,6 +65,7 @@ class JobSettings:
     round_seconds: int
     grace_seconds: int
     sharing: Sharing = ADDITIVE
+    wrapping: Wrapping = "sealed_box"
 
     @property
     def privacy(self) -> PrivacyDemand:
@@ -99,6 +102,7 @@ class JobSettings:
             round_seconds=self.round_seconds,
             grace_seconds=self.grace_seconds,
             sharing=self.sharing,
+            wrapping=self.wrapping,
         )
 
 

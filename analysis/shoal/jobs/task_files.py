@@ -34,6 +34,9 @@ grace = 120                    # from there, for the services, until they give u
 
 # [sharing]                    # to go on without some Compute nodes, where the policy allows it:
 # threshold = 2                # any two of them open a sum; without this, all of them are needed
+#
+# [wrapping]                   # for many small data holders, or many rounds
+# sessions = true              # who allows it answers by a session; without this, by sealed boxes
 """
 
 Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
@@ -58,6 +61,10 @@ class _Threshold(Model):
     threshold: int
 
 
+class _Wrapping(Model):
+    sessions: bool
+
+
 class _TaskFile(Model):
     task: dict[str, Any]
     features: dict[str, Bounds] | None = Field(default=None, min_length=1)
@@ -67,6 +74,7 @@ class _TaskFile(Model):
     population: _Population
     deadlines: _Deadlines
     sharing: _Threshold | None = None
+    wrapping: _Wrapping = _Wrapping(sessions=False)
 
 
 class _TaskInFile(Model):
@@ -115,6 +123,7 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
         round_seconds=file.deadlines.round,
         grace_seconds=file.deadlines.grace,
         sharing=sharing,
+        wrapping="session" if file.wrapping.sessions else "sealed_box",
     )
     return TaskFile(_TaskInFile.model_validate({"task": task}).task, settings)
 

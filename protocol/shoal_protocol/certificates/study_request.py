@@ -1,6 +1,7 @@
 """Job requests with their task decoded, against which trainer, analyst and auditor check rounds."""
 
 from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job
 from shoal_protocol.privacy.accounting import Cost
@@ -9,6 +10,8 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
 from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.wire.documents import BoundDocument, Role
+from shoal_protocol.wire.encoding import Name
 
 
 class StudyRequest(JobRequest):
@@ -20,6 +23,17 @@ class StudyRequest(JobRequest):
     def spare_rounds(self) -> int:
         """Return how many of its rounds the job may lose, and still give a posterior."""
         return self.terms.rounds // 10
+
+
+class JobCheck(BoundDocument):
+    """Analyst -> trainer: would this job be taken? Of another kind, so that it is no job itself."""
+
+    signed_by: ClassVar[Role] = Role.ANALYST
+    signer_field: ClassVar[str | None] = "analyst"
+
+    kind: Literal["job_check"] = "job_check"
+    analyst: Name
+    request: StudyRequest
 
 
 def check_study(request: StudyRequest, manifest: Manifest) -> None:

@@ -2,6 +2,9 @@
 
 A data holder cannot see that its whole state was lost or restored from a backup. The nodes keep for
 good whose shares they took in which rounds, and what each round cost.
+
+The query also says which machine asks. A node keeps the one of the highest epoch, and charges and
+answers to no other: of two machines with one key it shows the later one what the first had signed.
 """
 
 from typing import ClassVar, Literal, Self
@@ -25,14 +28,25 @@ from shoal_protocol.wire.errors import MalformedDocument
 
 
 class ChargesQuery(BoundDocument):
-    """Holder -> Compute: a query of its slots' charges, valid for minutes and once per page."""
+    """Holder -> Compute: a query of its slots' charges, valid for minutes and once per page.
+
+    A node answers with its charges, or with the query of the machine that it has on file instead.
+    """
 
     signed_by: ClassVar[Role] = Role.HOLDER
 
     kind: Literal["charges_query"] = "charges_query"
     holder: HolderIndex
+    node: Name  # whom it asks
+    epoch: int = Field(ge=0, lt=2**32)  # raised whenever the holder's state is restored
+    instance: NonceHex  # drawn when the state began or was restored; restarts keep it
     nonce: NonceHex  # fresh
     at: Timestamp
+
+    @property
+    def machine(self) -> tuple[int, str]:
+        """Return epoch and instance, which together name the machine that asks."""
+        return self.epoch, self.instance
 
 
 class RoundCharged(Model):

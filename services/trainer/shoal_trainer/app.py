@@ -22,6 +22,8 @@ from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
+from shoal_trainer.declarations import Declarations
+from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries
 from shoal_trainer.job_views import JobViews
 from shoal_trainer.joining import Joining
 from shoal_trainer.resources import JOB_LIST, Resources
@@ -35,12 +37,15 @@ def create_app(
     views: JobViews,
     resources: Resources,
     crowds: Crowds,
+    dictionaries: Dictionaries,
+    declarations: Declarations,
 ) -> FastAPI:
     """Return the trainer's ASGI application."""
     app = crowds.resources.application(  # whose processes hand each other manifests
         "Shoal trainer",
         ready=resources.ready,
         body_limit_bytes_by_ending={
+            "/dictionary": LIMIT_BYTES,
             "/joins": JOINS_LIMIT_BYTES,
             "/leaves": JOINS_LIMIT_BYTES,
             "/submissions": SUBMISSIONS_LIMIT_BYTES,
@@ -54,6 +59,32 @@ def create_app(
         """Take a job request that an analyst signed: 201, or 200 if it is known."""
         job, is_new = await joining.submit(await request.body())
         return taken({"job": job}, is_new=is_new)
+
+    @app.post("/v1/jobs/check")
+    async def check(request: Request) -> Response:
+        """Say what would become of a job request if it were submitted; nothing is stored."""
+        return shown(await joining.check(await request.body()))
+
+    @app.post("/v1/declarations")
+    async def declare(request: Request) -> Response:
+        """Take a data holder's declaration: 201, 200 if it is known, 409 if there is a later."""
+        return taken({}, is_new=await declarations.take(await request.body()))
+
+    @app.get("/v1/declarations")
+    async def show_declarations(after: After = 0, count: Count = 1000) -> Response:
+        """Serve data holders' newest declarations, from the holder of index `after` on."""
+        return shown(await declarations.page(after=after, count=count))
+
+    @app.put("/v1/dictionary")
+    async def put_dictionary(request: Request) -> Response:
+        """Take the next version of the data dictionary, as the consortium's authority signed it."""
+        digest, is_new = await dictionaries.take(await request.body())
+        return taken({"dictionary": digest}, is_new=is_new)
+
+    @app.get("/v1/dictionary")
+    async def show_dictionary() -> Response:
+        """Serve the newest version of the data dictionary: 404 if there is none."""
+        return document(await dictionaries.newest())
 
     @app.get("/v1/jobs")
     async def list_jobs(

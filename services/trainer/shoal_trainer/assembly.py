@@ -17,6 +17,8 @@ from shoal_trainer.app import create_app
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds.assembly import MARK, Replica, assemble_crowds, assemble_replica
 from shoal_trainer.crowds.routes import Crowds
+from shoal_trainer.declarations import Declarations
+from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.job_views import JobViews
 from shoal_trainer.joining import Joining
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
@@ -84,7 +86,10 @@ def assemble(
         "shoal_trainer_jobs_ended", "Jobs by their end", ["end"], registry=resources.registry
     )
     with resources.starting():
-        joining = Joining(resources, ends)
+        dictionaries = Dictionaries(resources)
+        if resources.book.published is not None:
+            dictionaries.follow(resources.book.published)
+        joining = Joining(resources, dictionaries, ends)
         runner = Runner(resources, peers, ends, long_polls=long_polls)
         crowds, url = resources, given["database_url"]
         if url is not None and resources.storage.is_shared:
@@ -99,7 +104,8 @@ def assemble(
             crowds = replace(resources, storage=storage, manifests=manifests)
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     certifier = Certifier(resources, peers)
-    app = create_app(joining, JobViews(resources, certifier), resources, serving)
+    views, declarations = JobViews(resources, certifier), Declarations(resources)
+    app = create_app(joining, views, resources, serving, dictionaries, declarations)
     return Service(app, resources, joining, runner, certifier, serving)
 
 

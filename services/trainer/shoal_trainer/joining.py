@@ -10,15 +10,17 @@ from pyroaring import BitMap
 from sqlalchemy import Connection
 
 from shoal_hosting.server.replies import Outcome
-from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave, check_ending
+from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_canonical_json
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, WrongPhase
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import store
+from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord
@@ -31,9 +33,9 @@ DocumentT = TypeVar("DocumentT", Join, Leave)
 class Joining:
     """Takes jobs until they run; admits joins one batch at a time, so none is counted twice."""
 
-    def __init__(self, resources: Resources, ends: Counter) -> None:
+    def __init__(self, resources: Resources, dictionaries: Dictionaries, ends: Counter) -> None:
         """Go on from what the storage holds, in the calling thread; `ends` counts jobs by end."""
-        self._resources = resources
+        self._resources, self._dictionaries = resources, dictionaries
         self._ends = ends
         self._members: dict[str, dict[int, BitMap]] = {}  # by job and holder: its slots
         self._admission = asyncio.Lock()
@@ -64,13 +66,48 @@ class Joining:
             return signed.digest, False
         consortium = own.book.in_force(signed.body.manifest)
         consortium.verify(signed)
-        await asyncio.to_thread(check_request, signed.body, consortium, now=own.clock())
-        check_affordable(signed.body, consortium, own.committed)
+        await self._check(signed.body, consortium)
         is_new = await own.storage.run(store.add_job, signed)
         log.info("job submitted", job=signed.digest)
         own.changes.tell(JOB_LIST)
         own.wake.set()
         return signed.digest, is_new
+
+    async def check(self, encoded: bytes) -> dict[str, Any]:
+        """Say whether `submit` would refuse a job, and who can pay for it. Nothing is stored.
+
+        `able` are the slots with budget for it, by the public ledger; `left` the largest epsilon
+        of one more job, pure or Gaussian, that each of them could pay instead.
+
+        Raises:
+            MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
+        """
+        own, refusal = self._resources, None
+        signed = await asyncio.to_thread(decode, encoded, JobCheck)
+        request = signed.body.request
+        if (request.analyst, request.manifest) != (signed.body.analyst, signed.body.manifest):
+            raise MalformedDocument("the job to be checked is another analyst's or manifest's")
+        consortium = own.book.in_force(signed.body.manifest)
+        consortium.verify(signed)
+        try:
+            await self._check(request, consortium)
+        except (RefusedJob, BudgetExceeded) as error:
+            refusal = {"code": error.code, "detail": str(error)}
+        enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
+        able = own.committed.affording(enrolled, request.privacy.cost, cap)
+        pure, gaussian = epsilon_left(cap, own.committed.largest(able or enrolled))
+        return {
+            "refusal": refusal,
+            "able": encode_clients(able),
+            "left": {"pure": pure, "gaussian": gaussian},
+        }
+
+    async def _check(self, request: StudyRequest, consortium: Consortium) -> None:
+        own, terms = self._resources, request.terms
+        as_levels = {kind.query.name for kind in terms.kinds} <= {"counts", "bin_counts"}
+        await self._dictionaries.check(terms.bounds, as_levels=as_levels)
+        await asyncio.to_thread(check_request, request, consortium, now=own.clock())
+        check_affordable(request, consortium, own.committed)
 
     async def join(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
         """Take one signed join, or `{"documents": [...]}`, each of which is judged by itself.

@@ -21,7 +21,7 @@ from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
 from shoal_trainer.crowds.schema import CrowdTables
 
-VERSION: Final = 8
+VERSION: Final = 10
 
 metadata = MetaData()
 
@@ -39,6 +39,14 @@ jobs = Table(
     Column("joined", Integer, nullable=False),
     Column("population", Text),  # a bitmap in base64, once it is fixed
     Column("reason", Text),  # why it failed
+)
+
+# versions of the consortium's data dictionary, as its authority signed them
+dictionaries = Table(
+    "dictionaries",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("encoded", LargeBinary, nullable=False),
 )
 
 joins = Table(
@@ -114,6 +122,14 @@ certificates = Table(
     metadata,
     _job(primary_key=True),
     Column("digest", String(64), nullable=False),
+    Column("document", LargeBinary, nullable=False),
+)
+
+# the newest of each data holder
+declarations = Table(
+    "declarations",
+    metadata,
+    Column("holder", BigInteger, primary_key=True, autoincrement=False),
     Column("document", LargeBinary, nullable=False),
 )
 

@@ -23,6 +23,7 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import RefusedJob, UnknownJob
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
+from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.resources import CROWD_LIST, Resources
 
 SEED_BYTES: Final = 32
@@ -64,6 +65,8 @@ class Conductor:
             return request.digest, False
         consortium.verify(signed)
         check_crowd_job(request, consortium.manifest)
+        task = request.task
+        await Dictionaries(own).check([*task.features, task.target])
         now = own.clock()
         if request.closes_at <= now:
             raise RefusedJob("closes_at has passed")

@@ -1,0 +1,148 @@
+"""What an analyst can know before a job is submitted: whether it would run, and who would answer.
+
+The trainer's word is whether it would take the job and which slots can pay. What data holders
+declare is verified by their signatures, and judged here by the code that their vaults judge by.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any, Final
+
+import pydantic
+from pyroaring import BitMap
+
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.jobs.declarations import HolderDeclaration
+from shoal_protocol.trust import limits
+from shoal_protocol.wire.documents import from_json
+from shoal_protocol.wire.errors import ProtocolError
+
+UNDECLARED: Final = "it has declared nothing: ask it whether it would answer"
+
+
+class Refusal(pydantic.BaseModel):
+    """Why the trainer would not take a job."""
+
+    code: str
+    detail: str
+
+
+class EpsilonLeft(pydantic.BaseModel):
+    """The largest epsilon of one more job, with discrete Laplace or with Gaussian noise."""
+
+    pure: float
+    gaussian: float
+
+
+class TrainersWord(pydantic.BaseModel):
+    """What the trainer says of a job that is not submitted; `able` are slots, as documents encode
+    them.
+    """
+
+    refusal: Refusal | None
+    able: str
+    left: EpsilonLeft
+
+
+class DeclarationPage(pydantic.BaseModel):
+    """Declarations as they were signed, and where to go on."""
+
+    documents: list[dict[str, Any]]
+    next: int | None
+
+
+@dataclass(frozen=True)
+class HolderVerdict:
+    """Whether a data holder would answer, by its declaration; `reason` says why not.
+
+    `able` of its `slots` have budget left for the job.
+    """
+
+    holder: int
+    slots: int
+    able: int
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class JobCheckReport:
+    """What would become of a job. `left` is what each slot that can pay could pay instead."""
+
+    request: StudyRequest
+    refusal: Refusal | None
+    left: EpsilonLeft
+    holders: tuple[HolderVerdict, ...]
+
+    @property
+    def answering(self) -> int:
+        """Return how many slots would answer, as far as data holders declare."""
+        return sum(each.able for each in self.holders if each.reason is None)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Return what to do before the job can run; nothing if it would."""
+        advice = [] if self.refusal is None else [f"{self.refusal.code}: {self.refusal.detail}"]
+        if self.answering < self.request.minimum_population:
+            advice.append(
+                f"{self.answering:,} clients would answer, {self.request.minimum_population:,} are "
+                "needed: mend what data holders refuse, or ask for fewer"
+            )
+        return tuple(advice)
+
+    @property
+    def would_run(self) -> bool:
+        """Tell whether the job would be taken, and enough clients join it."""
+        return not self.advice
+
+
+def newest(
+    documents: Iterable[Mapping[str, Any]], book: ManifestBook
+) -> dict[int, HolderDeclaration]:
+    """Return each holder's latest declaration of those that its key in force signed."""
+    found: dict[int, HolderDeclaration] = {}
+    for document in documents:
+        try:
+            signed = from_json(document, HolderDeclaration)
+            book.get(signed.body.manifest).verify_in_force(signed, book.current)
+        except ProtocolError:
+            continue  # forged, or by a key that was replaced: as if nothing were declared
+        known = found.get(signed.body.holder)
+        if known is None or known.declared_at < signed.body.declared_at:
+            found[signed.body.holder] = signed.body
+    return found
+
+
+def report(
+    request: StudyRequest,
+    word: TrainersWord,
+    able: BitMap,
+    declared: Mapping[int, HolderDeclaration],
+    book: ManifestBook,
+    *,
+    now: datetime,
+) -> JobCheckReport:
+    """Judge a job by what trainer and data holders say; `able` are the slots that can pay."""
+    roster = book.current.roster
+    enrolled = roster.enrolled_set
+    variables = sorted({name for each in declared.values() for name in each.variables})
+    verdicts = []
+    for holder in range(roster.holders):
+        if slots := roster.slots_of(holder) & enrolled:
+            said = declared.get(holder)
+            reason = UNDECLARED if said is None else _reason(request, said, variables, now)
+            verdicts.append(HolderVerdict(holder, len(slots), len(slots & able), reason))
+    return JobCheckReport(request, word.refusal, word.left, tuple(verdicts))
+
+
+def _reason(
+    request: StudyRequest, declared: HolderDeclaration, variables: list[str], now: datetime
+) -> str | None:
+    for name in request.terms.column_names:
+        if name not in declared.variables:
+            near = [] if name in variables else get_close_matches(name, variables)
+            which = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            return f"it declares no variable {name!r}{which}"
+    return declared.rules.refusal(request) or limits.job_refusal(request, declared.rules, now=now)

@@ -1,0 +1,94 @@
+"""What a data holder declares before any job: the variables it has and the rules it goes by.
+
+The rules are those of the owner's policy: who reads them judges a job as the vault does.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.queries import Mechanism, QueryName
+from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.trust import limits
+from shoal_protocol.wire.documents import BoundDocument, Model, Role
+from shoal_protocol.wire.encoding import HolderIndex, Name, Timestamp
+
+
+class HolderRules(Model):
+    """The rules by which a data holder takes part in jobs in rounds; its policy explains them.
+
+    Without `maximum_epsilon` the owner does not show what all jobs together may cost one client.
+    """
+
+    analysts: tuple[Name, ...]
+    queries: tuple[QueryName, ...]
+    columns: tuple[str, ...]
+    maximum_epsilon: float | None = Field(default=None, gt=0, le=100)
+    delta: float = Field(ge=0, lt=1)
+    minimum_population: int = Field(ge=2)
+    minimum_colluders: int = Field(ge=0)
+    minimum_threshold: int | None = Field(default=None, ge=2, le=255)
+    mechanisms: tuple[Mechanism, ...] = ()
+    models: tuple[Annotated[str, Field(pattern=r"^[^@]+@[0-9a-f]{64}$")], ...] = ()
+    allow_sessions: bool = False
+    maximum_join_seconds: int = Field(default=limits.JOIN_SECONDS, ge=1, le=limits.LONGEST_SECONDS)
+    maximum_job_seconds: int = Field(default=limits.JOB_SECONDS, ge=1, le=limits.LONGEST_SECONDS)
+
+    def refusal(self, request: JobRequest) -> str | None:
+        """Return why no client of this data holder takes part in a job, or None if they may."""
+        if request.analyst not in self.analysts:
+            return "the analyst is not among those that this data holder allows"
+        for model, _ in request.terms.installed_models():
+            if model.reference not in self.models:
+                return "this data holder does not allow the model: see `models` in its policy"
+        for query in request.terms.query_names:
+            if query not in self.queries:
+                return f"this data holder does not allow the query {query}"
+        if forbidden := sorted(set(request.terms.column_names) - set(self.columns)):
+            return f"this data holder does not allow the column {forbidden[0]!r}"
+        if request.smallest_round < self.minimum_population:
+            what = "minimum_population" if request.terms.batch is None else "the job's batch"
+            return (
+                f"{what} is below this data holder's minimum_population {self.minimum_population}"
+            )
+        if request.privacy.colluders < self.minimum_colluders:
+            return f"colluders is below this data holder's {self.minimum_colluders}"
+        default = Cap(epsilon=1.0, delta=self.delta).mechanism
+        if request.privacy.mechanism not in (self.mechanisms or (default,)):
+            noise = request.privacy.mechanism.replace("_", " ")
+            return f"this data holder does not allow {noise} noise: see `mechanisms` in its policy"
+        if reason := self._sharing_refusal(request.sharing):
+            return reason
+        if self.maximum_epsilon is not None:
+            allowed = Cap(epsilon=self.maximum_epsilon, delta=self.delta)
+            if not allowed.allows(request.privacy.cost):
+                asked = request.privacy.cap
+                return f"{asked} exceeds what this data holder allows one client: {allowed}"
+        return None
+
+    def _sharing_refusal(self, sharing: Sharing) -> str | None:
+        if sharing.scheme == "additive":
+            return None
+        if self.minimum_threshold is None:
+            return "this data holder allows additive sharing only"
+        if sharing.threshold < self.minimum_threshold:
+            return f"the sharing threshold is below this data holder's {self.minimum_threshold}"
+        return None
+
+
+class HolderDeclaration(BoundDocument):
+    """Holder -> all analysts: its variables and rules; of two the one declared later holds.
+
+    Nothing in it depends on the records: `variables` are the names of the columns they have among
+    those that the owner allows.
+    """
+
+    signed_by: ClassVar[Role] = Role.HOLDER
+
+    kind: Literal["holder_declaration"] = "holder_declaration"
+    holder: HolderIndex
+    declared_at: Timestamp
+    variables: tuple[str, ...]
+    rules: HolderRules

@@ -1,0 +1,64 @@
+"""Takes data holders' declarations and keeps the newest of each."""
+
+import asyncio
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from shoal_protocol.jobs.declarations import HolderDeclaration
+from shoal_protocol.trust import limits
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.service_errors import OutdatedDeclaration
+from shoal_trainer.resources import Resources
+from shoal_trainer.schema import declarations
+
+
+class Declarations:
+    """The data holders' declarations."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    async def take(self, encoded: bytes) -> bool:
+        """Keep a declaration in place of the holder's earlier one; tell whether it is new.
+
+        Raises:
+            MalformedDocument, UnknownManifest, WrongSigner, BadSignature, RevokedHolder
+            OutdatedDeclaration: there is a later one, or it comes from the future.
+        """
+        own = self._resources
+        signed = await asyncio.to_thread(decode, encoded, HolderDeclaration)
+        own.book.get(signed.body.manifest).verify_in_force(signed, own.book.current)
+        if signed.body.declared_at > own.clock() + limits.CLOCKS_APART:
+            raise OutdatedDeclaration("the declaration's time is ahead of the trainer's clock")
+        return await own.storage.run(_replace, signed)
+
+    async def page(self, *, after: int, count: int) -> dict[str, Any]:
+        """Return up to `count` declarations from the holder of index `after` on.
+
+        `next` is where to go on, None if there are no more.
+        """
+        found = await self._resources.storage.run(_page, after, count)
+        documents = [decode(each.document, HolderDeclaration).to_json() for each in found]
+        more = found[-1].holder + 1 if len(found) == count else None
+        return {"documents": documents, "next": more}
+
+
+def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:
+    columns, body = declarations.c, signed.body
+    known = select(columns.document).where(columns.holder == body.holder)
+    for document in db.execute(known).scalars():
+        earlier = decode(document, HolderDeclaration).body
+        if earlier == body:
+            return False
+        if earlier.declared_at >= body.declared_at:
+            raise OutdatedDeclaration
+    db.execute(declarations.delete().where(columns.holder == body.holder))
+    db.execute(declarations.insert(), {"holder": body.holder, "document": signed.encode()})
+    return True
+
+
+def _page(db: Connection, after: int, count: int) -> Any:
+    columns = declarations.c
+    query = select(declarations).where(columns.holder >= after).order_by(columns.holder)
+    return db.execute(query.limit(count)).all()

@@ -1,0 +1,202 @@
+"""What an analyst learns of a job before it is submitted, over the whole federation."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.jobs.job_check import UNDECLARED, JobCheckReport, newest
+from shoal.jobs.job_settings import JobSettings
+from shoal_holder.records import Records
+from shoal_protocol.certificates.study_request import JobCheck
+from shoal_protocol.jobs.declarations import HolderDeclaration
+from shoal_protocol.wire.documents import Role, Signed, from_json, sign
+from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS, Federation
+from tests.world.trust import COLUMNS, HOLDER_POLICY, SITES, TASK, Trust
+
+MISSPELT = TASK.model_copy(
+    update={"target": TASK.target.model_copy(update={"name": "presure"})},
+)
+
+
+@pytest.fixture
+async def varied(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
+    """A federation whose first clinic refuses the query, and whose second lacks a column."""
+    records = trust.records("clinic-b")
+    ages = Records(COLUMNS[:1], records.values[:, :1], records.starts)
+    holders: dict[str, dict[str, Any]] = {
+        "clinic-a": {"policy": HOLDER_POLICY.model_copy(update={"queries": ("counts",)})},
+        "clinic-b": {"records": ages},
+    }
+    async with Federation(trust, tmp_path, holders=holders) as running:
+        await running.step()
+        yield running
+
+
+async def checked(federation: Federation, task: Any = TASK, **changes: Any) -> JobCheckReport:
+    arguments: dict[str, Any] = {
+        **PRIVACY.model_dump(),
+        "minimum_population": 10,
+        "maximum_population": sum(SITES.values()),
+        "join_seconds": JOIN_SECONDS,
+        "round_seconds": ROUND_SECONDS,
+        "grace_seconds": GRACE_SECONDS,
+    }
+    settings = JobSettings(**arguments | changes)
+    work = federation._analyst_life.spawn(federation.analyst.check(task, settings))
+    await federation.until(lambda: _is_done(work))
+    report: JobCheckReport = work.result()
+    return report
+
+
+async def _is_done(work: Any) -> bool:
+    return bool(work.done())
+
+
+async def declared(federation: Federation) -> dict[int, Signed[HolderDeclaration]]:
+    shown = (await federation.ask("trainer", "/v1/declarations")).json()
+    assert shown["next"] is None
+    signed = [from_json(each, HolderDeclaration) for each in shown["documents"]]
+    return {each.body.holder: each for each in signed}
+
+
+def holder_of(federation: Federation, site: str) -> int:
+    key = federation.trust.key(site).verify_key
+    found = federation.analyst_book.current.roster.holder_with(key)
+    assert found is not None
+    return found
+
+
+async def test_a_job_that_is_found_to_run_runs_and_its_check_stored_and_spent_nothing(
+    federation: Federation,
+) -> None:
+    await federation.step()
+    report = await checked(federation)
+    assert report.would_run
+    assert report.answering == sum(SITES.values())
+    assert (await federation.ask("trainer", "/v1/jobs")).json() == {"jobs": []}
+    assert (await federation.ask("trainer", "/v1/ledger")).json()["entries"] == []
+    await federation.learn()
+    spent = await checked(federation)
+    assert spent.left.gaussian < report.left.gaussian
+
+
+async def test_it_says_which_data_holder_would_not_answer_and_why(varied: Federation) -> None:
+    report = await checked(varied)
+    reasons = {each.holder: each.reason for each in report.holders}
+    assert reasons == {
+        holder_of(
+            varied, "clinic-a"
+        ): "this data holder does not allow the query second_moment_matrix",
+        holder_of(varied, "clinic-b"): "it declares no variable 'pressure'",
+        holder_of(varied, "clinic-c"): None,
+    }
+    assert report.refusal is None
+    assert not report.would_run
+    assert report.answering == SITES["clinic-c"]
+    assert "2 clients would answer, 10 are needed" in report.advice[0]
+
+
+async def test_a_misspelt_column_is_shown_with_the_names_that_are_near(
+    federation: Federation,
+) -> None:
+    await federation.step()
+    report = await checked(federation, MISSPELT)
+    assert not report.would_run
+    reason = "it declares no variable 'presure'; did you mean 'pressure'?"
+    assert {each.reason for each in report.holders} == {reason}
+
+
+async def test_what_the_trainer_would_refuse_is_refused_by_the_check(
+    federation: Federation,
+) -> None:
+    await federation.step()
+    report = await checked(federation, join_seconds=365 * 86_400)
+    assert report.refusal is not None
+    assert "maximum_join_seconds" in report.refusal.detail
+    assert not report.would_run
+
+
+async def test_an_owner_who_declares_nothing_is_named_as_such(trust: Trust, tmp_path: Path) -> None:
+    silent = {"policy": HOLDER_POLICY.model_copy(update={"declare": False})}
+    async with Federation(trust, tmp_path, holders={"clinic-a": silent}) as federation:
+        await federation.step()
+        report = await checked(federation)
+        [reason] = [each.reason for each in report.holders if each.reason]
+        assert reason == UNDECLARED
+        assert len(await declared(federation)) == len(SITES) - 1
+
+
+async def test_declarations_that_are_forged_replayed_or_of_the_future_are_refused(
+    federation: Federation,
+) -> None:
+    await federation.step()
+    before = await declared(federation)
+    holder = holder_of(federation, "clinic-a")
+    old, now = before[holder], federation.clock()
+    key = federation.trust.key("clinic-a")
+
+    async def post(signed: Signed[HolderDeclaration]) -> tuple[int, str | None]:
+        answer = await federation.ask(
+            "trainer", "/v1/declarations", method="POST", content=signed.encode()
+        )
+        return answer.status_code, answer.json().get("type")
+
+    later = old.body.model_copy(update={"declared_at": now + timedelta(seconds=1), "variables": ()})
+    ahead = old.body.model_copy(update={"declared_at": now + timedelta(minutes=6)})
+    forged = sign(later, Role.HOLDER, federation.trust.key("clinic-b"))
+    assert await post(forged) == (403, "urn:shoal:problem:bad-signature")
+    assert await post(sign(ahead, Role.HOLDER, key)) == (
+        409,
+        "urn:shoal:problem:outdated-declaration",
+    )
+    assert await declared(federation) == before
+    assert (await post(old))[0] == 200
+    assert (await post(sign(later, Role.HOLDER, key)))[0] == 201
+    assert await post(old) == (409, "urn:shoal:problem:outdated-declaration")
+    assert (await declared(federation))[holder].body == later
+
+
+async def test_an_analyst_believes_no_trainer_who_changes_a_declaration(
+    federation: Federation,
+) -> None:
+    await federation.step()
+    signed = list((await declared(federation)).values())
+    book = federation.analyst_book
+    honest = newest([each.to_json() for each in signed], book)
+    assert len(honest) == len(SITES)
+    first, *others = signed
+    changed = replace(first, body=first.body.model_copy(update={"variables": ("height",)}))
+    assert newest([each.to_json() for each in (changed, *others)], book).keys() == {
+        each.body.holder for each in others
+    }
+
+
+async def test_a_check_is_no_job(federation: Federation) -> None:
+    request, own = federation.request().body, federation.analyst.identity
+    check = own.signed(JobCheck(manifest=request.manifest, analyst=own.name, request=request))
+    answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=check.encode())
+    assert answer.json()["type"] == "urn:shoal:problem:malformed-document"
+    assert (
+        await federation.ask("trainer", "/v1/jobs/check", method="POST", content=check.encode())
+    ).is_success
+    assert (await federation.ask("trainer", "/v1/jobs")).json() == {"jobs": []}
+
+
+async def test_a_declaration_does_not_depend_on_the_records_nor_show_the_cap(
+    trust: Trust, tmp_path: Path
+) -> None:
+    bodies = []
+    for name, values in (("few", np.zeros((1, 2))), ("many", np.full((6, 2), 77.0))):
+        given = {"records": Records(COLUMNS, values, np.arange(len(values) + 1))}
+        (tmp_path / name).mkdir()
+        async with Federation(trust, tmp_path / name, holders={"clinic-a": given}) as federation:
+            await federation.step()
+            bodies.append((await declared(federation))[holder_of(federation, "clinic-a")].body)
+    assert bodies[0] == bodies[1]
+    assert bodies[0].variables == COLUMNS
+    assert bodies[0].rules.maximum_epsilon is None
