@@ -96,7 +96,7 @@ def test_a_command_that_a_page_shows_is_there_with_its_options(page: Path) -> No
     for words_of in spoken(page):
         command: Any = typer.main.get_command(command_line(available()))
         rest = list(words_of)
-        while hasattr(command, "commands") and rest and re.fullmatch(r"[a-z]+", rest[0]):
+        while hasattr(command, "commands") and rest and re.fullmatch(r"[a-z-]+", rest[0]):
             assert rest[0] in command.commands, f"shoal {' '.join(words_of)}"
             command = command.commands[rest.pop(0)]
         known = {option for each in command.params for option in each.opts}

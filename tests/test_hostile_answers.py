@@ -74,7 +74,7 @@ def agent(service: Hostile, directory: Path) -> None:
             service.book(directory), nobody, clock=Clock(), random_bytes=bytes, transport=None
         )
         try:
-            for peer in (peers.trainer, peers.crowd_trainer):
+            for peer in (peers.trainer, peers.trainer_apart("crowds")):
                 with pytest.raises(Unavailable):
                     await peer.get("/v1/jobs")
             with pytest.raises(Unavailable):

@@ -267,11 +267,11 @@ async def test_it_is_not_ready_while_its_ledger_lacks_what_nodes_charged(
     with structlog.testing.capture_logs() as said:
         for _ in range(2):
             await agent.step()
-    assert sum("SHOAL_ACCEPT_LOSS=" in each["event"] for each in said) == 1
+    assert sum("shoal agent restore" in each["event"] for each in said) == 1
     ready = await ask(agent, "/readyz")
     assert (ready.status_code, ready.json()["type"]) == (500, "urn:shoal:problem:ledger-broken")
     status = (await ask(agent, "/v1/status")).json()
-    assert "start once with SHOAL_ACCEPT_LOSS=" in status["refusal"]
+    assert "shoal agent restore" in status["refusal"]
     assert world.trainer.joined == {}
 
 

@@ -1,6 +1,5 @@
 """A ledger that forgot what Compute nodes charged is found out before it is relied upon."""
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,21 @@ from pyroaring import BitMap
 
 from shoal_agent.charge_comparison import WAITING
 from shoal_agent.data_holder import DataHolder
+from shoal_agent.restoring import restore_file
 from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
+from shoal_holder.restoring import RESTORED
+from shoal_holder.rounds import BEFORE_RESTORE
+from shoal_holder.site_files import STATE_FILE
 from shoal_holder.status import ADOPTED
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_protocol.jobs.charges import Charges, RoundCharged
+from shoal_protocol.sharing import received
+from shoal_protocol.sharing.envelope import epoch_of
+from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import encode_clients
-from tests.world.around_holder import World, problem
+from tests.world.around_holder import POLICY, World, problem
 from tests.world.examples import signing_key
 
 CHARGE = RoundCharged(
@@ -49,17 +56,22 @@ async def refusal(holder: DataHolder) -> str:
     return str(lost.value)
 
 
-def token(refused: str) -> str:
-    found = re.search("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", refused)
-    assert found is not None
-    return found[1]
+def restore(world: World, name: str = "holder") -> None:
+    directory = world.directory / name
+    directory.mkdir(exist_ok=True)
+    restore_file(
+        directory / STATE_FILE,
+        authority=world.consortium.manifest.authority,
+        random_bytes=world.random_bytes,
+        now=world.clock(),
+    )
 
 
 def asked(world: World) -> set[str]:
     return {request.url.path for request in world.requests}
 
 
-async def test_an_empty_ledger_refuses_until_the_loss_is_accepted_and_takes_it_for_spent(
+async def test_an_empty_ledger_refuses_until_it_is_restored_and_takes_the_charges_for_spent(
     world: World,
 ) -> None:
     later = CHARGE.model_copy(update={"entry": 2, "round": "3c" * 32, "number": 1})
@@ -68,29 +80,26 @@ async def test_an_empty_ledger_refuses_until_the_loss_is_accepted_and_takes_it_f
     holder = world.holder()
     refused = await refusal(holder)
     assert "2 rounds" in refused
+    assert "shoal agent restore" in refused
     assert await refusal(holder) == refused
     assert asked(world) == {"/v1/charges"}, "it took part in something"
     await holder.close()
 
-    other = world.holder(accept_loss="0" * 16)
-    assert token(await refusal(other)) == token(refused)
-    await other.close()
-
-    accepting = world.holder(accept_loss=token(refused))
-    await accepting.step()
-    status = await accepting.status()
+    restore(world)
+    restored = world.holder()
+    await restored.step()
+    status = await restored.status()
     assert (status.refusal, status.adopted) == (None, 2)
-    charges = [(each.round_id, each.number, each.client) for each in await accepting.ledger()]
+    charges = [(each.round_id, each.number, each.client) for each in await restored.ledger()]
     expected = [(each.round, each.number, client) for each in (CHARGE, later) for client in (2, 3)]
     assert charges == expected
-    assert (await accepting.committed())[2].mu == pytest.approx(0.5**0.5)
-    await accepting.close()
+    assert (await restored.committed())[2].mu == pytest.approx(0.5**0.5)
+    assert len(world.trainer.joined) == 1
+    await restored.close()
 
     said: list[str] = []
     # the chain is verified, and nothing is new
-    again = world.holder(
-        accept_loss=token(refused), report=lambda event, /, **facts: said.append(event)
-    )
+    again = world.holder(report=lambda event, /, **facts: said.append(event))
     assert ADOPTED in said
     await again.step()
     assert [(each.round_id, each.client) for each in await again.ledger()] == [
@@ -98,21 +107,113 @@ async def test_an_empty_ledger_refuses_until_the_loss_is_accepted_and_takes_it_f
     ]
     charged_by(world, CHARGE, later, CHARGE.model_copy(update={"entry": 3, "number": 2}))
     await again.close()
-    once_more = world.holder(accept_loss=token(refused))  # which was for that loss alone
+    once_more = world.holder()  # what was restored was that loss alone
     await refusal(once_more)
     await once_more.close()
+
+
+async def test_a_restored_machine_supersedes_the_lost_one_which_stops_for_good(
+    world: World,
+) -> None:
+    lost = world.holder("lost")
+    await lost.step()
+    restore(world)
+    restored = world.holder(book=ManifestBook(world.consortium, world.directory / "else"))
+    job = world.submit()
+    for _ in range(2):  # it hears of the lost one's epoch, and raises it
+        await restored.step()
+    assert (await restored.status()).refusal is None
+    assert set(world.trainer.joined) == {job.digest}
+    assert {node.machine.body.epoch for node in world.nodes if node.machine} == {1}
+
+    world.clock.move(BETWEEN_COMPARISONS.total_seconds() + 1)
+    world.submit()
+    assert "superseded" in await refusal(lost)
+    await lost.close()
+    world.requests.clear()
+    again = world.holder("lost")
+    assert "superseded" in await refusal(again)
+    assert not world.requests
+    await again.close()
+    await restored.close()
+
+
+async def test_a_machine_that_was_lost_twice_supersedes_both(world: World) -> None:
+    for name in ("first", "second", "third"):
+        restore(world, name)
+        book = ManifestBook(world.consortium, world.directory / f"book of {name}")
+        holder = world.holder(name, book=book)
+        for _ in range(3):
+            await holder.step()
+        assert (await holder.status()).refusal is None
+        await holder.close()
+    assert {node.machine.body.epoch for node in world.nodes if node.machine} == {3}
+
+
+async def test_a_state_that_is_restored_waits_for_all_nodes_that_are_not_waived(
+    world: World,
+) -> None:
+    charged_by(world, CHARGE, nodes=(2,))
+    world.scripts["compute-2"] = down
+    restore(world)
+    world.submit(sharing=ThresholdSharing(threshold=2))
+    policy = POLICY.model_copy(update={"minimum_threshold": 2})
+    holder = world.holder(policy=policy)
+    await holder.step()
+    assert world.trainer.joined == {}
+    del world.scripts["compute-2"]
+    world.clock.move(5)
+    for _ in range(100):
+        await holder.step()
+    assert {each.client for each in await holder.ledger()} == {2, 3}
+    assert len(world.trainer.joined) == 1
+    await holder.close()
+
+
+async def test_a_round_that_was_announced_before_the_restore_is_not_answered(
+    world: World,
+) -> None:
+    job = world.submit()
+    world.announce(job)
+    world.clock.move(1)
+    restore(world)
+    holder = world.holder()
+    for _ in range(2):
+        await holder.step()
+    [status] = (await holder.status()).jobs
+    assert [each.ended for each in status.rounds] == [BEFORE_RESTORE]
+    assert not any(node.held for node in world.nodes)
+
+    world.announce(world.submit())
+    await holder.step()
+    assert {epoch_of(received.parse(node.held[0]).header.answer) for node in world.nodes} == {1}
+    await holder.close()
+
+
+async def test_after_a_loss_crowd_jobs_count_as_all_that_was_allowed(tmp_path: Path) -> None:
+    world = World(tmp_path, maximum_local_epsilon=1.0)
+    restore(world)
+    holder = world.holder(policy=POLICY.model_copy(update={"maximum_local_epsilon": 0.25}))
+    await holder.step()
+    spent = await holder.spent()
+    assert {client: [cost.epsilon for cost in costs] for client, costs in spent.items()} == {
+        client: [0.25] for client in range(12)
+    }
+    await holder.close()
 
 
 async def test_a_forgotten_job_is_never_joined_again(world: World) -> None:
     job = world.submit()
     charged_by(world, CHARGE.model_copy(update={"job": job.digest}))
     holder = world.holder()
-    refused = await refusal(holder)
+    await refusal(holder)
     await holder.close()
-    accepting = world.holder(accept_loss=token(refused))
-    await accepting.step()
+    restore(world)
+    restored = world.holder()
+    await restored.step()
+    assert (await restored.status()).refusal is None
     assert world.trainer.joined == {}
-    await accepting.close()
+    await restored.close()
 
 
 async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
@@ -150,24 +251,24 @@ async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
     await whole.close()
 
     copy = world.holder("copy")
-    refused = await refusal(copy)
+    await refusal(copy)
     await copy.close()
-    accepting = world.holder("copy", accept_loss=token(refused))
-    await accepting.step()
-    [status] = (await accepting.status()).jobs
-    assert status.ended == "forgotten"
-    assert {each.client for each in await accepting.ledger()} == answered
+    restore(world, "copy")
+    restored = world.holder("copy")
+    for _ in range(2):
+        await restored.step()
+    [status] = (await restored.status()).jobs
+    assert status.ended == RESTORED
+    assert {each.client for each in await restored.ledger()} == answered
     assert [dict(node.held) for node in world.nodes] == envelopes
-    await accepting.close()
+    await restored.close()
 
 
 def down(_: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("no route")
 
 
-async def test_one_node_that_answers_is_enough_and_the_others_are_heard_when_they_answer(
-    world: World,
-) -> None:
+async def test_nothing_is_joined_before_all_nodes_have_answered(world: World) -> None:
     for node in range(3):
         world.scripts[f"compute-{node}"] = down
     world.submit()
@@ -180,17 +281,64 @@ async def test_one_node_that_answers_is_enough_and_the_others_are_heard_when_the
     [told] = [facts for event, facts in said if event == WAITING]
     assert "SHOAL_WITHOUT_NODES" in str(told)
 
-    del world.scripts["compute-1"]
+    del world.scripts["compute-1"], world.scripts["compute-0"]
     world.clock.move(2)
     await holder.step()
-    assert len(world.trainer.joined) == 1
+    assert world.trainer.joined == {}
 
     del world.scripts["compute-2"]
+    world.clock.move(5)
+    for _ in range(100):  # it is heard beside the steps
+        await holder.step()
+    assert len(world.trainer.joined) == 1
+    await holder.close()
+
+
+async def test_a_ledger_that_only_the_last_node_knows_to_lack_something_is_refused(
+    world: World,
+) -> None:
+    world.scripts["compute-2"] = down
     charged_by(world, CHARGE, nodes=(2,))
+    world.submit()
+    holder = world.holder(without_nodes=("compute-0",))
+    await holder.step()
+    del world.scripts["compute-2"]
     world.clock.move(5)
     with pytest.raises(MemoryLost):
-        for _ in range(100):  # it is heard beside the steps
+        for _ in range(100):
             await holder.step()
+    await holder.close()
+
+
+async def test_of_two_machines_with_one_key_the_later_one_takes_part_in_nothing(
+    world: World,
+) -> None:
+    holder = world.holder()
+    await holder.step()
+    world.submit()
+    other = world.holder("other", book=ManifestBook(world.consortium, world.directory / "else"))
+    assert "shoal agent restore" in await refusal(other)
+    await other.close()
+    assert world.trainer.joined == {}
+    await holder.step()
+    assert len(world.trainer.joined) == 1
+    await holder.close()
+    again = world.holder()
+    await again.step()
+    assert (await again.status()).refusal is None
+    await again.close()
+
+
+async def test_a_threshold_of_the_nodes_is_enough_for_a_job_that_needs_no_more(
+    world: World,
+) -> None:
+    world.scripts["compute-2"] = down
+    additive = world.submit()
+    needs_two = world.submit(sharing=ThresholdSharing(threshold=2))
+    holder = world.holder(policy=POLICY.model_copy(update={"minimum_threshold": 2}))
+    await holder.step()
+    assert set(world.trainer.joined) == {needs_two.digest}
+    assert additive.digest not in world.trainer.joined
     await holder.close()
 
 

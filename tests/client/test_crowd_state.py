@@ -23,7 +23,7 @@ from shoal_holder.crowds.records_used import Limits, allowed_places, contributio
 from shoal_holder.crowds.status import CrowdSpending, RecordsLeft
 from shoal_holder.site import Site
 from shoal_holder.state import State
-from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
+from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import POLICY
@@ -83,8 +83,13 @@ def contribute(
 
 
 def allowed(state: State, client: int = 0, job: str = CROWD, limits: Limits = LIMITS) -> list[int]:
-    committed = state.committed().get(client, NOTHING)
+    committed = state.committed().largest(BitMap([client]))
     return allowed_places(state, job, client, limits, committed=committed)
+
+
+def epsilons(state: State) -> dict[int, float]:
+    committed = state.committed()
+    return {client: cost.epsilon for client, cost in committed.of(committed.charged).items()}
 
 
 def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State) -> None:
@@ -130,7 +135,7 @@ def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: Sta
     while any(contribute(state, (0, 0), limits=tight)):
         times += 1
     together = Cost(mu=math.hypot(0.5, math.sqrt(times) * LIMITS.cost.mu), epsilon=math.inf)
-    assert state.committed()[0].mu == pytest.approx(together.mu)
+    assert state.committed().largest(BitMap([0])).mu == pytest.approx(together.mu)
     assert tight.cap.allows(together)
     one_more = Cost.gaussian(math.hypot(together.mu, LIMITS.cost.mu))
     assert not tight.cap.allows(one_more)
@@ -140,10 +145,10 @@ def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: Sta
 def test_the_sum_that_is_kept_in_memory_is_the_one_on_file(state: State, path: Path) -> None:
     state.committed()
     contribute(state, (0, 0), (0, 1), (2, 1))
-    kept = {client: cost.epsilon for client, cost in state.committed().items()}
+    kept = epsilons(state)
     state.close()
     again = reopen(path)
-    assert {client: cost.epsilon for client, cost in again.committed().items()} == kept
+    assert epsilons(again) == kept
     assert kept == {0: 2.0, 2: 1.0}
     again.close()
 
@@ -203,7 +208,7 @@ def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> Non
         memory.charge(state, CROWD, [same, same], limits=LIMITS, now=NOW)
     assert state.chain(after=0, count=9) == []
     assert memory.pending(state, CROWD, count=9) == []
-    assert state.committed() == {}
+    assert not state.committed().charged
 
 
 def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, path: Path) -> None:
@@ -341,7 +346,8 @@ def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
 def test_a_charge_is_for_something_on_file(state: State) -> None:
     with pytest.raises(sqlite3.IntegrityError, match="on file"):
         state.file.database.execute(
-            "INSERT INTO ledger VALUES (1, ?, 'charge', ?, ?, 1.0, 1.0, '2026-03-01', ?)",
+            "INSERT INTO ledger"
+            " VALUES (1, ?, 'charge', ?, ?, NULL, '', 1, 1.0, 1.0, '2026-03-01', ?)",
             ("0" * 64, "d" * 64, CROWD, "e" * 64),
         )
 
@@ -420,9 +426,9 @@ def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
             assert max(own) <= per_record and sum(own) <= record_cap * (1 + 1e-9)
             for job in (CROWD, OTHER_CROWD):
                 assert sum(made[job, client, each] for each in range(PLACES)) <= per_client
-        kept = {client: cost.epsilon for client, cost in state.committed().items()}
+        kept = epsilons(state)
         state.close()
         again = reopen(path)  # which checks the whole ledger
-        assert {client: cost.epsilon for client, cost in again.committed().items()} == kept
+        assert epsilons(again) == kept
         assert len(again.chain(after=0, count=999)) == sum(made.values())
         again.close()

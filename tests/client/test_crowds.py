@@ -217,6 +217,8 @@ async def test_when_an_answer_leaves_depends_on_public_numbers_alone(world: Crow
 
         holder = world.holder(f"holder {seconds}", timer=timer, noise=noise)
         world.crowds.taken.clear()
+        for node in world.nodes:
+            node.machine = None
         while not timer.moments:
             await world.run(holder, seconds=10)
         moments.append(timer.moments[0])

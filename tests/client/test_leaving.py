@@ -90,10 +90,10 @@ async def test_an_owner_may_allow_less_time_than_the_consortium(world: World) ->
     far = world.submit(join_deadline=world.clock() + timedelta(hours=2))
     await holder.step()
     assert "maximum_join_seconds, 3600" in (await holder.status()).refused[far.digest]
-    long = world.holder("other", policy=POLICY.model_copy(update={"maximum_job_seconds": 3600}))
+    await holder.close()
+    long = world.holder(policy=POLICY.model_copy(update={"maximum_job_seconds": 3600}))
     await long.step()
     assert "maximum_job_seconds, 3600" in (await long.status()).refused[far.digest]
-    await holder.close()
     await long.close()
 
 

@@ -11,7 +11,7 @@ from shoal_compute.schema import ledger, shares
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.wire.documents import Role, Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json
-from tests.world.around_node import SECOND, Federation
+from tests.world.around_node import SECOND, Federation, envelopes
 from tests.world.examples import client_key
 
 NONCE = "0a" * 16
@@ -21,6 +21,9 @@ def query(federation: Federation, holder: int, *, by: int | None = None, **chang
     fields = {
         "manifest": federation.consortium.digest,
         "holder": holder,
+        "node": "compute-0",
+        "epoch": 0,
+        "instance": "0b" * 16,
         "nonce": NONCE,
         "at": federation.clock(),
     }
@@ -91,9 +94,10 @@ async def test_a_round_to_which_no_share_came_is_none(federation: Federation) ->
     [
         ({"by": 5}, 403, "bad-signature"),
         ({"holder": 1000}, 403, "unknown-holder"),
+        ({"node": "compute-1"}, 409, "wrong-node"),
         ({"manifest": "ab" * 32}, 404, "unknown-manifest"),
-        ({"ahead": -301}, 409, "stale-query"),
-        ({"ahead": 301}, 409, "stale-query"),
+        ({"ahead": -601}, 409, "stale-query"),
+        ({"ahead": 601}, 409, "stale-query"),
     ],
 )
 async def test_a_query_that_is_no_good_is_refused(
@@ -115,7 +119,7 @@ async def test_a_recorded_request_is_answered_to_nobody_else_and_is_soon_too_old
     federation.crash(0)  # which forgets it: then its age alone counts
     assert (await ask(federation, asked))[0] == 200
     federation.crash(0)
-    federation.clock.move(301)
+    federation.clock.move(601)
     assert (await ask(federation, asked))[0] == 409
 
 
@@ -150,3 +154,59 @@ async def test_a_long_ledger_is_told_stretch_by_stretch(
 def test_no_index_by_holder_makes_an_upload_dearer() -> None:
     assert not shares.indexes
     assert [column.name for column in shares.primary_key.columns] == ["round", "holder"]
+
+
+async def test_of_two_machines_the_first_counts_until_one_of_a_higher_epoch_comes(
+    federation: Federation,
+) -> None:
+    old, new = {"instance": "1c" * 16}, {"instance": "2d" * 16}
+    first = query(federation, 3, nonce="01" * 16, **old)
+    assert decode((await told_by(federation, first)), Charges)
+    for epoch in (0, 1):
+        other = query(federation, 3, nonce=f"{epoch + 2:032x}", epoch=epoch, **new)
+        answer = await told_by(federation, other)
+        assert (answer == first) == (epoch == 0)
+    federation.crash(0)
+    late = query(federation, 3, nonce="04" * 16, **old)
+    assert decode(await told_by(federation, late), ChargesQuery).body.epoch == 1
+
+
+async def told_by(federation: Federation, asked: bytes) -> bytes:
+    status, answer = await ask(federation, asked)
+    assert status == 200, answer
+    return canonical_json(answer)
+
+
+async def test_answers_of_a_superseded_machine_and_to_rounds_before_a_restore_are_void(
+    federation: Federation,
+) -> None:
+    before = federation.spec()
+    await federation.announce(before, [0])
+    restored = query(federation, 3, epoch=2)
+    assert decode(await told_by(federation, restored), Charges)
+    after = federation.spec(job="ab" * 32)
+    await federation.announce(after, [0])
+    outcomes = []
+    for spec in (before, after):
+        for epoch in (1, 2, 3):
+            envelope = envelopes(spec.body, 3, epoch=epoch)[0]
+            reply = await federation.upload(0, spec, envelope)
+            outcomes.append((reply.status_code, reply.json().get("type", "").rpartition(":")[2]))
+            if reply.status_code == 201:
+                break
+    assert outcomes == [
+        (410, "superseded"),
+        (409, "before-restore"),
+        (201, ""),  # of a machine that this node, itself restored, has not heard of
+        (410, "superseded"),
+        (201, ""),
+    ]
+
+
+async def test_a_node_that_was_set_back_hears_from_the_others_which_machine_counts(
+    federation: Federation,
+) -> None:
+    restored = query(federation, 3, node="compute-1", epoch=1)
+    assert (await ask(federation, restored, node=1))[0] == 200
+    lost = query(federation, 3, instance="1c" * 16)
+    assert decode(await told_by(federation, lost), ChargesQuery).body.epoch == 1

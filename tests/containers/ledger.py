@@ -28,6 +28,7 @@ from shoal_protocol.rounds.outcomes import (
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
+from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.receipt_query import decode_answer, encode_query
 from tests.containers.compose import Compose
 from tests.containers.study import HOSPITALS, NODES, Study
@@ -44,7 +45,8 @@ sent = state.execute(
     "SELECT round, node, hex(digest) FROM outbox WHERE outcome = 'acknowledged'"
 ).fetchall()
 paid = state.execute(
-    "SELECT round, client FROM charged JOIN rounds USING (job, number)"
+    "SELECT rounds.round, population FROM ledger"
+    " JOIN rounds ON (ledger.job, place) = (rounds.job, rounds.number)"
 ).fetchall()
 print(json.dumps({"sent": sent, "paid": paid}))
 """
@@ -171,7 +173,11 @@ def read_outbox(compose: Compose, hospital: str) -> Outbox:
     holder = HOSPITALS.index(hospital)  # they were enrolled in this order
     for round_id, node, digest in state["sent"]:
         acknowledged[round_id, NODES[node]][holder] = bytes.fromhex(digest)
-    paid = Counter((round_id, client) for round_id, client in state["paid"])
+    paid = Counter(
+        (round_id, client)
+        for round_id, population in state["paid"]
+        for client in decode_clients(population)
+    )
     return Outbox(acknowledged, paid)
 
 

@@ -1,11 +1,13 @@
 """A site whose whole directory was lost or set back, mark included, is told by the nodes."""
 
-import re
+import secrets
 import shutil
 from pathlib import Path
 
 import pytest
 
+from shoal_agent.restoring import restore_file
+from shoal_holder.site_files import STATE_FILE
 from shoal_hosting.marks import MemoryLost
 from tests.world.federation import PRIVACY, Federation
 from tests.world.trust import SITES, Trust
@@ -29,18 +31,23 @@ class Forgetful(Federation):
             shutil.copytree(copy, self._directory / SITE)
 
     async def refusal(self) -> str:
-        """Step until the site says what it forgot; return the token of that loss."""
+        """Step until the site says what it forgot."""
         with pytest.raises(MemoryLost) as lost:
             for _ in range(3):
                 await self.step()
                 self.clock.move(1.0)
-        found = re.search("bring back.*SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", str(lost.value))
-        assert found is not None
-        return found[1]
+        return str(lost.value)
 
-    async def accept(self, token: str) -> None:
+    async def restore(self) -> None:
         await self.crash(SITE)
-        self._holder_arguments = {SITE: {"accept_loss": token}}
+        directory = self._directory / SITE
+        directory.mkdir(exist_ok=True)
+        restore_file(
+            directory / STATE_FILE,
+            authority=self.trust.consortium.manifest.authority,
+            random_bytes=secrets.token_bytes,
+            now=self.clock(),
+        )
         await self.step()
 
     async def charged(self) -> set[tuple[str, int, int]]:
@@ -49,7 +56,7 @@ class Forgetful(Federation):
 
 
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "set back"])
-async def test_a_site_that_forgot_what_it_spent_takes_part_in_nothing_until_it_adopts_it(
+async def test_a_site_that_forgot_what_it_spent_takes_part_in_nothing_until_it_is_restored(
     trust: Trust, tmp_path: Path, is_lost: bool
 ) -> None:
     async with Forgetful(trust, tmp_path / "parties") as federation:
@@ -61,17 +68,19 @@ async def test_a_site_that_forgot_what_it_spent_takes_part_in_nothing_until_it_a
         assert len(whole) == 2 * SITES[SITE]
 
         await federation.set_back(None if is_lost else tmp_path / "copy")
-        token = await federation.refusal()
+        assert "shoal agent restore" in await federation.refusal()
         assert len(await federation.charged()) == (0 if is_lost else SITES[SITE])
 
-        await federation.accept(token)
+        await federation.restore()
+        for _ in range(3):
+            await federation.step()
         assert await federation.charged() == whole
         assert await federation.holder(SITE).committed() == pytest.approx(spent)
         await federation.learn(privacy=CHEAP)
         charged = await federation.charged()
         assert len(charged) == 3 * SITES[SITE]
 
-        await federation.crash(SITE)  # the setting may stay, and the loss is known
+        await federation.crash(SITE)  # the loss is known
         await federation.learn(privacy=CHEAP)
         status = await federation.holder(SITE).status()
         assert (status.refusal, status.adopted) == (None, 2 if is_lost else 1)

@@ -85,6 +85,6 @@ async def test_a_job_in_bad_weather_is_tallied(trust: Trust, tmp_path: Any) -> N
 
     assert tally.rounds == 2
     assert tally.faults.total() > 5
-    assert tally.losses.acknowledged > CLIENTS
+    assert tally.losses.acknowledged > CLIENTS // 2
     assert tally.is_clean
     assert tally.violations == []

@@ -38,6 +38,7 @@ def twin_of_site(federation: Federation, life: Life, directory: Path) -> DataHol
             timer=HandMovedTimer(),
         ),
         transport=federation.wire.of(life),
+        without_nodes=federation.nodes,  # else they would tell it of the other machine
     )
 
 
@@ -57,6 +58,7 @@ async def account(federation: Federation, round_id: str) -> Account:
 async def test_shares_of_two_answers_of_one_holder_cost_that_holder_only(
     federation: Federation, tmp_path: Path
 ) -> None:
+    await federation.step()  # the site hears all nodes, and of no other machine
     life = Life("twin")
     twin = twin_of_site(federation, life, tmp_path / "twin")
     for sender, receiver in (("twin", "compute-0"), ("twin", "compute-1"), (SITE, "compute-2")):

@@ -11,45 +11,15 @@ from pathlib import Path
 import pytest
 
 from shoal_agent import vault_link
-from shoal_agent.client_files import write_holder_key
 from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes, VaultRefused
-from shoal_consortium.consortium_files import create
 from shoal_holder import serving
 from shoal_holder.isolation import NO_SOCKETS
 from shoal_holder.messages import Ask, Hello, Opened, Told
 from shoal_holder.reporting import silent
 from shoal_holder.settings import Settings
-from tests.client.test_policy import RULES
 from tests.world.around_holder import World
 
 CLIENTS = 12
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, CLIENTS)
-
-
-@pytest.fixture
-def settings(world: World) -> Settings:
-    home = world.directory / "site"
-    home.mkdir()
-    create(
-        world.directory / "consortium", world.consortium.signed_manifest, world.consortium.roster
-    )
-    write_holder_key(home / "holder.key", world.key, slots=CLIENTS)
-    (home / "pin").write_text(world.consortium.digest + "\n")
-    rows = [f"{age},{pressure}" for age, pressure in world.records.values]
-    (home / "records.csv").write_text("\n".join(["age,pressure", *rows]))
-    (home / "policy.toml").write_text(RULES)
-    return Settings(
-        party=home,
-        consortium=world.directory / "consortium",
-        data=world.directory / "data",
-        agent_key=home / "holder.key",
-        agent_records=home / "records.csv",
-        agent_policy=home / "policy.toml",
-    )
 
 
 class Container:

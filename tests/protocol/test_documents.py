@@ -13,7 +13,7 @@ from nacl.signing import SigningKey
 from shoal_protocol.certificates import posterior_report as reports
 from shoal_protocol.jobs import job_request
 from shoal_protocol.rounds import attestations, spec_checks
-from shoal_protocol.trust import manifest
+from shoal_protocol.trust import dictionary, manifest
 from shoal_protocol.wire.documents import Document, Signed, decode, describe, sign
 from shoal_protocol.wire.encoding import Digest, Name, canonical_json, sha256
 from shoal_protocol.wire.errors import (
@@ -25,9 +25,10 @@ from shoal_protocol.wire.errors import (
 from tests.world import examples
 from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS
 from tests.world.examples import CONSORTIUM, seed, signing_key
+from tests.world.session_examples import UNBOUND_DOCUMENTS
 from tests.world.strategies import Path, at_path, json_values, paths, replaced, without
 
-DOCUMENTS = examples.DOCUMENTS | CROWD_DOCUMENTS
+DOCUMENTS = examples.DOCUMENTS | CROWD_DOCUMENTS | UNBOUND_DOCUMENTS
 KINDS = sorted(DOCUMENTS)
 MARKER = "zq7marker"
 NUMBER_MARKER = 918273645546372
@@ -75,6 +76,8 @@ def accept(encoded: bytes, like: Signed[Any]) -> Signed[Any]:
     if isinstance(signed.body, manifest.Manifest):
         roster = CONSORTIUM.roster.encode()
         manifest.Consortium.pinned(encoded, roster, digest=like.digest)
+    elif isinstance(signed.body, dictionary.DataDictionary):
+        dictionary.read_dictionary(encoded, CONSORTIUM)
     else:
         (CROWD_CONSORTIUM if like.body.kind in CROWD_DOCUMENTS else CONSORTIUM).verify(signed)
     return signed

@@ -23,7 +23,6 @@ from shoal_protocol.rounds import spec_checks
 from shoal_protocol.sharing import envelope, received
 from shoal_protocol.sharing.received import Envelope
 from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire import documents
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Int64Vector
@@ -196,10 +195,10 @@ def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
     validate = Intake.validate
     answered: set[int] = set()
 
-    def validated(self: Intake, encoded: bytes, in_force: Roster) -> AcceptedShare:
+    def validated(self: Intake, encoded: bytes, *arguments: Any) -> AcceptedShare:
         holder = received.parse(encoded).header.holder
         LAG.seconds += 0.01 * (holder in answered)
-        share = validate(self, encoded, in_force)
+        share = validate(self, encoded, *arguments)
         answered.add(holder)
         return share
 

@@ -153,7 +153,7 @@ def uncapped_owners(patch: pytest.MonkeyPatch) -> None:
 
 def forgetful_owners(patch: pytest.MonkeyPatch) -> None:
     """A data holder forgets what its clients have joined before."""
-    patch.setattr(spending, "compose", lambda costs: list(costs)[-1])
+    patch.setattr(spending, "committed", lambda file: Balances(of_few=True))
 
 
 def uncounted_rounds(patch: pytest.MonkeyPatch) -> None:

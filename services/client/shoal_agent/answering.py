@@ -103,11 +103,11 @@ class Answering:
     async def _deliver(self, known: OpenRound, nodes: Sequence[Peer]) -> None:
         """Send what is not settled: by one node, if the owner wants it and there is time."""
         relaying = self._relaying
-        if relaying is None or relaying.is_direct(known):
-            await self._delivery.send_pending(known.round_id, nodes)
-        else:
+        if relaying is not None and not relaying.is_direct(known):
             keys = self._directory.verify_keys(known.manifest)
-            await relaying.send(known, nodes, keys)
+            if await relaying.send(known, nodes, keys):
+                return  # what is under a session is in no bundle
+        await self._delivery.send_pending(known.round_id, nodes)
 
     async def _go_on(self, known: OpenRound) -> None:
         round_id = known.round_id

@@ -1,11 +1,12 @@
-"""The agent's HTTP routes for its owner: status, policy, ledger, evidence, and leaving a job.
+"""The agent's HTTP routes for its owner: status, policy, ledger, evidence, backup, leaving a job.
 
-Only leaving a job changes anything. The ledger names clients and leaving is for good, so both ask
-for the owner's token.
+Only leaving a job changes what is done. The ledger names clients, a backup stops the vault for a
+moment, and leaving is for good: all ask for the owner's token.
 """
 
 import hmac
 import math
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict
 from statistics import median_low
@@ -104,6 +105,14 @@ def create_agent_application(
             "entries": [each.model_dump(mode="json") | {"digest": each.digest} for each in entries],
             "next": entries[-1].number if len(entries) == count else None,
         }
+        return Response(canonical_json(body), media_type="application/json")
+
+    @app.post("/v1/backup")
+    async def back_up(request: Request) -> Response:
+        """A backup of what a restore needs, sealed to the owner's recovery key, in base64."""
+        if not _is_owner(request, token):
+            return _for_the_owner()
+        body = {"sealed": b64encode(await holder.backup()).decode()}
         return Response(canonical_json(body), media_type="application/json")
 
     @app.post("/v1/jobs/{job}/leave")

@@ -38,7 +38,8 @@ PATIENCE_SECONDS: Final = 3.0  # with the other nodes, once one has answered
 class ChargesCheck:
     """Asks every Compute node after each start, and again before a job is joined.
 
-    One node's answer is enough to go on; the others are heard as soon as they answer.
+    One node's answer is enough to go on; the others are heard as soon as they answer. How many are
+    enough to spend anything is the vault's to say.
     """
 
     def __init__(
@@ -50,7 +51,6 @@ class ChargesCheck:
         self._clock = clock
         self._report = report
         self._compared_at: datetime | None = None
-        self._heard: set[str] = set()
         self._behind: dict[str, int] = {}  # by node: versions of the manifest
         self._has_told = False  # that it waits for a node
         self._not_before: dict[str, datetime] = {}  # by node
@@ -62,14 +62,13 @@ class ChargesCheck:
         Raises:
             MemoryLost: it lacks what a node charged; the message says what to do.
         """
-        nodes = (await self._vault.ask(Hello(), Opened)).charging_nodes
+        opened = await self._vault.ask(Hello(), Opened)
         if self._compared_at is None:
-            if not await self._compare(nodes) and not self._has_told:
+            if not await self._compare(opened.charging_nodes) and not self._has_told:
                 self._has_told = True
                 self._report(WAITING, unless=f"{WITHOUT} names the nodes that never run")
         else:
-            waiting = [node for node in nodes if node not in self._heard]
-            if asked := self._ask(waiting):
+            if asked := self._ask(opened.waiting_for):
                 await asyncio.wait(asked, timeout=PATIENCE_SECONDS)
             await self._settle()
         return self._compared_at is not None
@@ -135,7 +134,6 @@ class ChargesCheck:
             if not isinstance(error, Unavailable):
                 self._not_before[node] = self._clock() + AFTER_NONSENSE
             return False
-        self._heard.add(node)
         return True
 
     def _note_behind(self, node: str, error: Exception) -> None:

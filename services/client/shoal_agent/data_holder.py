@@ -4,6 +4,7 @@ vault_link   asks the vault, which decides and remembers
 joining      finds jobs, sends joins and leaves     answering    fetches rounds, has them answered
 next_rounds  asks the trainer for rounds            reupload     asks what the nodes still hold
 delivery     sends, retries, hands on receipts      directory    the peers, and newer manifests
+sessions   opens sessions with the nodes             declaring    tells analysts what to expect
 charge_comparison  asks nodes what they charged     crowds.taking_part  all about crowd jobs
 """
 
@@ -22,12 +23,14 @@ from nacl.signing import SigningKey
 from shoal_agent.answering import Answering
 from shoal_agent.charge_comparison import ChargesCheck
 from shoal_agent.crowds.beside import Beside
+from shoal_agent.declaring import Declaring
 from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
 from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
 from shoal_agent.relaying import Relaying
 from shoal_agent.reupload import Reupload
+from shoal_agent.sessions import Sessions
 from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
@@ -35,7 +38,7 @@ from shoal_holder.crowds.status import CrowdAccounts
 from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.keys import given_keys
 from shoal_holder.ledger import ClientCharge
-from shoal_holder.messages import Ask, Hello, Opened, Told
+from shoal_holder.messages import Ask, AskBackup, Bytes, Hello, Opened, Told
 from shoal_holder.opening import open_vault
 from shoal_holder.owner_queries import TOLD
 from shoal_holder.policy import Policy
@@ -43,7 +46,6 @@ from shoal_holder.records import Records
 from shoal_holder.reporting import Report, silent
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.site_files import HOLDER_KEY, POLICY, records_in
 from shoal_holder.status import JobStatus
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -154,8 +156,10 @@ class DataHolder:
             book, vault, clock=clock, random_bytes=random_bytes, transport=transport
         )
         reupload = Reupload(vault, report, random_bytes)
+        self._sessions = Sessions(vault, self._directory, clock, report)
         delivery = Delivery(
             vault,
+            self._sessions,
             report,
             behind=reupload.note_behind,
             other_key=self._directory.note_other_key,
@@ -163,6 +167,7 @@ class DataHolder:
         relaying = Relaying(vault, report, clock, other_key=self._directory.note_other_key)
         self._charges = ChargesCheck(vault, self._directory, clock, report)
         self._joining = Joining(vault, self._directory, self._charges, report)
+        self._declaring = Declaring(vault, self._directory, report)
         self._next_rounds = NextRounds(self._directory, wake)
         self._answering = Answering(
             vault,
@@ -206,10 +211,7 @@ class DataHolder:
             party=home,
             consortium=Path(consortium),
             data=Path(data),
-            agent_key=home / HOLDER_KEY,
-            agent_records=records_in(home),
             agent_client_column=client_column,
-            agent_policy=home / POLICY,
             accept_loss=accept_loss,
             without_nodes=",".join(without_nodes) or None,
         )
@@ -241,6 +243,7 @@ class DataHolder:
             raise
         self._crowds.begin()
         await self._look_for_jobs()
+        await self._sessions.step()
         await self._answering.fetch_rounds()
         await self._answering.answer_rounds()
         await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
@@ -252,6 +255,7 @@ class DataHolder:
             if now < self._looks_for_jobs_at:
                 return
             self._looks_for_jobs_at = now + BETWEEN_LOOKS_SECONDS
+        await self._declaring.step()
         await self._joining.look_for_jobs()
         await self._joining.send()
 
@@ -279,10 +283,22 @@ class DataHolder:
             refusal=opened.refusal,
             adopted=opened.adopted,
             losses=opened.losses,
+            backup_at=opened.backup_at,
+            backup_due=opened.backup_due,
+            records_fault=opened.records_fault,
             refused=dict(self._joining.refused),
             refused_crowds=self._crowds.refused,
             crowds=await self._crowds.statuses(),
         )
+
+    async def backup(self) -> bytes:
+        """Return a backup of what a restore needs, sealed to the owner's recovery key.
+
+        Raises:
+            ProtocolError: there is no recovery key, or more than a backup can hold.
+        """
+        sealed = await self._vault.ask(AskBackup(), Bytes)
+        return sealed.parts[0]
 
     async def leave(self, job: str) -> Joined:
         """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.

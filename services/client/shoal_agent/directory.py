@@ -40,19 +40,23 @@ class Directory:
         self._random_bytes = random_bytes
         self._transport = transport
         self._peers: dict[ServiceParty, Peer] = {}
-        self._crowd_peers: dict[ServiceParty, Peer] = {}
+        self._apart: dict[str, dict[ServiceParty, Peer]] = {}  # by purpose
         self._handed = -1  # the newest version that the vault has from here
         self._may_be_behind = False
+
+    @property
+    def manifest(self) -> str:
+        """Return the digest of the manifest in force."""
+        return self._book.current.digest
 
     @property
     def trainer(self) -> Peer:
         """Return the trainer."""
         return self._peer(self._book.current.manifest.trainer)
 
-    @property
-    def crowd_trainer(self) -> Peer:
-        """Return the trainer over separate connections, whose pauses delay no round."""
-        return self._peer(self._book.current.manifest.trainer, self._crowd_peers)
+    def trainer_apart(self, purpose: str) -> Peer:
+        """Return the trainer over connections for one purpose, whose pauses delay nothing else."""
+        return self._peer(self._book.current.manifest.trainer, self._apart.setdefault(purpose, {}))
 
     def nodes(self, manifest: str) -> list[Peer]:
         """Return the Compute nodes of a manifest version, in its order.
@@ -99,7 +103,7 @@ class Directory:
 
     async def close(self) -> None:
         """Close all connections; they are opened again when needed."""
-        for peers in (self._peers, self._crowd_peers):
+        for peers in (self._peers, *self._apart.values()):
             while peers:
                 _, peer = peers.popitem()
                 await peer.close()

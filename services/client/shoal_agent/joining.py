@@ -21,7 +21,12 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    NotReady,
+    ProtocolError,
+)
 
 _JOB: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -65,6 +70,9 @@ class Joining:
             await self._charges.before_joining()
             decided = await self._vault.ask(OfferJob(job=job, parts=(answer.body,)), Decided)
             reason = decided.reason
+        except NotReady as error:  # until enough nodes have said what they charged
+            self._report("job not judged yet", job=job, reason=str(error))
+            return
         except ProtocolError as error:
             reason = str(error)
         if reason is None:

@@ -74,16 +74,19 @@ class Relaying:
 
     async def send(
         self, known: OpenRound, nodes: Sequence[Peer], keys: Sequence[VerifyKey]
-    ) -> None:
-        """Send the answer to a node that was not tried yet, if it is time for one."""
+    ) -> bool:
+        """Send the answer to a node that was not tried yet, if it is time for one.
+
+        Tell whether there is anything to be relayed.
+        """
         bundle = await self._vault.ask(AskBundle(round_id=known.round_id), Bundle)
         if not bundle.pending:
-            return
+            return False
         tried = self._tried.setdefault(known.round_id, _Tried())
         window = known.deadline - known.opened_at
         is_late = self._clock() >= known.opened_at + window * ANOTHER
         if tried.relayed_again or (tried.relayed and not is_late):
-            return
+            return True
         latest = known.opened_at + window * (DIRECTLY if is_late else ANOTHER)
         by_node = {parse(each).header.node: each for each in bundle.parts}
         first = parse(bundle.parts[0]).header.answer[0]  # by chance, so that all nodes relay
@@ -95,7 +98,8 @@ class Relaying:
                 entry = _Entry(node, nodes[node], left)
                 if await self._send(known.round_id, entry, by_node, keys, bundle.pending):
                     tried.relayed, tried.relayed_again = True, is_late
-                    return
+                    return True
+        return True
 
     async def _send(
         self,

@@ -28,16 +28,20 @@ class Settings(BaseModel):
         ),
     )
     agent_key: Path | None = Field(
-        default=None, description="the file with the data holder's private key"
+        default=None, description="the data holder's private key; or holder.key in SHOAL_PARTY"
     )
     agent_records: Path | None = Field(
-        default=None, description="the clients' records, a .csv, .parquet or loaded .npz file"
+        default=None,
+        description=(
+            "the clients' records, a .csv, .parquet or loaded .npz file; without it, records.csv "
+            "in SHOAL_PARTY, or records.npz where records.toml is"
+        ),
     )
     agent_client_column: str | None = Field(
         default=None, description="the column that says whose record a row is; without it, one each"
     )
     agent_policy: Path | None = Field(
-        default=None, description="the TOML file with what the data holder allows"
+        default=None, description="what the data holder allows; or policy.toml in SHOAL_PARTY"
     )
     agent_poll_seconds: float = Field(
         default=1.0, gt=0.0, le=3600.0, description="how often to ask the trainer for news"

@@ -1,6 +1,7 @@
 """The status that a data holder shows its owner, in counts."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.status import JobStatus
@@ -13,7 +14,8 @@ class HolderStatus:
     `refusal` says why nothing is joined or answered: the ledger lacks what Compute nodes charged.
     `adopted` counts rounds that this ledger lacked and the owner had charged; `losses` counts
     accepted losses of the state file, whose charges may be spent a second time. `isolation` says
-    how the process with the records is cut off from the network.
+    how the process with the records is cut off from the network. A backup is due where none was
+    made since records were loaded. `records_fault` says why the newest ones were not taken.
     """
 
     enrolled: int
@@ -25,3 +27,6 @@ class HolderStatus:
     refusal: str | None = None
     adopted: int = 0
     losses: int = 0
+    backup_at: datetime | None = None
+    backup_due: bool = False
+    records_fault: str | None = None

@@ -6,7 +6,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from shoal_agent.delivery import SETTLED
-from shoal_holder.status import ADOPTED
+from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN
 from shoal_hosting.marks import LOSSES_ACCEPTED
 from shoal_hosting.outcome import ACKNOWLEDGED
 
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 _OFTEN: Final = frozenset({"contributions charged", "contributions settled"})
 """Events of every few contributions to a crowd: counted, and in the log for who debugs."""
-_LOSSES: Final = frozenset({LOSSES_ACCEPTED, ADOPTED})
+_WARNINGS: Final = frozenset({LOSSES_ACCEPTED, ADOPTED, RECORDS_NOT_TAKEN})
 OUTCOMES: Final = ("acknowledged", "refused")
 
 
@@ -35,7 +35,7 @@ class Telemetry:
         if event == SETTLED:
             taken = facts.get("outcome") == ACKNOWLEDGED
             self._envelopes.labels(OUTCOMES[0] if taken else OUTCOMES[1]).inc()
-        if event in _LOSSES:
+        if event in _WARNINGS:
             log.warning(event, **facts)
         else:
             (log.debug if event in _OFTEN else log.info)(event, **facts)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -48,6 +49,8 @@ class VaultLink:
     ) -> None:
         """Ask by `exchange`; the vault's events go to `report`. `close` ends the vault."""
         self.opened = opened
+        self.told = Counter[str]()
+        """How often the vault reported each event."""
         self._exchange = exchange
         self._close = close
         self._report = report
@@ -84,6 +87,7 @@ class VaultLink:
         kinds: dict[str, type[Answer]] = messages.kinds_of(kind, Refusal, Failure)
         answer = frames.decode(found, kinds)
         _tell(answer, self._report)
+        self.told.update(event.name for event in answer.events)
         if isinstance(answer, Refusal):
             raise _error(answer)
         if isinstance(answer, Failure):

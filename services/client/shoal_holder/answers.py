@@ -3,18 +3,21 @@
 An answer is on disk, and charged, before its first byte is handed over.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_holder import release_timing
+from shoal_holder import machine, release_timing
 from shoal_holder.contribution import box_keys, draw_noise, encoded_together, seal_contribution
 from shoal_holder.site import Site
-from shoal_holder.state import State
+from shoal_holder.state import State, Unwrapped
 from shoal_protocol.rounds.round_spec import RoundSpec
+
+if TYPE_CHECKING:
+    from shoal_holder.sessions.vault import Sessions  # only where the owner allows them
 
 MOST_TOGETHER: Final = 1 << 16
 """Records that are encoded at once: what bounds the memory that it takes."""
@@ -23,9 +26,10 @@ MOST_TOGETHER: Final = 1 << 16
 class Answers:
     """Makes the answers of one data holder."""
 
-    def __init__(self, site: Site, state: State) -> None:
+    def __init__(self, site: Site, state: State, sessions: "Sessions | None") -> None:
         self._site = site
         self._state = state
+        self._sessions = sessions
 
     def make(
         self, round_id: str, spec: RoundSpec, *, holder: int, asked: BitMap, used: BitMap
@@ -48,15 +52,20 @@ class Answers:
         site.timer.sleep(leaves - site.timer.now())
         if site.clock() >= spec.deadline:
             return False
-        envelopes = seal_contribution(
-            spec,
-            box_keys(site.book.get(spec.manifest)),
-            holder,
-            site.key,
-            values,
-            noise,
-            random_bytes=site.random_bytes,
-        )
+        envelopes: Sequence[bytes | Unwrapped]
+        if spec.wrapping == "session" and self._sessions is not None:
+            envelopes = self._sessions.split(spec, holder, values + noise)
+        else:
+            envelopes = seal_contribution(
+                spec,
+                box_keys(site.book.get(spec.manifest)),
+                holder,
+                site.key,
+                values,
+                noise,
+                epoch=machine.read(self._state.file).epoch,
+                random_bytes=site.random_bytes,
+            )
         return self._state.record_answer(
             round_id, spec.cost, site.clock(), used=used, unused=asked - used, envelopes=envelopes
         )

@@ -1,29 +1,31 @@
-"""Compares this ledger with what Compute nodes charged the slots here, and adopts lost charges.
+"""Compares this ledger with what Compute nodes charged the slots here, and takes lost charges over.
 
 A state that was lost or restored whole, with its mark, is consistent: only the nodes can tell.
 The vault signs the queries, and verifies the nodes' signed answers; the courier carries both.
+A node that answers with its charges has no other machine with this key on file.
 """
 
-import hashlib
-import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from pyroaring import BitMap
 
-from shoal_holder import ledger
+from shoal_holder import ledger, machine, restoring
 from shoal_holder.ledger import ChargedElsewhere
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
+from shoal_holder.slots import make_sure
 from shoal_holder.state import State
-from shoal_hosting.marks import ACCEPT, RESTORE
+from shoal_hosting.marks import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
+from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Role, decode, sign
+from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.errors import (
     LedgerBroken,
+    MalformedDocument,
     NotReady,
     UnknownManifest,
     UnknownRound,
@@ -42,6 +44,7 @@ class _Asking:
     holder: int
     slots: BitMap
     after: int  # the entry of the node's ledger after which it is asked
+    epoch: int = 0
     nonce: str = ""
 
 
@@ -54,40 +57,44 @@ class ChargeComparison:
         state: State,
         report: Report,
         *,
-        accept: str | None,
         without: Collection[str],
     ) -> None:
-        """Begin before any node is asked; those in `without` never are.
-
-        `accept` is the token of a loss that the owner accepts.
-        """
+        """Begin before any node is asked; those in `without` never are."""
         self._site = site
         self._state = state
         self._report = report
-        self._accept = accept
         self._without = frozenset(without)
         self._compared_at: datetime | None = None
         self._asking: dict[str, _Asking] = {}  # by node
         self._progress: dict[str, tuple[BitMap, int]] = {}  # by node: of what, up to which entry
+        self._machine = machine.read(state.file)
         self._heard = False  # whether a node said all since it was last judged
         self._forgotten: dict[tuple[str, int], ChargedElsewhere] = {}  # by job and number
         self._is_news = False  # whether more is forgotten than when it was last judged
-        self.refusal: str | None = None
-        """What to do about a ledger that lacks nodes' charges; None while it lacks none."""
+        self.refusal = machine.SUPERSEDED if self._machine.is_superseded else None
+        """What to do about another machine, or a ledger that lacks charges; None if all is well."""
 
     @property
     def nodes(self) -> list[str]:
         """Return the names of the nodes that are to be asked."""
         listed = self._site.book.current.manifest.compute_nodes
         named = [node.name for node in listed if node.name not in self._without]
-        return named if self._site.positions() else []
+        return named if self._site.positions() and not self._machine.is_superseded else []
 
-    def check(self, *, joining: bool = False) -> None:
+    @property
+    def waiting(self) -> list[str]:
+        """Return the names of the nodes that have not said since the start what they charged."""
+        return [node for node in self.nodes if node not in self._progress]
+
+    def check(self, *, joining: bool = False, nodes: int | None = None) -> None:
         """Refuse to spend unless this ledger holds all charges of the nodes that were heard.
+
+        So many `nodes` must have been heard since the start, or else be waived by name: as many as
+        release a total together, of which two sets share a node. None are all.
 
         Raises:
             LedgerBroken: it lacks something; the detail says what to do.
-            NotReady: no node was heard since the start, or when `joining` not of late.
+            NotReady: too few nodes were heard since the start, or when `joining` none of late.
         """
         if self.refusal is not None:
             raise LedgerBroken(self.refusal)
@@ -95,6 +102,16 @@ class ChargeComparison:
         of_late = at is not None and timedelta(0) <= now - at <= BETWEEN_COMPARISONS
         if at is None or self._is_news or (joining and not of_late):
             raise NotReady("no Compute node says what it charged the slots here")
+        waiting, listed = self.waiting, len(self._site.book.current.manifest.compute_nodes)
+        if self._machine.is_restoring and not waiting:
+            raise NotReady("the state here is being restored")
+        nodes = None if self._machine.is_restoring else nodes
+        if len(waiting) > (0 if nodes is None else max(0, listed - nodes)):
+            names = ", ".join(waiting)
+            raise NotReady(
+                f"{names} did not say yet what was charged here: a node that is gone for good is "
+                "to be named in SHOAL_WITHOUT_NODES"
+            )
 
     def query(self, node: str, *, behind: int) -> tuple[int, bytes]:
         """Return the next query for a node, and the ledger entry after which it asks.
@@ -111,9 +128,15 @@ class ChargeComparison:
         asking = self._asking.get(node)
         if asking is None or asking.version is not version:
             asking = self._asking[node] = self._begun(node, version)
-        asking.nonce = site.random_bytes(16).hex()
+        asking.nonce, asking.epoch = site.random_bytes(16).hex(), self._machine.epoch
         query = ChargesQuery(
-            manifest=version.digest, holder=asking.holder, nonce=asking.nonce, at=site.clock()
+            manifest=version.digest,
+            holder=asking.holder,
+            node=node,
+            epoch=self._machine.epoch,
+            instance=self._machine.instance,
+            nonce=asking.nonce,
+            at=site.clock(),
         )
         return asking.after, sign(query, Role.HOLDER, site.key).encode()
 
@@ -126,6 +149,12 @@ class ChargeComparison:
         asking = self._asking.get(node)
         if asking is None:
             raise UnknownRound("the node was not asked")
+        if asking.epoch != self._machine.epoch:  # raised since: this answer is to another machine
+            asking.after = 0
+            return True
+        told: Signed[Charges | ChargesQuery] = decode(document, Charges, ChargesQuery)
+        if isinstance(told.body, ChargesQuery):
+            return self._hear_of_other(told.body, told, asking.holder)
         signed = decode(document, Charges)
         charged = check_charges(
             signed,
@@ -149,11 +178,43 @@ class ChargeComparison:
         return node in self._asking
 
     def settle(self) -> None:
-        """Judge the nodes' answers: adopt lost charges if the owner accepted exactly that loss."""
-        if self._is_news:
-            self._adopt_or_refuse([each for _, each in sorted(self._forgotten.items())])
+        """Judge the nodes' answers; a state that is being restored takes the charges over."""
+        if self._machine.is_restoring:
+            self._take_over()
+        elif self.refusal is None and self._is_news:
+            self.refusal = (
+                f"Compute nodes charged slots here for {_rounds(len(self._forgotten))} that the "
+                "ledger here does not hold: the state was lost or set back. Stop, and "
+                f"{RESTORE}. If it is lost for good, run `shoal agent restore`, which takes what "
+                "was forgotten for spent"
+            )
+        elif self.refusal is None and not self.waiting:
+            make_sure(self._state.file)
+            restoring.raise_to_least(self._state, self._own(), self._site.clock())
+        self._is_news = False
         if self._heard or not self.nodes:
             self._compared_at, self._heard = self._site.clock(), False
+
+    def _hear_of_other(self, query: ChargesQuery, signed: Signed[Any], holder: int) -> bool:
+        """Give way to another machine of this holder, or supersede it; tell whether to ask again.
+
+        Raises:
+            ProtocolError: this holder did not sign it, or it is no reason to give way.
+        """
+        self._site.book.get(query.manifest).verify(signed)
+        own = self._machine
+        if query.holder != holder or query.machine == own.machine or query.epoch < own.epoch:
+            raise MalformedDocument("it shows no other machine that counts")
+        if own.is_restoring:
+            machine.raise_epoch(self._state.file, above=query.epoch, now=self._site.clock())
+            self._progress.clear()  # others have the old one on file
+        elif query.epoch > own.epoch:
+            machine.supersede(self._state.file)
+            self.refusal = machine.SUPERSEDED
+        else:
+            self.refusal = machine.IN_USE
+        self._machine = machine.read(self._state.file)
+        return own.is_restoring
 
     def _version(self, node: str, behind: int) -> Consortium:
         book = self._site.book
@@ -192,35 +253,28 @@ class ChargeComparison:
                 dearer.round_id, *place, dearer.cost, before.clients | each.clients
             )
 
-    def _adopt_or_refuse(self, forgotten: Sequence[ChargedElsewhere]) -> None:
-        token = _token(self._site.book.current.manifest.authority, forgotten)
-        self._is_news = False
-        if token == self._accept:
-            if self._site.records.identity is not None:
-                # who was in which slot is lost, too: in each may be one who was charged
-                everybody = BitMap(self._site.positions())
-                forgotten = ledger.not_charged(
-                    self._state.file, [replace(each, clients=everybody) for each in forgotten]
-                )
-            self._state.adopt(forgotten, self._site.clock())
-            self._forgotten, self.refusal = {}, None
-            self._report("forgotten rounds taken for spent", rounds=len(forgotten))
-        else:
-            self.refusal = (
-                f"Compute nodes charged slots here for {_rounds(len(forgotten))} that the ledger "
-                "here does not hold: the state was lost or set back, or this key is in use in "
-                f"another place. Stop, and {RESTORE}. If it is lost for good, start once with "
-                f"{ACCEPT}={token} to take these rounds for spent"
-            )
+    def _take_over(self) -> None:
+        """End the restoration once all nodes were heard that are not waived."""
+        site, own = self._site, self._own()
+        if self.waiting or not own:
+            return
+        allowed = site.policy.maximum_local_epsilon or 0.0
+        most = max((int(each) for each in site.records.counts), default=0)
+        adopted = restoring.take_over(
+            self._state,
+            [each for _, each in sorted(self._forgotten.items())],
+            own=own,
+            by_id=site.records.identity is not None,
+            crowds=Cost.pure(allowed * most) if allowed * most else NOTHING,
+            now=site.clock(),
+        )
+        make_sure(self._state.file)
+        self._forgotten, self._machine = {}, machine.read(self._state.file)
+        self._report("charges of the lost state taken over", rounds=adopted)
+
+    def _own(self) -> BitMap:
+        return BitMap(self._site.positions())
 
 
 def _rounds(count: int) -> str:
     return "1 round" if count == 1 else f"{count:,} rounds"
-
-
-def _token(authority: str, forgotten: Iterable[ChargedElsewhere]) -> str:
-    said = [
-        [each.round_id, each.number, each.cost.mu, each.cost.stated_epsilon, list(each.clients)]
-        for each in forgotten
-    ]
-    return hashlib.sha256(json.dumps([authority, said]).encode()).hexdigest()[:16]

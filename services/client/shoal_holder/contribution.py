@@ -17,7 +17,7 @@ from shoal_holder.noise import NoiseSampler
 from shoal_protocol.queries import GradientSum, Query
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.envelope import ANSWER_BYTES, Header, seal
+from shoal_protocol.sharing.envelope import ANSWER_BYTES, EPOCH_BYTES, Header, seal
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import Int64Vector, domain
@@ -85,12 +85,14 @@ def seal_contribution(
     values: Int64Vector,
     noise: Int64Vector,
     *,
+    epoch: int = 0,
     random_bytes: RandomBytes,
 ) -> list[bytes]:
     """Return one sealed and signed envelope for each Compute node, in the manifest's order.
 
-    `values` are records that are encoded, `noise` was drawn for them alone, and `holder` is the
-    index of `key` on the roster. Seal once per round, and keep the bytes for retries.
+    `values` are records that are encoded, `noise` was drawn for them alone, `holder` is the
+    index of `key` on the roster, and `epoch` that of its machine. Seal once per round, and keep the
+    bytes for retries.
 
     Raises:
         ValueError: one of the two does not have the spec's dimension.
@@ -98,7 +100,7 @@ def seal_contribution(
     if {values.shape, noise.shape} != {(spec.dimension,)}:
         raise ValueError("values and noise must have the spec's dimension")
     noisy = values + noise
-    answer = answer_id(key, spec.digest, noisy, random_bytes(32))
+    answer = answer_id(key, spec.digest, noisy, random_bytes(32), epoch=epoch)
     shares = spec.sharing.split(
         spec.sharing.encode(noisy), holder=holder, nodes=len(box_keys), random_bytes=random_bytes
     )
@@ -121,12 +123,17 @@ def seal_contribution(
     ]
 
 
-def answer_id(key: SigningKey, round_id: str, noisy: Int64Vector, fresh: bytes) -> bytes:
+def answer_id(
+    key: SigningKey, round_id: str, noisy: Int64Vector, fresh: bytes, *, epoch: int = 0
+) -> bytes:
     """Return what tells an answer from every other one of the same data holder, 16 bytes.
+
+    The last four are the epoch of the machine that makes it.
 
     It also follows from the noisy vector, so two answers differ in it even where a machine was set
     back to a snapshot and draws the same `fresh` bytes again; only who has `key` can try vectors.
     """
     secret = hashlib.sha256(domain("answer-id-key") + bytes(key)).digest()
     content = bytes.fromhex(round_id) + noisy.astype("<i8").tobytes() + fresh
-    return hmac.digest(secret, content, "sha256")[:ANSWER_BYTES]
+    digest = hmac.digest(secret, content, "sha256")[: ANSWER_BYTES - EPOCH_BYTES]
+    return digest + epoch.to_bytes(EPOCH_BYTES, "little")

@@ -71,7 +71,7 @@ def joined(file: StateFile, job: str) -> Joined:
     )
     if found is None:
         raise UnknownJob("this data holder has not joined such a job")
-    (answered,) = file.one("SELECT COUNT(DISTINCT number) FROM charged WHERE job = ?", job)
+    (answered,) = file.one("SELECT COUNT(DISTINCT place) FROM ledger WHERE job = ?", job)
     request, ended, slots = found
     return Joined(job, request, ended, len(decode_clients(slots)), answered)
 

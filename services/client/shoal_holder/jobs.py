@@ -4,7 +4,10 @@ The end of a job is on file before it is announced. The job then reserves no bud
 it is answered, whatever the trainer or the courier says.
 """
 
+from datetime import datetime
 from typing import Final
+
+from pyroaring import BitMap
 
 from shoal_holder import exits
 from shoal_holder.admission import check_request
@@ -12,7 +15,6 @@ from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.exits import LEFT, Joined
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
-from shoal_holder.spending import affording
 from shoal_holder.state import State
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
@@ -32,6 +34,7 @@ class Jobs:
         self._state = state
         self._charges = charges
         self._report = report
+        self._ends_by: dict[str, datetime] = {}  # of jobs, decoded once
 
     def offer(self, job: str, request: bytes) -> None:
         """Join a job, with the records of all slots that have budget left; a known job is left.
@@ -60,11 +63,12 @@ class Jobs:
 
             if reason := refusal(query):
                 raise RefusedJob(reason)
-        self._charges.check(joining=True)
+        listed = site.book.current.manifest.compute_nodes
+        self._charges.check(joining=True, nodes=request.sharing.needed(len(listed)))
         committed, holder = self._state.committed(), site.holder
-        cost, slots = request.privacy.cost, site.positions()
+        cost, slots = request.privacy.cost, BitMap(site.positions())
         # joining must not depend on records: who joins is public, and no budget pays for it
-        able = affording(slots, committed, site.policy.cap, more=cost)
+        able = committed.affording(slots, cost, site.policy.cap)
         if holder is None or not able:
             raise RefusedJob(
                 f"no slot here can join: of {len(slots):,} that are enrolled none has budget left "
@@ -79,7 +83,9 @@ class Jobs:
         """End the jobs whose time is over."""
         now = self._site.clock()
         for each in self._state.open_jobs():
-            if decode(each.request, JobRequest).body.ends_by <= now:
+            if each.job not in self._ends_by:
+                self._ends_by[each.job] = decode(each.request, JobRequest).body.ends_by
+            if self._ends_by[each.job] <= now:
                 self._end(each.job, TIME_OVER)
 
     def end_as_told(self, job: str, code: str, withdrawal: bytes | None) -> None:

@@ -72,10 +72,15 @@ class Opened(Answer):
     enrolled: Count  # slots
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
+    takes_sessions: bool = False  # answers by sessions, where jobs ask for them
     charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the slots here
+    waiting_for: tuple[Name, ...] = ()  # those of them that did not say it since the start
     adopted: Count = 0  # rounds that were forgotten here, and taken for spent
     losses: Count = 0  # of the state file that its owner accepted
     refusal: str | None = None  # why nothing is joined or answered: the ledger lacks something
+    backup_at: Timestamp | None = None  # when the last one was handed out
+    backup_due: bool = False
+    records_fault: str | None = None  # why the newest file of records was not taken
 
 
 class Refused(Answer):
@@ -88,9 +93,8 @@ class Refused(Answer):
 class Contents(Message):
     """What a program hands to the vault that it starts, in place of files.
 
-    The parts are the policy as JSON, the holder's key, the columns' names as
-    JSON, the records' numbers and where each client's begin, then each accepted version of the
-    manifest and its roster, the pinned one first.
+    The parts are the policy as JSON, the key, the columns' names as JSON, the records' numbers,
+    where each client's begin, then each accepted manifest and its roster, the pinned one first.
     """
 
     kind: Literal["contents"] = "contents"
@@ -332,6 +336,13 @@ class Receipt(Message):
     answer: ClassVar[type[Answer]] = Done
 
 
+class AskDeclaration(Message):
+    """The data holder's declaration, as it signs it now; no part if its owner makes none."""
+
+    kind: Literal["ask_declaration"] = "ask_declaration"
+    answer: ClassVar[type[Answer]] = Bytes
+
+
 # Its owner
 
 
@@ -340,6 +351,13 @@ class Told(Answer):
 
     kind: Literal["told"] = "told"
     parts: tuple[bytes] = Field(exclude=True, repr=False)
+
+
+class AskBackup(Message):
+    """A backup for the owner, sealed to a key that is in neither process."""
+
+    kind: Literal["ask_backup"] = "ask_backup"
+    answer: ClassVar[type[Answer]] = Bytes
 
 
 class Ask(Message):
@@ -378,5 +396,5 @@ REQUESTS: Final = kinds_of(
         OfferRound,
         Prepare,
     ),
-    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, Ask),
+    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskDeclaration, AskBackup, Ask),
 )

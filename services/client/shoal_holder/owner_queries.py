@@ -62,7 +62,8 @@ class OwnerQueries:
                     for client, costs in state.spent().items()
                 }
             case "committed":
-                return {client: _stated(cost) for client, cost in state.committed().items()}
+                sums = state.committed()
+                return {client: _stated(cost) for client, cost in sums.of(sums.charged).items()}
             case "ledger":
                 return state.charges(after=asked.after, count=asked.count)
             case "chain":

@@ -4,27 +4,31 @@ Neither depends on records or on noise.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyroaring import BitMap
 
-from shoal_holder import outbox
+from shoal_holder import machine, outbox
 from shoal_holder.admission import check_round
 from shoal_holder.answers import Answers, is_in_time
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.messages import OpenRound, Prepared
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
-from shoal_holder.spending import affording
 from shoal_holder.state import DELIVERED, State, StoredJob
 from shoal_hosting.outcome import OVER
 from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import RefusedSpec, UnknownJob, UnknownRound
 
+if TYPE_CHECKING:
+    from shoal_holder.sessions.vault import Sessions
+
 MISSED: Final = "missed"
 NOT_ASKED: Final = "not asked"
+BEFORE_RESTORE: Final = "announced before the state here was restored"
 CAPPED: Final = "refused: the owner's cap leaves no slot here enough for another round"
 
 
@@ -43,12 +47,19 @@ class _Open:
 class Rounds:
     """Takes the rounds of the jobs that were joined from their specs to the outbox."""
 
-    def __init__(self, site: Site, state: State, charges: ChargeComparison, report: Report) -> None:
+    def __init__(
+        self,
+        site: Site,
+        state: State,
+        charges: ChargeComparison,
+        report: Report,
+        sessions: "Sessions | None",
+    ) -> None:
         self._site = site
         self._state = state
         self._charges = charges
         self._report = report
-        self._answers = Answers(site, state)
+        self._answers = Answers(site, state, sessions)
         self._open: dict[str, _Open] = {}
 
     def offer(self, encoded_spec: bytes) -> str | None:
@@ -67,7 +78,7 @@ class Rounds:
         self._site.book.get(spec.manifest)
         ended = self._validate(signed, stored)
         self._state.add_round(signed.digest, spec.job, spec.number, encoded_spec, ended)
-        if ended not in (None, NOT_ASKED, MISSED):
+        if ended not in (None, NOT_ASKED, MISSED, BEFORE_RESTORE):
             self._state.end_job(spec.job, ended)
         self._report("round taken", round=signed.digest, number=spec.number, reason=ended)
         return ended
@@ -91,6 +102,8 @@ class Rounds:
             if spec.number < stored.next_number:
                 raise
             return MISSED if spec.deadline <= now else f"refused: {refusal}"
+        if not machine.read(self._state.file).may_answer(spec.opened_at):
+            return BEFORE_RESTORE
         return None if ours else NOT_ASKED
 
     def agenda(self) -> list[OpenRound]:
@@ -135,8 +148,8 @@ class Rounds:
             UnknownRound: there is no such round, or it has ended here.
             NotReady, LedgerBroken: as `ChargeComparison.check`.
         """
-        self._charges.check()
         known = self._open.get(round_id)
+        self._charges.check(nodes=None if known is None else known.spec.threshold)
         if known is None or not self._state.is_open(round_id):
             raise UnknownRound
         known.prepared = True
@@ -174,7 +187,7 @@ class Rounds:
             self._report("round refused", round=round_id, reason=reason)
             return BitMap()
         # the job is among the commitments already
-        able = affording(used, self._state.committed(), self._site.policy.cap)
+        able = self._state.committed().affording(used, NOTHING, self._site.policy.cap)
         if not able:  # a cap was lowered
             known.outcome = CAPPED
             self._report("round refused", round=round_id, reason=CAPPED)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shoal_holder.site_files import HOLDER_KEY, POLICY, records_in
+
 
 class Settings(BaseModel):
     """The vault's settings, read once from `SHOAL_PARTY`, `SHOAL_AGENT_KEY` and so on."""
@@ -18,14 +20,24 @@ class Settings(BaseModel):
         description="the digest of the trusted manifest; without it, the file pin in SHOAL_PARTY",
     )
     data: Path = Field(description="a directory on durable storage, for this data holder alone")
-    agent_key: Path = Field(description="the file with the data holder's private key")
-    agent_records: Path = Field(
-        description="the clients' records, a .csv, .parquet or loaded .npz file"
+    agent_key: Path | None = Field(
+        default=None,
+        description="the data holder's private key; without it, holder.key in SHOAL_PARTY",
+    )
+    agent_records: Path | None = Field(
+        default=None,
+        description=(
+            "the clients' records, a .csv, .parquet or loaded .npz file; without it, records.csv "
+            "in SHOAL_PARTY, or records.npz where records.toml is"
+        ),
     )
     agent_client_column: str | None = Field(
         default=None, description="the column that says whose record a row is; without it, one each"
     )
-    agent_policy: Path = Field(description="the TOML file with what the data holder allows")
+    agent_policy: Path | None = Field(
+        default=None,
+        description="what the data holder allows; without it, policy.toml in SHOAL_PARTY",
+    )
     accept_loss: str | None = Field(
         default=None,
         pattern="^[0-9a-f]{16}$",
@@ -49,3 +61,18 @@ class Settings(BaseModel):
             "without it, the agent starts its vault"
         ),
     )
+
+    @property
+    def key(self) -> Path:
+        """Return the file with the private key."""
+        return self.agent_key or self.party / HOLDER_KEY
+
+    @property
+    def records(self) -> Path:
+        """Return the file with the records."""
+        return self.agent_records or records_in(self.party)
+
+    @property
+    def policy(self) -> Path:
+        """Return the file with the owner's rules."""
+        return self.agent_policy or self.party / POLICY

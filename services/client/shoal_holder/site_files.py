@@ -10,12 +10,18 @@ RECORDS: Final = "records.csv"
 MAPPING: Final = "records.toml"
 RECORDS_BY_ID: Final = "records.npz"  # as the loader writes it
 POLICY: Final = "policy.toml"
+RECOVERY_KEY: Final = "recovery.pub"  # backups are sealed to it
 STATE_FILE: Final = "holder.sqlite"  # in the data directory
 
 
 def records_in(directory: Path) -> Path:
     """Return the file of records in a data holder's directory: by id where records.toml is."""
     return directory / (RECORDS_BY_ID if (directory / MAPPING).exists() else RECORDS)
+
+
+def owner_files_of(directory: Path, policy: Path) -> dict[str, Path]:
+    """Return the files of a data holder that a backup holds, and by which it is sealed."""
+    return {POLICY: policy, **{name: directory / name for name in (MAPPING, RECOVERY_KEY)}}
 
 
 def lock_key(path: Path) -> BinaryIO:

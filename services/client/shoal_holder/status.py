@@ -7,6 +7,8 @@ from typing import Final
 from shoal_holder.state_file import StateFile
 from shoal_protocol.wire.encoding import decode_clients
 
+RECORDS_TAKEN: Final = "new records were taken"
+RECORDS_NOT_TAKEN: Final = "the new records cannot be used, and those before stay"
 ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for spent"
 
 
@@ -51,11 +53,11 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
         sent[round_id][outcome] += 1
     complete = dict(
         file.rows(
-            "SELECT round, (SELECT COUNT(*) FROM spending WHERE spending.round = outbox.round)"
+            "SELECT round, (SELECT SUM(clients) FROM ledger WHERE ledger.round = outbox.round)"
             " FROM outbox GROUP BY round HAVING MIN(outcome = 'acknowledged')"
         )
     )
-    answers = dict(file.rows("SELECT round, COUNT(*) FROM spending GROUP BY round"))
+    answers = dict(file.rows("SELECT round, SUM(clients) FROM ledger GROUP BY round"))
     rounds: dict[str, list[RoundStatus]] = {}
     for job, round_id, number, ended, reuploaded in file.rows(
         "SELECT job, round, number, ended, reuploaded FROM rounds ORDER BY rowid"

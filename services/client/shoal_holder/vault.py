@@ -7,9 +7,11 @@ round, or have the same bytes sent again.
 
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from shoal_holder import exits, frames, messages, outbox
+from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
@@ -19,8 +21,10 @@ from shoal_holder.messages import (
     Answer,
     Ask,
     AskAgenda,
+    AskBackup,
     AskBundle,
     AskCharges,
+    AskDeclaration,
     AskSpec,
     Bundle,
     Bytes,
@@ -52,13 +56,17 @@ from shoal_holder.owner_queries import OwnerQueries
 from shoal_holder.rounds import Rounds
 from shoal_holder.site import Site
 from shoal_holder.state import State
-from shoal_holder.status import ADOPTED, count_adopted
+from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, count_adopted
 from shoal_hosting.marks import LOSSES_ACCEPTED
 from shoal_hosting.outcome import LOST
+from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import Join, Leave
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, sign_envelope
-from shoal_protocol.wire.documents import sign_again
+from shoal_protocol.wire.documents import Role, sign, sign_again
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
+
+if TYPE_CHECKING:
+    from shoal_holder.sessions.vault import Sessions
 
 
 class Vault:
@@ -70,26 +78,29 @@ class Vault:
         state: State,
         *,
         isolation: str,
-        accept_loss: str | None,
         without_nodes: Collection[str],
         key_file: KeyFile | None = None,
+        owner_files: Mapping[str, Path] | None = None,
+        renew: Callable[[], bool] = lambda: False,
     ) -> None:
         """Answer for a site; `isolation` says what of the network this process is without.
 
-        `accept_loss` is the token of a loss that the owner accepts; Compute nodes in
-        `without_nodes` are not asked what they charged. `key_file` is closed with the
-        vault.
+        Compute nodes in `without_nodes` are not asked what they charged. `key_file` is closed with
+        the vault. A backup holds `owner_files`, and is sealed to the recovery key among them.
+        `renew` has the site go over to new records, and tells whether there were any.
         """
+        self._owner_files = owner_files or {}
+        self._renew = renew
+        self._records_fault: str | None = None
         self._key_file = key_file
         self._site = site
         self._state = state
         self._isolation = isolation
         self._events: list[Event] = []
-        self._charges = ChargeComparison(
-            site, state, self._report, accept=accept_loss, without=without_nodes
-        )
+        self._charges = ChargeComparison(site, state, self._report, without=without_nodes)
         self._jobs = Jobs(site, state, self._charges, self._report)
-        self._rounds = Rounds(site, state, self._charges, self._report)
+        self._sessions = self._open_sessions()
+        self._rounds = Rounds(site, state, self._charges, self._report, self._sessions)
         self._owner_queries = OwnerQueries(site, state, self._jobs)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
@@ -107,6 +118,8 @@ class Vault:
             Acknowledged: self._acknowledged,
             AskSpec: self._spec,
             Receipt: self._receipt,
+            AskBackup: self._backup,
+            AskDeclaration: self._declaration,
             Ask: self._told,
         }
         if losses := state.file.losses:
@@ -119,6 +132,18 @@ class Vault:
         )
         if self._takes_crowds:
             self._load_crowds()
+        if self._sessions is not None:
+            from shoal_holder.sessions.messages import REQUESTS
+
+            self._requests = {**self._requests, **REQUESTS}
+            self._handlers |= self._sessions.handlers()
+
+    def _open_sessions(self) -> "Sessions | None":
+        if not self._site.policy.allow_sessions and not outbox.has_unwrapped(self._state):
+            return None
+        from shoal_holder.sessions.vault import Sessions  # only where the owner allows them
+
+        return Sessions(self._site, self._state, self._report)
 
     def _load_crowds(self) -> None:
         from shoal_holder.crowds.messages import REQUESTS  # only where the owner allows them
@@ -157,15 +182,21 @@ class Vault:
 
     def opened(self) -> Opened:
         """Return how many slots are here, and how this process is isolated."""
+        backup_at, is_due = last_backup(self._state.file)
         return Opened(
             isolation=self._isolation,
             enrolled=len(self._site.positions()),
             sequence=self._site.book.current.manifest.sequence,
             takes_crowds=self._takes_crowds,
+            takes_sessions=self._sessions is not None,
             charging_nodes=tuple(self._charges.nodes),
+            waiting_for=tuple(self._charges.waiting),
             refusal=self._charges.refusal,
             adopted=count_adopted(self._state.file),
             losses=self._state.file.losses,
+            backup_at=backup_at,
+            backup_due=is_due,
+            records_fault=self._records_fault,
         )
 
     def _next_manifest(self, asked: NextManifest) -> Opened:
@@ -184,6 +215,7 @@ class Vault:
         return self.opened()
 
     def _agenda(self, _: AskAgenda) -> Agenda:
+        self._take_new_records()
         self._jobs.end_those_over()
         rounds = tuple(self._rounds.agenda())
         jobs = self._state.open_jobs()
@@ -193,6 +225,16 @@ class Vault:
             joins=tuple(self._state.pending_joins()),
             leaves=tuple(exits.pending(self._state.file)),
         )
+
+    def _take_new_records(self) -> None:
+        """Go over to new records, between two answers; open jobs ask these from then on."""
+        try:
+            if self._renew():
+                self._records_fault = None
+                self._report(RECORDS_TAKEN)
+        except ValueError as error:
+            self._records_fault = str(error)
+            self._report(RECORDS_NOT_TAKEN, reason=self._records_fault)
 
     def _offer_job(self, asked: OfferJob) -> Decided:
         try:
@@ -217,8 +259,7 @@ class Vault:
         key, found = self._site.key, None
         match asked.what:
             case "envelope":
-                if found := outbox.pending_envelope(self._state, asked.about, asked.node):
-                    found = sign_envelope(found[:-SIGNATURE_BYTES], key)
+                found = self._envelope(asked.about, asked.node)
             case "join":
                 if found := self._state.pending_joins().get(asked.about):
                     found = sign_again(found, Join, key)
@@ -232,6 +273,14 @@ class Vault:
         key = self._site.key
         parts = [sign_envelope(each[:-SIGNATURE_BYTES], key) for each in kept]
         return Bundle(pending=tuple(pending), parts=tuple(parts))
+
+    def _envelope(self, round_id: str, node: int) -> bytes | None:
+        waiting = outbox.pending_envelope(self._state, round_id, node)
+        if waiting is None:
+            return None
+        if waiting.session is None or self._sessions is None:
+            return sign_envelope(waiting.envelope[:-SIGNATURE_BYTES], self._site.key)
+        return self._sessions.wrapped(self._sessions.spec_of(round_id), node, waiting)
 
     def _acknowledged(self, asked: Acknowledged) -> Bytes:
         digest = outbox.acknowledged_envelope(self._state, asked.round_id, asked.node)
@@ -257,6 +306,33 @@ class Vault:
             case "leave":
                 exits.settle(self._state.file, told.about, told.outcome)
         return Done()
+
+    def _backup(self, _: AskBackup) -> Bytes | Refusal:
+        try:
+            sealed = sealed_backup(
+                self._state.file,
+                self._owner_files,
+                authority=self._site.book.current.manifest.authority,
+                key=self._site.key,
+                now=self._site.clock(),
+            )
+        except (ValueError, OSError) as error:
+            return Refusal(code="no-backup", detail=str(error))
+        return _bytes(sealed)
+
+    def _declaration(self, _: AskDeclaration) -> Bytes:
+        site = self._site
+        rules, holder = site.policy.declared, site.holder
+        if rules is None or holder is None:
+            return Bytes()
+        body = HolderDeclaration(
+            manifest=site.book.current.digest,
+            holder=holder,
+            declared_at=site.clock(),
+            variables=tuple(sorted(set(rules.columns) & set(site.records.columns))),
+            rules=rules,
+        )
+        return _bytes(sign(body, Role.HOLDER, site.key).encode())
 
     def _told(self, asked: Ask) -> Told:
         return Told(parts=(self._owner_queries.answer(asked),))

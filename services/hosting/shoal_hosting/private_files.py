@@ -35,6 +35,25 @@ def replace(path: Path, content: bytes, *, private: bool = False) -> None:
     _sync_directory(path.parent)
 
 
+def replace_and_erase(path: Path, content: bytes) -> None:
+    """Write a private file in place of the one that may be there, and overwrite that one's bytes.
+
+    A journal, a snapshot or a flash disk may still have them: nothing above the device can help it.
+    """
+    try:
+        old = path.open("r+b")
+    except FileNotFoundError:
+        replace(path, content, private=True)
+        return
+    with old:
+        size = old.seek(0, os.SEEK_END)
+        replace(path, content, private=True)
+        old.seek(0)
+        old.write(bytes(size))
+        old.flush()
+        os.fsync(old.fileno())
+
+
 def make_private_directory(path: Path) -> None:
     """Make a directory that only its owner can enter.
 

@@ -66,7 +66,7 @@ class TakingPart:
         self._clock = clock
         self._random_bytes = random_bytes
         self._report = report
-        self._trainer = CrowdTrainer(lambda: directory.crowd_trainer)
+        self._trainer = CrowdTrainer(lambda: directory.trainer_apart("crowds"))
         self._looks_at: datetime | None = None
         self._closings_at: dict[str, datetime] = {}
         self._closes_at: dict[str, datetime] = {}
@@ -225,7 +225,7 @@ class TakingPart:
         receipts, parts = [], []
         for document, told in zip(pending.parts, found, strict=True):
             if told is not None and told[0] == BadSignature.code:
-                self._directory.note_other_key(self._directory.crowd_trainer)
+                self._directory.note_other_key(self._directory.trainer_apart("crowds"))
             elif told is not None:
                 digest = decode(document, Submission).digest
                 receipts.append(CrowdReceipt(submission=digest, outcome=told[0]))

@@ -14,8 +14,9 @@ _NOTHING_LEFT: Final = 1e-9  # of a cap: sums of shares of it miss it by their l
 def so_far(state: State, site: Site) -> CrowdAccounts:
     """Return what crowd jobs were charged, and what the owner's policy leaves to the records."""
     rows = state.file.rows(
-        "SELECT job, COUNT(*), COUNT(DISTINCT client), MAX(epsilon) FROM contributions"
-        " JOIN spending USING (job, client, number) GROUP BY job ORDER BY MIN(entry)"
+        "SELECT contributions.job, COUNT(*), COUNT(DISTINCT client), MAX(epsilon)"
+        " FROM contributions JOIN ledger ON contribution = ledger.round"
+        " GROUP BY contributions.job ORDER BY MIN(ledger.number)"
     )
     left = None
     if site.policy.maximum_local_epsilon is not None:

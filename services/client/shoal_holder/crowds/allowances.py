@@ -1,11 +1,13 @@
 """Computes how often each client here may still contribute to a crowd job."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+
+from pyroaring import BitMap
 
 from shoal_holder.crowds.records_used import Limits, Used, contributions_made, used_places
 from shoal_holder.state import State
-from shoal_protocol.privacy.accounting import NOTHING, Cost
+from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 
 
@@ -18,7 +20,7 @@ def contributions_left(
     records a client has does not count.
     """
     made = contributions_made(state, job, clients)
-    committed: Mapping[int, Cost] = state.committed()
+    committed = state.committed().of(BitMap(clients))
     used = used_places(state, job)
 
     def of_places(client: int) -> int:
@@ -31,11 +33,11 @@ def contributions_left(
 
     affordable = {  # cached: many clients have spent the same, and computing the rest is slow
         spent: _times(epsilon_left(limits.cap, spent)[0], limits.cost)
-        for spent in {NOTHING, *committed.values()}
+        for spent in set(committed.values())
     }
     left = {}
     for client in clients:
-        of_client = affordable[committed.get(client, NOTHING)]
+        of_client = affordable[committed[client]]
         left[client] = max(0, min(limits.per_client - made[client], of_places(client), of_client))
     return left
 

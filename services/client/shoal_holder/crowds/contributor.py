@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from shoal_holder.crowds import memory, nonces
 from shoal_holder.crowds.allowances import contributions_left
@@ -26,7 +27,7 @@ from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.crowds.documents import Draw
-from shoal_protocol.privacy.accounting import NOTHING, Cost
+from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.wire.documents import decode
 
 MOST_TOGETHER: Final = 64  # contributions that are drawn for, charged and sent together
@@ -162,14 +163,14 @@ class Contributor:
         """Return (client, its position, one of its places by lot) of those that still may."""
         positions = self._positions()
         here = [client for client in dict.fromkeys(clients) if client in positions]
-        committed, chosen = self._state.committed(), []
+        committed, chosen = self._state.committed().of(BitMap(here)), []
         for client in here[:MOST_TOGETHER]:
             allowed = allowed_places(
                 self._state,
                 self.crowd.job,
                 client,
                 self._limits,
-                committed=committed.get(client, NOTHING),
+                committed=committed[client],
             )
             if allowed:
                 place = allowed[self._chance.below(len(allowed))]

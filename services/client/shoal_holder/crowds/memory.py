@@ -20,7 +20,7 @@ from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.state import State
 from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import PENDING
-from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
+from shoal_protocol.privacy.accounting import Cost
 
 _COMMON: Final = 2000  # bytes
 
@@ -103,13 +103,14 @@ def charge(
     A contribution that would break a limit by now, or whose job has ended here, is not stored, and
     must never be sent.
     """
-    committed, anew = state.committed(), dict[int, Cost]()
-    taken = []
+    committed = state.committed().copy()
+    taken, contributed = [], set[int]()
     with state.file.transaction():
         is_open = state.file.one("SELECT ended IS NULL FROM crowds WHERE job = ?", job) == (1,)
         near = _common(state, job)
         for each in prepared:
-            before = anew.get(each.client, committed.get(each.client, NOTHING))
+            client = BitMap([each.client])
+            [before] = committed.of(client).values()
             allowed = is_open and each.place in allowed_places(
                 state, job, each.client, limits, committed=before
             )
@@ -117,10 +118,11 @@ def charge(
                 _store(state, job, each, near)
                 contribution = ledger.contribution_id(each.submission, each.place)
                 _charge(state.file, contribution, limits.cost, now)
-                anew[each.client] = compose([before, limits.cost])
+                committed.add(client, limits.cost)
+                contributed.add(each.client)
             taken.append(allowed)
-        nonces.answered(state, job, anew)
-    state.commit_more(anew)
+        nonces.answered(state, job, contributed)
+    state.commit_more(committed)
     return taken
 
 
@@ -128,12 +130,12 @@ def _charge(file: StateFile, contribution: str, cost: Cost, now: datetime) -> No
     """Charge a contribution, which is on file, to its client.
 
     Raises:
-        sqlite3.IntegrityError: it was charged already.
+        ValueError: it was charged already.
     """
-    job, number, client = file.one(
-        "SELECT job, number, client FROM contributions WHERE contribution = ?", contribution
+    job, client = file.one(
+        "SELECT job, client FROM contributions WHERE contribution = ?", contribution
     )
-    ledger.append(file, contribution, job, number, cost, now, BitMap([client]))
+    ledger.append(file, contribution, job, None, cost, now, BitMap([client]))
 
 
 def _store(state: State, job: str, prepared: Prepared, near: bytes) -> None:

@@ -14,11 +14,11 @@ from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
 
 _SUMS: Final = (
-    "SELECT client, job, record, COUNT(*), SUM(epsilon) FROM contributions"
-    " JOIN spending USING (job, client, number)"
+    "SELECT client, contributions.job, record, COUNT(*), SUM(epsilon) FROM contributions"
+    " JOIN ledger ON contribution = ledger.round"
 )
-_OF_ALL: Final = _SUMS + " GROUP BY client, job, record"
-_OF_ONE: Final = _SUMS + " WHERE client = ? GROUP BY client, job, record"
+_OF_ALL: Final = _SUMS + " GROUP BY client, contributions.job, record"
+_OF_ONE: Final = _SUMS + " WHERE client = ? GROUP BY client, contributions.job, record"
 
 
 def record_cap(policy: Policy) -> Cap:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from shoal_holder import machine, restoring
 from shoal_holder.admission import check_columns
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.crowds import accounts, evidence, memory
@@ -124,6 +125,8 @@ class CrowdVault:
         try:
             if site.policy.maximum_local_epsilon is None:
                 raise RefusedJob(NO_CROWDS)  # whatever it asks
+            if machine.read(self._state.file).restored_at is not None:
+                raise RefusedJob(restoring.NO_CROWDS)
             check_crowd(
                 request,
                 opening,

@@ -54,6 +54,7 @@ class ManifestBook:
     def __init__(self, first: Consortium, data_directory: Path) -> None:
         """Begin with the pinned version; `data_directory` keeps those that follow."""
         self._directory = data_directory
+        self.published: Path | None = None  # the consortium directory, where it was opened from one
         self._versions = {first.digest: first}
         self._current = first
         self._lock = threading.Lock()
@@ -79,6 +80,7 @@ class ManifestBook:
                 except (ProtocolError, OSError) as error:
                     raise StartupRefused(f"{manifest}: {error}") from error
                 book = cls(first, data_directory)
+                book.published = consortium_directory
                 book._follow(manifest, _versions_below(data_directory) + versions)
                 return book
         raise StartupRefused(f"no manifest in {consortium_directory} has the digest in the pin")
