@@ -5,7 +5,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewe
 	--generate-hashes --no-annotate --no-header --no-emit-package shoal-holder --quiet $(UPGRADE)
 WHEELS := pyproject.toml analysis/pyproject.toml
 
-.PHONY: demo test fast exhaustive check docs lock bench bench-holders audit figures figures-draw-and-discard images clean
+.PHONY: demo test fast exhaustive drill check docs lock bench bench-holders audit figures figures-draw-and-discard images clean
 
 demo: .venv/demo
 	.venv/bin/python -m demo
@@ -13,7 +13,7 @@ demo: .venv/demo
 # The processes that tests start, some hundred, would else compile all of the code at every start,
 # and each worker's linear algebra would take threads on all processors.
 unexport PYTHONDONTWRITEBYTECODE
-test fast exhaustive: export OPENBLAS_NUM_THREADS := 1
+test fast exhaustive drill: export OPENBLAS_NUM_THREADS := 1
 test: .venv/ready
 	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup $(T)
 
@@ -25,6 +25,10 @@ fast: .venv/ready
 # Every case of enumerations that the tests take samples of; some minutes.
 exhaustive: .venv/ready
 	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m exhaustive $(T)
+
+# Machines and disks are lost in the middle of jobs of real processes; two minutes.
+drill: .venv/ready
+	.venv/bin/python -m pytest tests/end_to_end/test_drills.py
 
 check: .venv/ready
 	.venv/bin/ruff format --check
