@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
+from shoal.jobs.job_failures import JobRefused
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.privacy.accounting import compose
-from shoal_protocol.rounds.batches import Owners
+from shoal_protocol.rounds.asked_holders import AskedHolders
+from shoal_protocol.rounds.batches import Owners, largest_part
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import encode_clients
@@ -84,6 +86,27 @@ async def test_every_party_may_die_in_mid_job_and_each_client_pays_for_its_own_r
         assert all(PRIVACY.cap.allows(compose(costs)) for costs in spent.values())
     holds = await certified(federation, trust, job)
     assert len(holds.certificate.rounds) == ROUNDS
+
+
+async def test_a_job_that_was_admitted_has_noise_against_the_largest_data_holder_in_every_round(
+    tmp_path: Path,
+) -> None:
+    trust = make_trust(tmp_path / "trust", **CONSORTIUM | {"colluding_holders": 1})
+    part = largest_part(SITES.values(), holders=1, size=BATCH, population=CLIENTS)
+    terms = {"task": TASK, "minimum_population": CLIENTS}
+    async with Federation(trust, tmp_path, holders=HOLDERS) as federation:
+        for least, needed in ((CLIENTS, part), (10, 5)):  # of 10 clients 6 may be of one
+            few = PRIVACY.model_copy(update={"dropouts": 0, "colluders": needed - 1})
+            with pytest.raises(JobRefused, match=f"colluders must be at least {needed}"):
+                await federation.submit(**terms | {"minimum_population": least}, privacy=few)
+        enough = PRIVACY.model_copy(update={"colluders": part})
+        job = await federation.submit(**terms, privacy=enough)
+        state = await federation.finish(job)
+        assert state["phase"] == "finished", state
+        assert len((await federation.report(job)).rounds) == ROUNDS
+        for spec in specs_of(federation):
+            asked = AskedHolders.of(spec.clients(), trust.consortium.roster)
+            assert asked.largest(1) == part == spec.colluders
 
 
 async def go_away(federation: Federation, *names: str) -> None:

@@ -11,7 +11,7 @@ from pyroaring import BitMap
 
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.privacy.participation import Participation
-from shoal_protocol.rounds.batches import check_batch, choose_batch
+from shoal_protocol.rounds.batches import check_batch, choose_batch, largest_part
 from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import RefusedSpec
 
@@ -75,7 +75,7 @@ def test_the_hard_limit_holds_whoever_leaves_and_readers_can_tell_that_they_left
 
 @given(jobs(), st.data())
 def test_the_rule_is_the_one_on_the_protocol_page(job, data):
-    """Written again from the page: fewest rounds first, then each holder's at even distances."""
+    """Written again from the page: fewest rounds first, then by rank in the job's order."""
     population, size, rounds = job
     participation = Participation(population)
     holders = st.lists(st.integers(0, 3), min_size=len(population), max_size=len(population))
@@ -83,17 +83,19 @@ def test_the_rule_is_the_one_on_the_protocol_page(job, data):
     owners = np.array(list(owner.values()), np.uint32)
     asked = dict.fromkeys(population, 0)
 
-    def in_lap(client: int, lap: int) -> bytes:
-        content = bytes.fromhex(JOB) + lap.to_bytes(4, "little") + client.to_bytes(4, "little")
+    def digest(client: int) -> bytes:
+        content = bytes.fromhex(JOB) + client.to_bytes(4, "little")
         return hashlib.sha256(domain("batch-order") + content).digest()
 
-    def place(client: int) -> tuple[int, int, bytes]:
-        lap = asked[client]
-        his = [each for each in population if owner[each] == owner[client]]
-        his.sort(key=lambda each: in_lap(each, lap))
-        last = int.from_bytes(in_lap(client, lap)[28:], "little")
-        moment = (his.index(client) * 2**32 + last) * 2**11 // len(his)
-        return lap, moment, in_lap(client, lap)
+    line: list[int] = []
+    for first in sorted(population, key=digest):
+        if first not in line:
+            his = [each for each in population if owner[each] == owner[first]]
+            line += sorted(his, key=digest)
+
+    def place(client: int) -> tuple[int, int, int]:
+        at = line.index(client)
+        return asked[client], at * size % len(line), at
 
     for _ in range(rounds):
         expected = BitMap(sorted(population, key=place)[:size])
@@ -103,18 +105,46 @@ def test_the_rule_is_the_one_on_the_protocol_page(job, data):
             asked[client] += 1
 
 
-@pytest.mark.parametrize("sizes", [[64] * 4, [200, 30, 20, 6], [1000, 1, 1, 1], [1] * 300])
-def test_a_batch_asks_each_data_holder_for_about_its_part(sizes):
-    """By chance alone, batches of 64 of four holders with 64 each asked one for 30 of its."""
-    owners = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
-    participation = Participation(BitMap(range(len(owners))))
-    batch = len(owners) // 4
-    for _ in range(20):
-        asked = choose(participation, owners=owners, size=batch)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.data())
+def test_while_all_stay_each_data_holder_is_asked_its_part_rounded_up_or_down(sizes, data):
+    population = sum(sizes)
+    size = data.draw(st.integers(1, population))
+    order = data.draw(st.permutations(range(population)))  # ranges of slots may be anyhow
+    owners = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[order]
+    participation = Participation(BitMap(range(population)))
+    for _ in range(12):
+        asked = choose(participation, owners=owners, size=size)
         participation.add(asked, COST)
         parts = np.bincount(owners[list(asked)], minlength=len(sizes))
-        due = np.array(sizes) * batch / len(owners)
-        assert np.abs(parts - due).max() <= 4.0
+        exact = np.array(sizes) * size
+        assert np.all((parts == exact // population) | (parts == -(-exact // population)))
+        for holders in (1, 2, 3):
+            most = largest_part(sizes, holders=holders, size=size, population=population)
+            assert np.sort(parts)[::-1][:holders].sum() <= most
+
+
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.data())
+def test_the_largest_part_covers_every_population_that_a_job_could_have(sizes, data):
+    joined = data.draw(st.lists(st.sampled_from(range(len(sizes))), min_size=1, unique=True))
+    able = [data.draw(st.integers(1, sizes[each])) for each in joined]  # others lack budget
+    least = data.draw(st.integers(1, sum(able)))
+    size, holders = data.draw(st.integers(1, least)), data.draw(st.integers(1, 3))
+    promised = largest_part(sizes, holders=holders, size=size, population=least)
+    assert largest_part(able, holders=holders, size=size, population=sum(able)) <= promised <= size
+
+
+@pytest.mark.parametrize("sizes", [[64] * 4, [200, 30, 20, 6], [1000, 1, 1, 1], [1] * 300])
+def test_a_job_by_another_name_is_no_less_even(sizes):
+    """By chance alone, batches of 64 of four holders with 64 each asked one for 30 of its."""
+    owners = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
+    batch = len(owners) // 4
+    for job in range(20):
+        participation = Participation(BitMap(range(len(owners))))
+        for _ in range(5):
+            asked = choose(participation, owners=owners, size=batch, job=f"{job:02x}" * 32)
+            participation.add(asked, COST)
+            parts = np.bincount(owners[list(asked)], minlength=len(sizes))
+            assert np.abs(parts - np.array(sizes) * batch / len(owners)).max() < 1.0
 
 
 def test_another_job_asks_in_another_order():
@@ -123,13 +153,6 @@ def test_another_job_asks_in_another_order():
     again = choose(participation, size=64)
     assert again == choose(participation, size=64)
     assert len(other & again) < 32
-
-
-def test_laps_are_in_different_orders():
-    participation = Participation(BitMap(range(1000)))
-    first = choose(participation, size=64)
-    participation.add(participation.population, COST)
-    assert len(first & choose(participation, size=64)) < 32
 
 
 def test_there_is_no_batch_when_too_few_may_be_asked():

@@ -1,10 +1,12 @@
 """The public rule by which each round of a job with mini-batches asks its clients.
 
 The trainer follows the rule and readers of a certificate check it. It depends only on who joined,
-who is still enrolled, who was asked before, and a hash.
+who is still enrolled, who was asked before, and a hash. As long as nobody leaves, each data holder
+is asked its part of every batch, rounded up or down: `largest_part` is what a job has to count on.
 """
 
 import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -19,7 +21,17 @@ from shoal_protocol.wire.errors import RefusedSpec
 Owners = NDArray[np.uint32]
 """The data holder of each client of a job's population, ascending, shape (population,)."""
 
-_KEPT_LAPS: Final = 8  # of jobs that run at the same time; a lap of a million clients takes seconds
+_KEPT_ORDERS: Final = 8  # of jobs that run at the same time; a million clients take seconds
+
+
+def largest_part(slots: Iterable[int], *, holders: int, size: int, population: int) -> int:
+    """Return the most that a batch of `size` asks so many data holders together, by the rule.
+
+    `slots` are how many of each could be in the job's population, of which only the least size is
+    known: the smaller the `population`, the larger a data holder's part of it.
+    """
+    parts = sorted((-(-each * size // max(each, population)) for each in slots), reverse=True)
+    return min(size, sum(parts[:holders]))
 
 
 def choose_batch(
@@ -34,9 +46,8 @@ def choose_batch(
     """Return the `size` clients whom the job's next round asks; None if there are too few.
 
     Those are asked who joined the job, are in `enrolled` and were asked in the fewest of its
-    rounds so far, fewer than `most`. Of those with equally many, each data holder's come at even
-    distances (`_ranks`), so that a batch asks it for about its part of the population. In T rounds
-    over N clients who all stay nobody is asked more than ceil(T size / N) times.
+    rounds so far, fewer than `most`; of those with equally many, in the job's order (`_ranks`). In
+    T rounds over N clients who all stay nobody is asked more than ceil(T size / N) times.
 
     Raises:
         ValueError: `size` is not positive.
@@ -51,7 +62,7 @@ def choose_batch(
     lap = int(np.partition(before, size - 1)[size - 1])  # of whom only some are asked
     chosen, tied = candidates[before < lap], candidates[before == lap]
     population = participation.population.serialize()
-    order = tied[np.argsort(_ranks(job, lap, population, owners.tobytes())[tied])]
+    order = tied[np.argsort(_ranks(job, size, population, owners.tobytes())[tied])]
     clients = np.asarray(participation.population.to_array())
     return BitMap(clients[np.concatenate([chosen, order[: size - len(chosen)]])])
 
@@ -87,27 +98,28 @@ def check_batch(
         left = left | missing
 
 
-@lru_cache(_KEPT_LAPS)
-def _ranks(job: str, lap: int, population: bytes, owners: bytes) -> NDArray[np.int64]:
-    """Return each client's place in a lap over the population, shape (population,).
+@lru_cache(_KEPT_ORDERS)
+def _ranks(job: str, size: int, population: bytes, owners: bytes) -> NDArray[np.int64]:
+    """Return each client's rank in the order in which a job asks, shape (population,).
 
-    Of a data holder's n clients, ordered by the SHA-256 digest of the job, the lap and their index,
-    the i-th from 0 comes at (i + u) / n of the lap, u in [0, 1) the last four bytes of its digest.
+    Clients stand in a line, by the SHA-256 digest of the job and their index; those of one data
+    holder together, at the place of its first. The p-th of N from 0 has the rank p size mod N,
+    equal ones in the order of the line. While nobody leaves, round t asks those with
+    (p - t) size mod N < size: where floor((p - t) size / N) rises from p - 1 to p. So of n clients
+    in a row it asks n size / N, rounded up or down, whatever n, t and the digests are.
     """
-    prefix = domain("batch-order") + bytes.fromhex(job) + lap.to_bytes(4, "little")
+    prefix = domain("batch-order") + bytes.fromhex(job)
     clients = np.asarray(BitMap.deserialize(population).to_array(), dtype="<u4")
     digests = np.array(
         [hashlib.sha256(prefix + client.tobytes()).digest() for client in clients], "S32"
     )
-    holders = np.frombuffer(owners, np.uint32)
-    order = np.lexsort((digests, holders))
-    _, first, counts = np.unique(holders[order], return_index=True, return_counts=True)
-    place = np.empty(len(clients), np.uint64)
-    place[order] = np.arange(len(clients)) - np.repeat(first, counts)
-    of = np.empty(len(clients), np.uint64)
-    of[order] = np.repeat(counts, counts)
-    last = digests.view(np.uint8).reshape(-1, 32)[:, 28:].copy().view("<u4")[:, 0]
-    moment = (((place << np.uint64(32)) + last) << np.uint64(11)) // of
-    ranks = np.empty(len(clients), dtype=np.int64)
-    ranks[np.lexsort((digests, moment))] = np.arange(len(clients))
+    by_digest = np.empty(len(clients), np.int64)
+    by_digest[np.argsort(digests)] = np.arange(len(clients))
+    _, holder = np.unique(np.frombuffer(owners, np.uint32), return_inverse=True)
+    first = np.full(holder.max() + 1, len(clients))
+    np.minimum.at(first, holder, by_digest)
+    line = np.lexsort((by_digest, first[holder]))
+    place = np.arange(len(clients), dtype=np.int64)
+    ranks = np.empty(len(clients), np.int64)
+    ranks[line[np.lexsort((place, place * size % len(clients)))]] = place
     return ranks

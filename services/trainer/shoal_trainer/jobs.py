@@ -1,6 +1,5 @@
 """Decides which jobs can run, when their rounds open and why jobs end; pure."""
 
-import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -12,6 +11,7 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.study_request import StudyRequest, check_study
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.rounds.asked_holders import AskedHolders
+from shoal_protocol.rounds.batches import largest_part
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust import limits
 from shoal_protocol.trust.manifest import Consortium
@@ -86,7 +86,8 @@ def _who_may_join(request: StudyRequest, consortium: Consortium) -> BitMap:
     """Return the clients of the data holders that fit into the population, ascending.
 
     Raises:
-        RefusedJob: of the largest of these a round could ask more than `colluders` clients.
+        RefusedJob: of the largest of these a round could ask more than `colluders` clients,
+            whoever of them joins.
     """
     roster, holders = consortium.roster, consortium.manifest.policy.colluding_holders
     everybody = AskedHolders.of(roster.enrolled_set, roster)
@@ -99,7 +100,12 @@ def _who_may_join(request: StudyRequest, consortium: Consortium) -> BitMap:
         raise RefusedJob("fewer clients are enrolled than minimum_population")
     least = asked.largest(holders)
     if request.terms.batch is not None:
-        least = math.ceil(least * request.terms.batch / len(clients))
+        least = largest_part(
+            asked.counts.tolist(),
+            holders=holders,
+            size=request.terms.batch,
+            population=request.minimum_population,
+        )
     if request.privacy.colluders < least:
         raise RefusedJob(
             f"colluders must be at least {least}: so many clients the {holders} largest data "
