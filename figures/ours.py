@@ -65,16 +65,17 @@ def services_would_run(
     if not isinstance(wanted, RequestedRound):
         return True
     design = wanted.query.design("discrete_gaussian")
+    cost = Cap(epsilon=epsilon, delta=delta).part(wanted.share)
     noise = noise_for(
         "discrete_gaussian",
         sensitivity=design.sensitivity,
-        cost=Cap(epsilon=epsilon, delta=delta).part(wanted.share),
+        cost=cost,
         population=population,
         dropouts=0,
         colluders=0,
     )
     parties = effective_noise_clients(population=population, dropouts=0, colluders=0)
-    return noise.is_fine_enough(design, parties=parties)
+    return noise.is_fine_enough(design, parties=parties, mu=cost.mu)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from shoal_protocol.privacy.fineness import fold_excess, lattice_excess
 from shoal_protocol.privacy.together import epsilon_of, mixed_delta
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.queries.sums import matrix_from
+from tests.world.examples import one_block
 
 Pmf = NDArray[np.float64]
 
@@ -121,7 +122,8 @@ def test_pitfall_3_tau_holds_far_below_the_precision_of_floats():
 def test_pitfall_3_tau_is_part_of_what_must_be_small_enough():
     for scale, parties, dimension in ((0.8, 4, 10), (1.0, 100, 3)):
         tau = fold_excess(scale=scale, parties=parties)
-        assert lattice_excess(scale=scale, parties=parties, dimension=dimension) >= dimension * tau
+        excess = lattice_excess(scale=scale, parties=parties, dimension=dimension, mu=1.0)
+        assert excess >= dimension * tau
     assert fold_excess(scale=4.0, parties=2**20) < 1e-61
     exact = 10 * math.fsum(math.exp(-2 * math.pi**2 * 0.64 * k / (k + 1)) for k in range(1, 1000))
     assert exact <= fold_excess(scale=0.8, parties=1000) <= exact * 1.1
@@ -142,7 +144,7 @@ def test_the_noise_that_is_really_summed_keeps_to_the_price(epsilon, delta):
     shift = round(mu * total)
     claimed = gaussian_delta(epsilon=epsilon, mu=shift / total)
     true = shifted_delta(noise, shift, epsilon)
-    excess = 2.0 * lattice_excess(scale=scale, parties=PARTIES, dimension=1)
+    excess = 2.0 * lattice_excess(scale=scale, parties=PARTIES, dimension=1, mu=mu)
     assert true <= gaussian_delta(epsilon=epsilon - excess, mu=shift / total)
     assert true == pytest.approx(claimed, rel=0.02, abs=1e-14)
 
@@ -229,7 +231,7 @@ def test_pitfall_4_one_client_fewer_than_was_counted_on_costs_more(mechanism):
         few = 8.0 / (noise.scale * math.sqrt(PARTIES - 1))
         assert few > 0.5 * 1.01
     with pytest.raises(ValueError, match="never released"):
-        Release(noise=noise, sensitivity=8.0, cohort_size=19, **FEDERATION)
+        Release(noise=noise, design=one_block(8.0), cohort_size=19, **FEDERATION)
 
 
 def test_more_laplace_parts_than_were_counted_on_buy_nothing_far_out():
@@ -398,7 +400,7 @@ def test_pitfall_18_knowing_who_took_part_makes_nothing_cheaper_or_dearer(mechan
     for population in (100, 10_000):
         federation = {"population": population, "dropouts": 0, "colluders": 9}
         noise = noise_for(mechanism, sensitivity=1e6, cost=cost, **federation)
-        release = Release(noise=noise, sensitivity=1e6, cohort_size=population, **federation)
+        release = Release(noise=noise, design=one_block(1e6), cohort_size=population, **federation)
         *_, node, colluding, _ = statements([release], delta=delta, nodes=3, needed=3)
         unamplified = epsilon_of([cost], delta=delta)
         assert colluding.promised_epsilon == pytest.approx(unamplified, rel=1e-6)

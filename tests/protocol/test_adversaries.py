@@ -1,27 +1,30 @@
 """What each adversary learns, at which price, promised and with the noise that was really there."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.privacy.accounting import Cost, compose
+from shoal_protocol.privacy.accounting import Cap, Cost, compose
 from shoal_protocol.privacy.adversaries import Release, Statement, statements
 from shoal_protocol.privacy.calibration import noise_for
+from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.privacy.together import epsilon_of
+from tests.world.examples import one_block
 
+SENSITIVITY = 1e9  # fine enough for one slot's noise, too
 FEDERATION = {"population": 100, "dropouts": 20, "colluders": 9}
 DELTA = 1e-6
 
 
 def release(mechanism: str = "discrete_gaussian", **changes: int) -> Release:
     federation = FEDERATION | {key: value for key, value in changes.items() if key in FEDERATION}
+    others = {key: value for key, value in changes.items() if key not in FEDERATION}
     cost = Cost.gaussian(0.5) if mechanism == "discrete_gaussian" else Cost.pure(0.5)
-    noise = noise_for(mechanism, sensitivity=1e6, cost=cost, **federation)
-    return Release(
-        noise=noise, sensitivity=1e6, cohort_size=changes.get("cohort_size"), **federation
-    )
+    noise = noise_for(mechanism, sensitivity=SENSITIVITY, cost=cost, **federation)
+    return Release(noise=noise, design=one_block(SENSITIVITY), **federation, **others)
 
 
 def stated(*releases: Release, delta: float = DELTA) -> tuple[Statement, ...]:
@@ -54,6 +57,40 @@ def test_enough_nodes_together_meet_only_each_clients_own_noise():
 def test_against_enough_nodes_laplace_parts_promise_nothing():
     *_, opened = stated(release("discrete_laplace"), delta=0.0)
     assert (opened.promised, opened.promised_epsilon, opened.bought) == (None, None, None)
+
+
+def test_enough_nodes_together_meet_the_noise_of_all_slots_of_the_smallest_answer():
+    *_, opened = stated(release(smallest_answer=25), release(smallest_answer=9))
+    assert opened.sees == "each data holder's noisy sum, with the noise of its slots, 9 at least"
+    assert opened.promised.mu == pytest.approx(0.5 * math.sqrt(70 / 25 + 70 / 9))
+
+
+def test_ten_holders_of_ten_thousand_slots_keep_some_privacy_against_all_nodes():
+    """Holders of one slot have a mu of 80 in the same federation, and so hardly any."""
+    federation = {"population": 100_000, "dropouts": 0, "colluders": 10_000}
+    cost = Cap(epsilon=1.0, delta=1e-5).whole
+    noise = noise_for("discrete_gaussian", sensitivity=SENSITIVITY, cost=cost, **federation)
+    facts = {"noise": noise, "design": one_block(SENSITIVITY), **federation}
+    *_, hospitals = stated(Release(**facts, smallest_answer=10_000), delta=1e-5)
+    *_, phones = stated(Release(**facts, smallest_answer=1), delta=1e-5)
+    assert hospitals.promised_epsilon == pytest.approx(3.4, abs=0.05)
+    assert phones.promised.mu == pytest.approx(80.0, abs=1.0)
+
+
+def test_a_laplace_answer_of_as_many_slots_as_the_price_counts_on_has_its_epsilon():
+    for slots, promised in ((69, None), (70, 0.5), (95, 0.5)):
+        *_, opened = stated(release("discrete_laplace", smallest_answer=slots), delta=0.0)
+        assert opened.promised_epsilon == (promised and pytest.approx(promised))
+
+
+def test_nothing_is_said_of_an_answer_whose_noise_is_too_coarse_for_its_price():
+    coarse = replace(release(), design=one_block(1e5), noise=DiscreteGaussianNoise(scale=24_000.0))
+    assert coarse.noise.is_fine_enough(coarse.design, parties=10_000, mu=0.5)
+    *_, colluding, opened = stated(coarse)
+    assert opened.promised is None
+    assert colluding.promised.mu == pytest.approx(0.5, rel=0.01)
+    *_, opened = stated(replace(coarse, smallest_answer=10_000))
+    assert opened.promised.mu == pytest.approx(1e5 / 24_000 / 100)
 
 
 @given(present=st.integers(80, 100))

@@ -22,6 +22,9 @@ def design(*blocks: tuple[int, float]) -> NoiseDesign:
     )
 
 
+DESIGN = design((1, 1.0))
+
+
 @pytest.mark.parametrize(
     ("population", "dropouts", "colluders"), [(3, 1, 1), (1, 0, 0), (10, -1, 0), (10, 0, -1)]
 )
@@ -60,7 +63,8 @@ def lattice_delta(scale: float, shift: int, epsilon: float) -> float:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 20.0])
 def test_noise_that_is_fine_enough_costs_no_more_than_continuous_noise(mu, epsilon):
     scale, clients = 100_000.0, 25
-    assert DiscreteGaussianNoise(scale=scale).is_fine_enough(design((1, 1.0)), parties=clients)
+    noise = DiscreteGaussianNoise(scale=scale)
+    assert noise.is_fine_enough(design((1, 1.0)), parties=clients, mu=mu)
     total = scale * math.sqrt(clients)
     shift = round(mu * total)
     true = lattice_delta(total, shift, epsilon)
@@ -71,9 +75,11 @@ def test_noise_that_is_fine_enough_costs_no_more_than_continuous_noise(mu, epsil
 
 def test_coarse_noise_is_not_accounted_as_continuous():
     many = 10**12  # so that only the scale of one client's noise can be too small
-    assert not DiscreteGaussianNoise(scale=3.9).is_fine_enough(design((1, 1.0)), parties=many)
-    assert DiscreteGaussianNoise(scale=4.1).is_fine_enough(design((1, 1.0)), parties=many)
-    assert not DiscreteGaussianNoise(scale=5.0).is_fine_enough(design((1, 1.0)), parties=2)
+    assert not DiscreteGaussianNoise(scale=3.9).is_fine_enough(
+        design((1, 1.0)), parties=many, mu=1.0
+    )
+    assert DiscreteGaussianNoise(scale=4.1).is_fine_enough(DESIGN, parties=many, mu=1.0)
+    assert not DiscreteGaussianNoise(scale=5.0).is_fine_enough(DESIGN, parties=2, mu=1.0)
     worst = max(
         lattice_delta(5.0, 5, epsilon) / curves.gaussian_delta(epsilon=epsilon, mu=1.0)
         for epsilon in np.linspace(0.5, 4.0, 50)
@@ -81,10 +87,25 @@ def test_coarse_noise_is_not_accounted_as_continuous():
     assert worst > 1.01
 
 
+def test_neighbours_far_apart_need_finer_noise():
+    """Checked at the far neighbour's mean, where a rounded Gaussian differs the most."""
+    scale = 50.0
+    for mu in (5.0, 11.0, 20.0, 40.0):
+        squares = 1.0 + 2.0 * math.sqrt(60.0) + 120.0
+        far = (math.sqrt(squares) + mu) ** 2 + 1.0
+        bound = fineness.lattice_excess(scale=scale, parties=1, dimension=1, mu=mu)
+        assert far / (24.0 * scale**2) <= bound
+    noise = DiscreteGaussianNoise(scale=500_000.0)
+    assert noise.is_fine_enough(design((1, 1.0)), parties=1, mu=11.0)
+    assert not noise.is_fine_enough(design((1, 1.0)), parties=1, mu=80.0)
+    with pytest.raises(ValueError, match="mu"):
+        noise.is_fine_enough(design((1, 1.0)), parties=1, mu=-1.0)
+
+
 def test_the_smallest_noise_of_any_coordinate_decides_whether_it_is_fine_enough():
     noise, many = DiscreteGaussianNoise(scale=5.0), 10**12
-    assert noise.is_fine_enough(design((3, 1.0), (3, 0.9)), parties=many)
-    assert not noise.is_fine_enough(design((3, 1.0), (3, 0.7)), parties=many)
+    assert noise.is_fine_enough(design((3, 1.0), (3, 0.9)), parties=many, mu=1.0)
+    assert not noise.is_fine_enough(design((3, 1.0), (3, 0.7)), parties=many, mu=1.0)
 
 
 @given(scale=st.floats(0.1, 1e9), clients=st.integers(1, 10**8), dimension=st.integers(1, 10**6))
@@ -167,7 +188,7 @@ def test_a_sum_that_fits_keeps_two_bits_spare(largest, population, tail):
 @pytest.mark.parametrize("bad", [-1.0, 0.0, math.nan, math.inf])
 def test_numbers_that_mean_nothing_are_refused(bad):
     for call in (
-        lambda: fineness.lattice_excess(scale=bad, parties=2, dimension=1),
+        lambda: fineness.lattice_excess(scale=bad, parties=2, dimension=1, mu=1.0),
         lambda: fineness.fold_excess(scale=0.7, parties=2),
         lambda: fineness.fold_excess(scale=4.0, parties=0),
         lambda: GaussianPart(scale=1.0).tail(clients=1, dimension=1, failure=bad),

@@ -23,7 +23,13 @@ from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.privacy.round_charges import charge_of
-from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import (
+    Column,
+    NoiseBlock,
+    NoiseDesign,
+    SecondMomentMatrix,
+    SecondMoments,
+)
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -154,6 +160,12 @@ def manifest(*, nodes: int = NODES, of: Roster | None = None, **changes: Any) ->
         "policy": POLICY,
     }
     return Manifest(**(fields | changes))
+
+
+def one_block(sensitivity: float) -> NoiseDesign:
+    """Return a design of one coordinate."""
+    block = NoiseBlock(coordinates=1, relative_scale=1.0)
+    return NoiseDesign(sensitivity=sensitivity, blocks=(block,))
 
 
 def consortium(*, nodes: int = NODES, of: Roster | None = None, **changes: Any) -> Consortium:

@@ -14,6 +14,7 @@ from shoal_protocol.privacy.accounting import NOTHING, Cost, price_with
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise, DiscreteLaplaceNoise
 from shoal_protocol.privacy.participation import Participation
 from shoal_protocol.privacy.together import epsilon_of
+from shoal_protocol.queries import NoiseDesign
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class Release:
     """
 
     noise: DiscreteGaussianNoise | DiscreteLaplaceNoise
-    sensitivity: float  # in the mechanism's norm
+    design: NoiseDesign
     population: int
     dropouts: int
     colluders: int
@@ -40,7 +41,7 @@ class Release:
     def promised(self, *, colluders: int) -> Cost:
         """Return the cost in the worst cohort that may be summed, against so many colluders."""
         smallest = self.population - self.dropouts
-        return price_with(self.noise, self.sensitivity, smallest - colluders - 1)
+        return price_with(self.noise, self.design.sensitivity, smallest - colluders - 1)
 
     def bought(self, *, colluders: int) -> Cost | None:
         """Return the cost with the noise really present; None if no cohort is known."""
@@ -48,17 +49,20 @@ class Release:
             return NOTHING
         if self.cohort_size is None:
             return None
-        return price_with(self.noise, self.sensitivity, self.cohort_size - colluders - 1)
+        return price_with(self.noise, self.design.sensitivity, self.cohort_size - colluders - 1)
 
     def own(self) -> Cost | None:
         """Return what the noise of one data holder's answer buys, of the smallest.
 
-        Laplace parts, mostly 0, buy nothing unless there are as many as the price counts on.
+        Laplace parts, mostly 0, buy nothing unless there are as many as the price counts on. Nor is
+        anything stated of a Gaussian that so few make too coarse for its price.
         """
-        parties = self.population - self.dropouts - self.colluders - 1
-        if self.noise.mechanism == "discrete_laplace" and self.smallest_answer < parties:
+        parties, own = self.population - self.dropouts - self.colluders - 1, self.smallest_answer
+        if self.noise.mechanism == "discrete_laplace" and own < parties:
             return None
-        return price_with(self.noise, self.sensitivity, self.smallest_answer)
+        cost = price_with(self.noise, self.design.sensitivity, own)
+        is_fine = self.noise.is_fine_enough(self.design, parties=own, mu=cost.mu)
+        return cost if is_fine else None
 
 
 @dataclass(frozen=True)

@@ -9,27 +9,30 @@ _TERMS: Final = 64
 _LOG_FAILURE: Final = 60.0  # tail events of probability exp(-60) are covered by a claim's margins
 
 
-def lattice_excess(*, scale: float, parties: int, dimension: int) -> float:
+def lattice_excess(*, scale: float, parties: int, dimension: int, mu: float) -> float:
     """Bound how far the log-likelihood of the summed noise is from a rounded Gaussian's.
 
-    `scale` is the smallest of one client's, over `dimension` coordinates. Two steps, outside an
-    event of probability exp(-60):
+    `scale` is the smallest of one client's, over `dimension` coordinates, and `mu` how many scales
+    of the sum its neighbours are apart, at most. Two steps, outside an event of probability
+    exp(-60):
 
     - the sum of `parties` discrete Gaussians is one of scale s = scale sqrt(parties) up to
       exp(+-tau) on each coordinate (`fold_excess`);
     - that one and a rounded continuous Gaussian, whose price is exactly
       `shoal_protocol.privacy.curves.gaussian_delta`, differ at distance x from the mean by at most
       (x^2 / s^2 + 1) / (24 s^2) on each coordinate; the sum of squares is bounded by Laurent and
-      Massart (2000, Lemma 1).
+      Massart (2000, Lemma 1). Measured from the neighbour's mean, it is at most twice that bound
+      and twice mu^2 more.
 
     Raises:
-        ValueError: an argument is not positive.
+        ValueError: an argument is not positive, or `mu` negative.
     """
     require_positive("scale", scale)
-    if parties < 1 or dimension < 1:
-        raise ValueError("parties and dimension must be positive")
+    if parties < 1 or dimension < 1 or not mu >= 0.0:
+        raise ValueError("parties and dimension must be positive, and mu not negative")
     squares = dimension + 2.0 * math.sqrt(dimension * _LOG_FAILURE) + 2.0 * _LOG_FAILURE
-    # 6 instead of 24, as x is measured from the neighbour's mean too: enough for mu up to 11.
+    # four times those squares are more than is needed while mu^2 is at most one of them
+    squares += max(0.0, mu * mu - squares) / 2.0
     rounding = (squares + dimension) / (6.0 * parties * scale**2)
     return rounding + dimension * fold_excess(scale=scale, parties=parties)
 

@@ -120,20 +120,20 @@ class DiscreteGaussianNoise(Model):
         """Return one client's noise on a coordinate; `parties` do not change it."""
         return GaussianPart(scale=self.scale * relative_scale)
 
-    def is_fine_enough(self, design: NoiseDesign, *, parties: int) -> bool:
+    def is_fine_enough(self, design: NoiseDesign, *, parties: int, mu: float) -> bool:
         """Tell whether this noise, summed over `parties`, may be accounted as continuous.
 
         Demanded are `SMALLEST_CLIENT_SCALE` on every coordinate, and a `lattice_excess` of at
-        most `LATTICE_EXCESS`.
+        most `LATTICE_EXCESS`. `mu` is what the sum costs.
 
         Raises:
-            ValueError: `parties` is not positive.
+            ValueError: `parties` is not positive, or `mu` negative.
         """
         smallest = self.scale * min(block.relative_scale for block in design.blocks)
         if smallest < SMALLEST_CLIENT_SCALE:
             return False
         dimension = sum(block.coordinates for block in design.blocks)
-        excess = lattice_excess(scale=smallest, parties=parties, dimension=dimension)
+        excess = lattice_excess(scale=smallest, parties=parties, dimension=dimension, mu=mu)
         return excess <= LATTICE_EXCESS
 
 
@@ -147,7 +147,7 @@ class DiscreteLaplaceNoise(Model):
         """Return one client's noise on a coordinate."""
         return LaplacePart(scale=self.scale * relative_scale, parties=parties)
 
-    def is_fine_enough(self, design: NoiseDesign, *, parties: int) -> bool:
+    def is_fine_enough(self, design: NoiseDesign, *, parties: int, mu: float) -> bool:
         """Return True: the parts sum to exactly what is accounted, on every lattice."""
         return True
 

@@ -78,7 +78,7 @@ def release_of(spec: RoundSpec, *, cohort_size: int | None = None) -> Release:
     """Return the facts that a round's price depends on, `cohort_size` once it was summed."""
     return Release(
         noise=spec.noise,
-        sensitivity=spec.design.sensitivity,
+        design=spec.design,
         population=spec.population_size,
         dropouts=spec.dropouts,
         colluders=spec.colluders,

@@ -126,7 +126,7 @@ def _check_noise(spec: RoundSpec, cap: Cap) -> None:
         parties = spec.parties
     except ValueError as error:
         raise RefusedSpec("too few clients for so many dropouts and colluders") from error
-    if not spec.noise.is_fine_enough(spec.design, parties=parties):
+    if not spec.noise.is_fine_enough(spec.design, parties=parties, mu=spec.mu):
         raise RefusedSpec("the noise is too small against the grid: raise the query's grid_bits")
     cost = spec.computed_cost
     if not _is_price(spec.mu, cost.mu):
