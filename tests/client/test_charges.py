@@ -190,16 +190,50 @@ async def test_a_round_that_was_announced_before_the_restore_is_not_answered(
     await holder.close()
 
 
-async def test_after_a_loss_crowd_jobs_count_as_all_that_was_allowed(tmp_path: Path) -> None:
-    world = World(tmp_path, maximum_local_epsilon=1.0)
+async def crowds_after_a_loss(world: World, own: float | None, *, kept: bool = False) -> float:
+    """Return what crowd jobs count as for each slot once a holder of such a policy is restored."""
+    if not kept:
+        (world.directory / "holder" / STATE_FILE).unlink(missing_ok=True)
     restore(world)
-    holder = world.holder(policy=POLICY.model_copy(update={"maximum_local_epsilon": 0.25}))
-    await holder.step()
+    holder = world.holder(policy=POLICY.model_copy(update={"maximum_local_epsilon": own}))
+    for _ in range(2):
+        await holder.step()
     spent = await holder.spent()
-    assert {client: [cost.epsilon for cost in costs] for client, costs in spent.items()} == {
-        client: [0.25] for client in range(12)
-    }
     await holder.close()
+    assert set(spent) == set(range(12))
+    [epsilon] = {cost.epsilon for costs in spent.values() for cost in costs}
+    return epsilon
+
+
+@pytest.mark.parametrize(
+    ("own", "counted"),
+    [(1.5, 1.5), (0.25, 1.0), (None, 1.0)],  # the policy of the lost machine is not known
+)
+async def test_after_a_loss_crowd_jobs_count_as_all_that_owner_or_consortium_allow(
+    tmp_path: Path, own: float | None, counted: float
+) -> None:
+    world = World(tmp_path, maximum_local_epsilon=1.0)
+    assert await crowds_after_a_loss(world, own) == counted
+
+
+async def test_a_consortium_without_crowds_costs_nothing_after_a_loss(world: World) -> None:
+    restore(world)
+    holder = world.holder()
+    await holder.step()
+    assert not await holder.spent()
+    await holder.close()
+
+
+async def test_the_highest_allowance_that_was_ever_in_force_counts_after_a_loss(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, maximum_local_epsilon=1.0)
+    for allowed in (3.0, 0.25):
+        policy = POLICY.model_copy(update={"maximum_local_epsilon": allowed})
+        holder = world.holder(policy=policy)
+        await holder.step()
+        await holder.close()
+    assert await crowds_after_a_loss(world, 0.25, kept=True) == 3.0
 
 
 async def test_a_forgotten_job_is_never_joined_again(world: World) -> None:

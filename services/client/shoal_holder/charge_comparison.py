@@ -20,7 +20,6 @@ from shoal_holder.slots import make_sure
 from shoal_holder.state import State
 from shoal_hosting.marks import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
-from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.errors import (
@@ -258,14 +257,13 @@ class ChargeComparison:
         site, own = self._site, self._own()
         if self.waiting or not own:
             return
-        allowed = site.policy.maximum_local_epsilon or 0.0
-        most = max((int(each) for each in site.records.counts), default=0)
+        limit = site.book.current.manifest.policy.maximum_local_epsilon
         adopted = restoring.take_over(
             self._state,
             [each for _, each in sorted(self._forgotten.items())],
             own=own,
             by_id=site.records.identity is not None,
-            crowds=Cost.pure(allowed * most) if allowed * most else NOTHING,
+            crowds=restoring.crowds_allowed(self._state, site.policy, limit, site.most_records),
             now=site.clock(),
         )
         make_sure(self._state.file)

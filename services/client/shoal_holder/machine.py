@@ -94,6 +94,18 @@ def set_least(file: StateFile, mu: float, epsilon: float | None) -> None:
         )
 
 
+def note_crowds(file: StateFile, epsilon: float) -> None:
+    """Note that crowd jobs may cost a slot so much; the highest ever stays, in backups too."""
+    if epsilon > crowds_epsilon(file):
+        with file.transaction():
+            file.database.execute("UPDATE machine SET crowds_epsilon = ?", (epsilon,))
+
+
+def crowds_epsilon(file: StateFile) -> float:
+    """Return the most that crowd jobs were ever allowed to cost a slot, as this state knows."""
+    return float(file.one("SELECT crowds_epsilon FROM machine")[0])
+
+
 def end_restoring(file: StateFile) -> None:
     """Note that all charges were taken over."""
     with file.transaction():

@@ -9,8 +9,9 @@ and caps are monotone in each currency, so nobody is charged less than was spent
 knows keeps the slot and pays its own charges. C is at most the sum of all rounds, and below it
 where rounds asked other slots.
 
-Crowd jobs are in no node's ledger. After a loss each slot starts with all that the owner's policy
-allowed crowd jobs to cost, and contributes to none again.
+Crowd jobs are in no node's ledger. After a loss each slot starts with all that crowd jobs were
+allowed to cost it (`crowds_allowed`), and contributes to none again. What the owner's policy was on
+the lost machine is not known: the consortium's limit counts if that is higher than what is known.
 """
 
 import math
@@ -23,6 +24,7 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger, machine
 from shoal_holder.ledger import ChargedElsewhere
+from shoal_holder.policy import Policy
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
 from shoal_protocol.sharing.shares import RandomBytes
@@ -53,6 +55,17 @@ def prepare(state: State, random_bytes: RandomBytes, now: datetime) -> None:
             "UPDATE contributions SET outcome = 'unsent' WHERE outcome = 'pending'"
         )
         machine.begin_anew(state.file, random_bytes, known=encode_clients(known), now=now)
+
+
+def crowds_allowed(state: State, own: Policy, consortium: float | None, most_records: int) -> Cost:
+    """Return what crowd jobs may have cost a slot on the machine that was lost.
+
+    The highest of what this state ever allowed, of the policy in force, and of the `consortium`'s
+    limit, for as many records as a slot has at most.
+    """
+    allowed = max(own.maximum_local_epsilon or 0.0, consortium or 0.0) * most_records
+    epsilon = max(allowed, machine.crowds_epsilon(state.file))
+    return Cost.pure(epsilon) if epsilon else NOTHING
 
 
 def take_over(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 14
+SCHEMA_VERSION: Final = 15
 
 _MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file
@@ -24,13 +24,15 @@ CREATE TABLE machine (               -- of those that ever held this key
     is_superseded INTEGER NOT NULL DEFAULT 0,
     known TEXT,                      -- slots of those whom the state knew that was restored
     least_mu REAL,                   -- what all other slots start at; NULL where nothing was lost
-    least_epsilon REAL               -- NULL is infinite
+    least_epsilon REAL,              -- NULL is infinite
+    crowds_epsilon REAL NOT NULL DEFAULT 0  -- the most that crowd jobs were ever allowed of a slot
 );
 CREATE TRIGGER machine_keeps BEFORE DELETE ON machine
 BEGIN SELECT RAISE(ABORT, 'the epoch only grows'); END;
 CREATE TRIGGER machine_grows BEFORE UPDATE ON machine
-WHEN NEW.epoch < OLD.epoch OR (NEW.epoch = OLD.epoch AND NEW.is_superseded < OLD.is_superseded)
-BEGIN SELECT RAISE(ABORT, 'the epoch only grows'); END;
+WHEN NEW.epoch < OLD.epoch OR NEW.crowds_epsilon < OLD.crowds_epsilon
+OR (NEW.epoch = OLD.epoch AND NEW.is_superseded < OLD.is_superseded)
+BEGIN SELECT RAISE(ABORT, 'epoch and allowance only grow'); END;
 """
 
 _BACKUP: Final = """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal_holder import exits, frames, messages, outbox
+from shoal_holder import exits, frames, machine, messages, outbox
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.jobs import Jobs
@@ -132,6 +132,7 @@ class Vault:
         )
         if self._takes_crowds:
             self._load_crowds()
+            self._note_crowds()
         if self._sessions is not None:
             from shoal_holder.sessions.messages import REQUESTS
 
@@ -144,6 +145,11 @@ class Vault:
         from shoal_holder.sessions.vault import Sessions  # only where the owner allows them
 
         return Sessions(self._site, self._state, self._report)
+
+    def _note_crowds(self) -> None:
+        """Keep the most that crowd jobs may cost a slot here, for whoever restores this state."""
+        allowed = self._site.policy.maximum_local_epsilon or 0.0
+        machine.note_crowds(self._state.file, allowed * self._site.most_records)
 
     def _load_crowds(self) -> None:
         from shoal_holder.crowds.messages import REQUESTS  # only where the owner allows them
@@ -231,6 +237,7 @@ class Vault:
         try:
             if self._renew():
                 self._records_fault = None
+                self._note_crowds()
                 self._report(RECORDS_TAKEN)
         except ValueError as error:
             self._records_fault = str(error)

@@ -139,6 +139,8 @@ class CrowdVault:
             )
         except RefusedJob as refusal:
             return Decided(taken=False, reason=str(refusal))
+        places = -(-request.body.contributions_per_client // request.body.contributions_per_record)
+        machine.note_crowds(self._state.file, site.policy.maximum_local_epsilon * places)
         memory.add(self._state, asked.job, request.encode(), opening.encode())
         self._report("crowd job taken", job=asked.job)
         return Decided(taken=True)
