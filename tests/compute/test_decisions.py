@@ -11,9 +11,10 @@ from shoal_compute.attesting import attest_abandonment
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
-from shoal_protocol.rounds.attestations import AbandonmentReason, cohort_digest, cohort_of
+from shoal_protocol.rounds.attestations import AbandonmentReason, Holdings, cohort_digest, cohort_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase
 from tests.world import examples
@@ -294,6 +295,41 @@ def test_a_cohort_that_is_too_small_whoever_is_left_out_is_given_up(own: range) 
     told(known, holdings(spec, "compute-2", others))
     decision = decide(known, PROCEED_AT)
     assert isinstance(decision, GiveUp) and decision.reason.code == "cohort_too_small"
+
+
+def of_three_clinics(*, minimum_holders: int) -> Round:
+    """Return a round at compute-0 that asks 12 slots of clinics of 8, 2 and 3; 8 suffice."""
+    clinics = roster_of([(signing_key(f"clinic {n}").verify_key, n) for n in (8, 2, 3)])
+    policy = POLICY.model_copy(update={"minimum_holders": minimum_holders})
+    trust = reachable(3, policy=policy, of=clinics)
+    body = examples.spec(manifest=trust, population=BitMap(range(12)), dropouts=4)
+    known = blank((sign(body, "trainer", signing_key("trainer")), trust))
+    known.held = known.intake.asked.holders
+    return known
+
+
+@pytest.mark.parametrize("minimum_holders", [1, 2])
+def test_a_cohort_of_too_few_data_holders_is_given_up_however_many_slots_they_have(
+    minimum_holders: int,
+) -> None:
+    known = of_three_clinics(minimum_holders=minimum_holders)
+    spec = known.spec.body
+    for name in spec.compute_nodes:
+        of_the_first = Holdings.attest(
+            examples.held(range(1)),
+            known.intake.asked.holders,
+            manifest=spec.manifest,
+            round_id=spec.digest,
+            node=name,
+        )
+        told(known, sign(of_the_first, name, signing_key(name)))
+    told(known, vote(spec, "compute-1", range(1), spec.compute_nodes))
+    decision = decide(known, DEADLINE)
+    if minimum_holders == 1:
+        assert isinstance(decision, CastVote)
+        assert known.size(decision.cohort) == spec.minimum_cohort == 8
+    else:
+        assert isinstance(decision, GiveUp) and decision.reason.code == "cohort_too_small"
 
 
 def test_under_additive_sharing_a_cohort_that_is_too_small_is_given_up_at_once() -> None:

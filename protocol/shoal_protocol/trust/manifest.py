@@ -92,7 +92,9 @@ class Policy(Model):
         description="how many data holders, the largest of every round, must be able to collude "
         "with all of their slots without the price rising",
     )
-    minimum_holders: int = Field(ge=1, description="fewest data holders that a round may ask")
+    minimum_holders: int = Field(
+        ge=1, description="fewest data holders that a round may ask, or sum"
+    )
     maximum_epsilon: float = Field(
         gt=0, le=100, description="largest epsilon of one client over all jobs together, up to 100"
     )

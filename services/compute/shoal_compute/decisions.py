@@ -144,11 +144,11 @@ def _vote(known: Round, now: datetime) -> Decision | None:
     if not _suffice(known, nodes, now):
         return None
     spec = known.spec.body
-    if known.size(known.cohort(nodes)) < spec.minimum_cohort and len(nodes) > spec.threshold:
+    if not known.may_be_released(known.cohort(nodes)) and len(nodes) > spec.threshold:
         if now < spec.proceed_at:
             return None  # until then the nodes are not done without that hold too little
         nodes = _without_those_that_hold_little(known, nodes)
-    if known.size(known.cohort(nodes)) < spec.minimum_cohort:
+    if not known.may_be_released(known.cohort(nodes)):
         return GiveUp(AbandonmentReason(code="cohort_too_small"))
     return CastVote(nodes, known.cohort(nodes))
 
@@ -159,7 +159,7 @@ def _without_those_that_hold_little(known: Round, nodes: tuple[str, ...]) -> tup
     A node that was away while clients sent is not to cost a round that can do without it.
     """
     spec = known.spec.body
-    while len(nodes) > spec.threshold and known.size(known.cohort(nodes)) < spec.minimum_cohort:
+    while len(nodes) > spec.threshold and not known.may_be_released(known.cohort(nodes)):
         fewer = [tuple(name for name in nodes if name != out) for out in nodes if out != known.own]
         nodes = max(fewer, key=lambda each: known.size(known.cohort(each)))
     return nodes
@@ -178,7 +178,7 @@ def _may_be_followed(known: Round, vote: Vote, now: datetime) -> bool:
         return False
     cohort = known.cohort(vote.nodes)
     return (
-        known.size(cohort) >= known.spec.body.minimum_cohort
+        known.may_be_released(cohort)
         and vote.cohort == known.cohort_digest(vote.nodes)
         # it holds shares of all these clients, and of the same answers
         and known.cohort(known.in_order({*vote.nodes, known.own})) == cohort

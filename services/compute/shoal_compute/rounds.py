@@ -85,6 +85,12 @@ class Round:
         """Return how many slots a cohort has."""
         return self.intake.asked.count(cohort.holders)
 
+    def may_be_released(self, cohort: StoredAnswers) -> bool:
+        """Tell whether a cohort has enough slots, and enough data holders, to be summed."""
+        holders = self.consortium.manifest.policy.minimum_holders
+        is_large = self.size(cohort) >= self.spec.body.minimum_cohort
+        return is_large and len(cohort.holders) >= holders
+
     def learn(self, signed: SignedAttestation, kept: Kept) -> None:
         """Add a document that is now on file."""
         if kept is Kept.SURPLUS:
