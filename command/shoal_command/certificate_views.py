@@ -29,6 +29,10 @@ NOT_SHOWN: Final = (
 LEFT_OUT: Final = (
     "that clients whom later rounds left out had been revoked: the rosters show it (--consortium)"
 )
+OWNERS: Final = (
+    "that rounds tolerate their largest data holders as colluders, and that no answer is below "
+    "the one by which all nodes together are priced: a roster shows it (--consortium)"
+)
 
 
 def as_json(verified: Verified) -> dict[str, Any]:
@@ -71,7 +75,11 @@ def as_json(verified: Verified) -> dict[str, Any]:
         "breakdown": [
             {**each.model_dump(mode="json"), "measured": each.measured} for each in report.breakdown
         ],
-        "not_shown": [*NOT_SHOWN, *([] if verified.all_rosters else [LEFT_OUT])],
+        "not_shown": [
+            *NOT_SHOWN,
+            *([] if verified.all_rosters else [LEFT_OUT]),
+            *([] if verified.holders_known else [OWNERS]),
+        ],
     }
 
 

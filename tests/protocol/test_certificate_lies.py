@@ -4,16 +4,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pydantic
 import pytest
 from pyroaring import BitMap
 
+from shoal_command.certificate_views import OWNERS, as_json
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.queries import Query
+from shoal_protocol.rounds import spec_checks
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Document
@@ -32,6 +35,7 @@ from tests.world.certified import (
     Making,
     changed,
     of_threshold,
+    under,
 )
 from tests.world.strategies import at_path, paths, replaced
 
@@ -595,6 +599,40 @@ def test_a_lie_that_its_author_signed_is_found(name: str) -> None:
     with pytest.raises(RefusedCertificate) as refused:
         verify_certificate(encoded, manifest)
     assert str(refused.value).startswith(LIES[name].said)
+
+
+TOO_FEW_COLLUDERS = under(
+    examples.consortium(policy=examples.POLICY.model_copy(update={"colluding_holders": 4}))
+)
+LIES_ABOUT_HOLDERS = {
+    "fewer colluders than the largest data holders have slots": (
+        TOO_FEW_COLLUDERS,
+        "the spec of round 0: colluders must be at least 4",
+    ),
+    "a smallest answer that is larger than the smallest": (
+        replace(ONE_ROUND, lies={"spec 0": changed(smallest_answer=2)}),
+        "the spec of round 0: smallest_answer is not the fewest slots",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIES_ABOUT_HOLDERS)
+def test_a_lie_about_data_holders_is_found_by_whoever_has_the_roster(name: str) -> None:
+    making, said = LIES_ABOUT_HOLDERS[name]
+    with patch.object(spec_checks, "check_holders"):  # whoever made the spec did not check it
+        encoded = making.encode()
+    with pytest.raises(RefusedCertificate) as refused:
+        verify_certificate(encoded, making.manifest, known=making.consortia)
+    assert str(refused.value).startswith(said)
+    verified = verify_certificate(encoded, making.manifest)
+    assert not verified.holders_known
+    assert OWNERS in as_json(verified)["not_shown"]
+
+
+def test_with_a_roster_nothing_remains_open_about_data_holders() -> None:
+    verified = verify_certificate(ONE_ROUND.encode(), ONE_ROUND.manifest, known=ONE_ROUND.consortia)
+    assert verified.holders_known
+    assert OWNERS not in as_json(verified)["not_shown"]
 
 
 EXTREMES = (0, 1, -1, 2, 2**53 - 1, 0.5, 5e-324, 1e-300, 1e300, 1.7e308)

@@ -40,6 +40,7 @@ class Verified:
     parties: Parties
     versions: Mapping[str, Parties]  # all that are in the certificate, by digest
     all_rosters: bool  # were at hand: who was left out of a round had left the consortium
+    holders_known: bool  # the noise was checked against the largest data holders
 
     def signer(self, signed: Signed[Any]) -> ServiceParty | Analyst:
         """Return who signed a document in the certificate."""
@@ -55,7 +56,8 @@ def verify_certificate(
     the reader to say, who compares its digest with one from another source. `known` are versions
     of which the reader has the rosters: their rounds must ask all whose turn it was and who were
     enrolled; of another version's, who was left out may have left. Without any roster that has the
-    clients whose slots are whose remains open, and so which batch was due.
+    clients whose slots are whose remains open, and so which batch was due, whether the colluders
+    cover the largest data holders, and whether the smallest answer, priced by, is the smallest.
 
     Raises:
         RefusedCertificate: the detail names the part that is wrong, and why.
@@ -71,13 +73,14 @@ def verify_certificate(
         parties.verify(signed)
     _check_request(certificate, versions)
     rosters = {each.digest: each.roster for each in known}
-    check_rounds(certificate, versions, rosters)
+    holders_known = check_rounds(certificate, versions, rosters)
     _check_totals(certificate, versions)
     _check_ledgers(certificate.all_rounds)
     _check_report(certificate, versions)
     _check_prices(certificate)
     asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
-    return Verified(certificate, parties, versions, asked_under <= rosters.keys())
+    all_rosters = asked_under <= rosters.keys()
+    return Verified(certificate, parties, versions, all_rosters, holders_known)
 
 
 def _versions(pinned: Signed[Manifest], certificate: ReleaseCertificate) -> dict[str, Parties]:

@@ -55,10 +55,11 @@ def check_rounds(
     certificate: ReleaseCertificate,
     versions: Mapping[str, Parties],
     rosters: Mapping[str, Roster],
-) -> None:
+) -> bool:
     """Refuse rounds that are not those of the job, from number 0 on without gaps.
 
-    `rosters` are those of manifest versions, by digest, as far as known.
+    `rosters` are those of manifest versions, by digest, as far as known. Tell whether one had all
+    slots, so that the noise against the largest data holders was checked, too.
 
     Raises:
         RefusedCertificate: the detail names the round.
@@ -73,6 +74,7 @@ def check_rounds(
         raise RefusedCertificate(
             f"the rounds: {released} of the {task.rounds} that the job's task asks are too few"
         )
+    return follower.knows_owners
 
 
 class _Follower:
@@ -95,6 +97,11 @@ class _Follower:
         self._sums: list[ReleasedSum] = []
         self._before: RoundSpec | None = None
         self._gone = BitMap()  # clients who joined and left since
+
+    @property
+    def knows_owners(self) -> bool:
+        """Tell whether a roster says whose slots the population's are."""
+        return self._owned_by is not None
 
     def take(self, number: int, each: CertifiedRound | LostRound) -> None:
         """Check the next round.
