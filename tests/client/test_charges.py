@@ -441,6 +441,54 @@ async def test_an_answer_to_something_else_is_none(
     await holder.close()
 
 
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [((1, "11"), "ends with entry 1, and ended with 2"), ((2, "33"), "entry 2 is another one")],
+)
+async def test_a_node_whose_ledger_shrank_or_forked_is_found_out_and_can_be_left_out(
+    world: World, head: tuple[int, str], said: str
+) -> None:
+    shown = world.nodes[1].head = (2, "22" * 32)
+    holder = world.holder()
+    await holder.step()
+    assert (await holder.status()).refusal is None
+    await holder.close()
+
+    world.nodes[1].head = (head[0], head[1] * 32)
+    world.submit()
+    holder = world.holder()  # what was signed is remembered over a restart
+    refused = await refusal(holder)
+    assert refused.startswith("compute-1 was set back, or lies")
+    assert said in refused
+    assert world.trainer.joined == {}
+    await holder.close()
+
+    without = world.holder(without_nodes=("compute-1",))
+    await without.step()
+    assert len(world.trainer.joined) == 1
+    await without.close()
+
+    world.nodes[1].head = (shown[0] + 1, "44" * 32)
+    again = world.holder()
+    await again.step()
+    assert (await again.status()).refusal is None
+    await again.close()
+
+
+async def test_a_backup_knows_the_heads_that_nodes_signed(world: World) -> None:
+    world.nodes[1].head = (5, "55" * 32)
+    holder = world.holder()
+    await holder.step()
+    await holder.close()
+    restore(world)
+    world.nodes[1].head = (4, "44" * 32)
+    restored = world.holder()
+    with pytest.raises(MemoryLost, match="compute-1 was set back"):
+        for _ in range(3):
+            await restored.step()
+    await restored.close()
+
+
 async def test_a_node_that_refuses_to_say_is_not_asked_all_the_time(world: World) -> None:
     for node in range(3):
         world.scripts[f"compute-{node}"] = lambda request: problem(409, "stale-query")

@@ -97,6 +97,7 @@ class FakeNode:
     bodies: list[bytes] = field(default_factory=list)
     queries: int = 0
     charged: list[RoundCharged] = field(default_factory=list)
+    head: tuple[int, str] | None = None  # of its ledger, if not that of `charged`
     machine: Signed[ChargesQuery] | None = None  # by whose query it knows the one that counts
 
     def digest(self, holder: int) -> bytes:
@@ -123,15 +124,16 @@ class FakeNode:
         slots = self.world.book.current.roster.slots_of(asked.body.holder)
         name, end = f"compute-{self.index}", len(self.charged)
         after = int(request.url.params["after"])
+        head = self.head or (end, f"{end:064x}")
         body = Charges(
             manifest=asked.body.manifest,
             node=name,
             nonce=asked.body.nonce,
             holder=asked.body.holder,
             after=after,
-            through=end,
-            head=end,
-            head_digest=f"{end:064x}",
+            through=head[0],
+            head=head[0],
+            head_digest=head[1],
             rounds=tuple(
                 each for each in self.charged[after:] if decode_clients(each.clients) & slots
             ),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyroaring import BitMap
 
-from shoal_holder import ledger, machine, restoring
+from shoal_holder import ledger, machine, node_heads, restoring
 from shoal_holder.ledger import ChargedElsewhere
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
@@ -20,6 +20,7 @@ from shoal_holder.slots import make_sure
 from shoal_holder.state import State
 from shoal_hosting.marks import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
+from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.errors import (
@@ -142,6 +143,8 @@ class ChargeComparison:
     def hear(self, node: str, document: bytes) -> bool:
         """Take a node's answer to the last query; tell whether there is another query.
 
+        A node whose ledger ends before where it once did is not heard: its charges may be gone.
+
         Raises:
             ProtocolError: the node did not sign it, or it answers something else.
         """
@@ -164,6 +167,13 @@ class ChargeComparison:
             holder=asking.holder,
             slots=asking.slots,
         )
+        key = asking.version.party(node).verify_key
+        try:
+            head = Head(signed.body.head, signed.body.head_digest)
+            node_heads.note(self._state.file, key, head)
+        except LedgerBroken as error:
+            self.refusal = _set_back(node, error)
+            return False
         rounds = [
             ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
             for each, whose in charged
@@ -272,6 +282,13 @@ class ChargeComparison:
 
     def _own(self) -> BitMap:
         return BitMap(self._site.positions())
+
+
+def _set_back(node: str, error: LedgerBroken) -> str:
+    return (
+        f"{node} was set back, or lies: {error}. Ask its operator; if it does not come back with "
+        "its whole ledger, or a key of its own for another one, name it in SHOAL_WITHOUT_NODES"
+    )
 
 
 def _rounds(count: int) -> str:

@@ -196,6 +196,19 @@ AND NOT EXISTS (SELECT 1 FROM adopted WHERE (round, job) = (NEW.round, NEW.job))
 BEGIN SELECT RAISE(ABORT, 'the ledger charges what is on file'); END;
 """
 
+_NODE_HEADS: Final = """
+CREATE TABLE node_heads (            -- the last entries that Compute nodes signed, of their ledgers
+    node TEXT PRIMARY KEY,           -- its verify key
+    number INTEGER NOT NULL,
+    digest TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TRIGGER node_heads_keep BEFORE DELETE ON node_heads
+BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
+CREATE TRIGGER node_heads_grow BEFORE UPDATE ON node_heads
+WHEN NEW.number <= OLD.number OR NEW.node <> OLD.node
+BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
+"""
+
 _OUTBOX: Final = """
 CREATE TABLE outbox (                -- of each round's one answer
     round TEXT NOT NULL REFERENCES rounds,
@@ -249,6 +262,7 @@ SCHEMA: Final = (
     + _LEDGER
     + _LEDGER_HEAD
     + _LEDGER_RULES
+    + _NODE_HEADS
     + _OUTBOX
     + _SLOTS
 )
