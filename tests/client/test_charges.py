@@ -415,8 +415,21 @@ def another_stretch(body: dict[str, Any]) -> None:
     body["after"] = 7
 
 
+def a_cost(**cost: float | None) -> Callable[[dict[str, Any]], None]:
+    def lie(body: dict[str, Any]) -> None:
+        dear = CHARGE.model_copy(update=cost)
+        body |= {"rounds": [dear.model_dump(mode="json")], "head": 1, "through": 1}
+
+    return lie
+
+
 @pytest.mark.parametrize(
-    "lie", [other_nonce, another_holder, somebody_elses_charge, another_stretch]
+    "lie",
+    [
+        *(other_nonce, another_holder, somebody_elses_charge, another_stretch),
+        pytest.param(a_cost(mu=5.0, epsilon=None), id="beyond the policy"),
+        pytest.param(a_cost(mu=5.0, epsilon=0.1), id="dearer in mu than its epsilon can be"),
+    ],
 )
 async def test_an_answer_to_something_else_is_none(
     world: World, lie: Callable[[dict[str, Any]], None]

@@ -70,6 +70,7 @@ async def test_a_holder_is_told_of_every_round_in_which_its_share_came_also_once
             after=0,
             holder=holder,
             slots=BitMap([holder]),
+            caps=[federation.consortium.manifest.policy.cap],
         )
         assert [(each.round, each.job, each.number, set(whose)) for each, whose in found] == [
             (spec.digest, spec.body.job, 0, {holder}) for spec in expected

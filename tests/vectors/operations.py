@@ -331,6 +331,7 @@ def accept_charges(given: Inputs) -> Output:
         after=given["after"],
         holder=given["holder"],
         slots=BitMap(given["slots"]),
+        caps=[_consortium(given).manifest.policy.cap],
     )
     return {"digest": signed.digest}
 

@@ -7,12 +7,14 @@ The query also says which machine asks. A node keeps the one of the highest epoc
 answers to no other: of two machines with one key it shows the later one what the first had signed.
 """
 
-from typing import ClassVar, Literal, Self
+import math
+from collections.abc import Collection
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
 from shoal_protocol.wire.encoding import (
@@ -25,6 +27,8 @@ from shoal_protocol.wire.encoding import (
     decode_clients,
 )
 from shoal_protocol.wire.errors import MalformedDocument
+
+_ROUNDING: Final = 1.0 + 1e-9  # of a stated price
 
 
 class ChargesQuery(BoundDocument):
@@ -109,14 +113,17 @@ def check_charges(
     after: int,
     holder: int,
     slots: BitMap,
+    caps: Collection[Cap],
 ) -> list[tuple[RoundCharged, BitMap]]:
     """Check what `node` answers to the query with `nonce` of a holder that has these slots.
 
-    Return each round with the slots that it was charged to.
+    Return each round with the slots that it was charged to. `caps` are those of all policies that
+    the reader knows: every party refuses a round that costs more, so no round ever did.
 
     Raises:
         WrongManifest, UnknownSigner, WrongSigner, BadSignature: it is not that node's word.
-        MalformedDocument: it answers another query, or speaks of others' slots.
+        MalformedDocument: it answers another query, or speaks of others' slots, or of a cost that
+            no round has.
     """
     parties.verify(signed)
     answer = signed.body
@@ -126,4 +133,12 @@ def check_charges(
     charged = [(each, decode_clients(each.clients)) for each in answer.rounds]
     if not all(clients and clients.issubset(slots) for _, clients in charged):
         raise MalformedDocument("it speaks of others' slots")
+    if not all(_is_of_a_round(each.cost, caps) for each in answer.rounds):
+        raise MalformedDocument("no round costs so much under a version of the manifest known here")
     return charged
+
+
+def _is_of_a_round(cost: Cost, caps: Collection[Cap]) -> bool:
+    """Tell whether a round can cost this: by its noise it has one currency, the other follows."""
+    of_pure = Cost.pure(cost.epsilon) if math.isfinite(cost.epsilon) else cost
+    return cost.mu <= of_pure.mu * _ROUNDING and any(cap.allows(cost) for cap in caps)

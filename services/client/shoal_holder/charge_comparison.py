@@ -166,6 +166,7 @@ class ChargeComparison:
             after=asking.after,
             holder=asking.holder,
             slots=asking.slots,
+            caps=[each.manifest.policy.cap for each in self._site.book.versions],
         )
         key = asking.version.party(node).verify_key
         try:
