@@ -33,7 +33,7 @@ from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError
 from tests.world.audit import audit
-from tests.world.federation import Federation
+from tests.world.federation import PRIVACY, Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
 from tests.world.wire import Fault, Message, Rule
 
@@ -42,6 +42,7 @@ ALLOWING = {"policy": HOLDER_POLICY.model_copy(update={"allow_sessions": True})}
 HOLDERS = {site: ALLOWING for site in SITES}
 NODE, SITE = "compute-1", "clinic-a"
 HOUR = 3600.0
+CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})  # so that several fit the caps
 
 
 def sent(federation: Federation, *, receiver: str | None = None) -> Counter[str]:
@@ -282,6 +283,34 @@ async def test_a_session_is_opened_anew_after_a_day(trust: Trust, tmp_path: Path
         first, second = openings(federation)[: len(SITES)], openings(federation)[len(SITES) :]
         assert len(second) == len(SITES)
         assert {each.previous for each in second} == {each.digest for each in first}
+
+
+async def test_a_node_that_forgets_every_session_gets_one_opening_an_hour(
+    trust: Trust, tmp_path: Path
+) -> None:
+    """Meanwhile it gets sealed boxes; what is replayed to it is refused by its number."""
+    async with Federation(trust, tmp_path, holders=HOLDERS) as federation:
+        job, _ = await federation.collecting(wrapping="session", privacy=CHEAP)
+        assert await finish(federation, job) == CLIENTS
+        began, first = federation.clock.now, len(openings(federation))
+        assert first == len(SITES)
+        for _ in range(2):
+            await federation.crash(NODE)
+            (tmp_path / NODE / NODE_FILE).unlink()
+            job, _ = await federation.collecting(wrapping="session", privacy=CHEAP)
+            assert await finish(federation, job) == CLIENTS
+            assert (federation.clock.now - began).total_seconds() < HOUR
+            assert len(openings(federation)) == first
+        assert sent(federation, receiver=NODE)["BOX"] == 2 * len(SITES)
+        replayed = [each.body for each in federation.wire.log if each.path == "/v1/openings"]
+        for opening in replayed:
+            answer = await federation.ask(NODE, "/v1/openings", method="POST", content=opening)
+            assert answer.status_code in (200, 409)  # it knows it, or refuses it
+        federation.clock.move(HOUR)
+        job, _ = await federation.collecting(wrapping="session", privacy=CHEAP)
+        assert await finish(federation, job) == CLIENTS
+        assert len(openings(federation)) == 2 * first
+        assert sent(federation, receiver=NODE)["BOX"] == 2 * len(SITES)
 
 
 async def test_after_the_erasure_both_disks_and_all_traffic_open_nothing(
