@@ -143,8 +143,8 @@ def _write_records(path: Path, count: int, seed: int) -> None:
     rows = np.random.default_rng(seed).uniform(-1, 1, (count, len(FEATURES) + 1))
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*FEATURES, TARGET])
-        writer.writerows(rows.tolist())
+        writer.writerow(["id", *FEATURES, TARGET])
+        writer.writerows([number, *row] for number, row in enumerate(rows.tolist()))
 
 
 def main() -> None:

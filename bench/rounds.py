@@ -160,8 +160,9 @@ def _write_patients(path: Path, count: int, seed: int) -> None:
     ill = generator.random(count) < odds / (1 + odds)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*FEATURES, TARGET])
-        writer.writerows([*row, int(each)] for row, each in zip(rows.tolist(), ill, strict=True))
+        writer.writerow(["id", *FEATURES, TARGET])
+        for number, (row, each) in enumerate(zip(rows.tolist(), ill, strict=True)):
+            writer.writerow([number, *row, int(each)])
 
 
 def _client(service: Process) -> tuple[httpx.Client, str]:

@@ -176,5 +176,5 @@ def _patients(training: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
 def _write_records(path: Path, names: tuple[str, ...], rows: NDArray[np.float64]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(names)
-        writer.writerows(rows.tolist())
+        writer.writerow(["id", *names])
+        writer.writerows([number, *row] for number, row in enumerate(rows.tolist()))

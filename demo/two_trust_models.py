@@ -96,10 +96,9 @@ def _write_records(path: Path, phones: int) -> None:
     returns = generator.binomial(1, chance)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["minutes", "days", "returns"])
-        writer.writerows(
-            np.column_stack([60 + 60 * scaled[:, 0], 30 + 30 * scaled[:, 1], returns]).tolist()
-        )
+        writer.writerow(["id", "minutes", "days", "returns"])
+        minutes, days = 60 + 60 * scaled[:, 0], 30 + 30 * scaled[:, 1]
+        writer.writerows(zip(range(phones), minutes, days, returns, strict=True))
 
 
 def main() -> None:

@@ -239,7 +239,7 @@ def test_modules_of_an_analyst_load_without_extras(
 def test_a_program_takes_part_with_the_first_wheel_alone(
     at_a_holders: Installed, tmp_path: Path
 ) -> None:
-    (tmp_path / "records.csv").write_text("age\n40\n50\n")
+    (tmp_path / "records.csv").write_text("id,age\na,40\nb,50\n")
     program = (
         "import sys\n"
         "from shoal_agent import DataHolder, Policy, Records\n"
@@ -258,7 +258,7 @@ def test_a_holders_commands_work_with_the_first_wheel_alone(
     )
     certificate.write_bytes(TWO_ROUNDS.encode())
     manifest.write_bytes(TWO_ROUNDS.manifest)
-    records.write_text("age\n40\n50\n")
+    records.write_text("id,age\na,40\nb,50\n")
     shoal = at_a_holders.shoal
     verify = ("certificate", "verify", certificate, "--manifest", manifest)
     assert "The certificate holds." in shoal(*verify)

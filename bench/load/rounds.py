@@ -25,7 +25,7 @@ from shoal.jobs.async_analyst import AsyncAnalyst
 from shoal.jobs.job_settings import JobSettings
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.policy import Policy
-from shoal_holder.records import Records
+from shoal_holder.records import Identity, Records
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.outcome import ACKNOWLEDGED
@@ -210,6 +210,7 @@ def made_up_records(
         tuple(column.name for column in columns),
         lower + (upper - lower) * parts,
         np.arange(clients + 1),
+        Identity("id", tuple(map(str, range(clients))), 1),
     )
 
 

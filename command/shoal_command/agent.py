@@ -78,9 +78,8 @@ def new(
 ) -> None:
     """Make your key, a TLS certificate, and the enrolment to hand to the authority.
 
-    By records.toml, slots are given by id. Without it client i of the records has your i-th slot:
-    never reorder them, add new ones at the end. A slot without a client is empty, and answers as
-    one. Only holder.key.enrolment leaves the directory.
+    Slots are given by id, drawn by chance and for ever; one record alone needs no id. A slot
+    without a client is empty, and answers as one. Only holder.key.enrolment leaves the directory.
     """
     tls = self_signed("agent", [host, *(san or [])], now=now(), valid_days=valid_days)
     write_agent(directory, SigningKey(secrets.token_bytes(32)), slots=slots, tls=tls)

@@ -71,8 +71,8 @@ def check(
     records_per_client: Annotated[
         int | None, typer.Option(min=1, help="How many records of each client a job takes.")
     ] = None,
-    client_column: Annotated[
-        str | None, typer.Option(help="Column that says whose record a row is.")
+    id_column: Annotated[
+        str | None, typer.Option(help="Column that says whose record a row is, if not id.")
     ] = None,
     consortium: Dictionary = None,
     as_json: AsJson = False,
@@ -93,7 +93,7 @@ def check(
         return
     wanted, most = list(asked), records_per_client
     found = clipping_report(
-        Records.from_file(file, wanted or None, client_column=client_column), bounds, most
+        Records.from_file(file, wanted or None, id_column=id_column), bounds, most
     )
     said = (
         f"{found.clients:,} clients with {found.rows:,} rows: every value is a number. "

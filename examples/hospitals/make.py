@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 PATIENTS = 400
-HEADER = ("age", "body_mass_index", "sodium_intake", "systolic_pressure")
+HEADER = ("id", "age", "body_mass_index", "sodium_intake", "systolic_pressure")
 
 
 def patients(seed: int) -> np.ndarray:
@@ -30,7 +30,8 @@ def main() -> None:
         with (Path(__file__).parent / name).open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(HEADER)
-            writer.writerows(patients(seed).tolist())
+            rows = patients(seed).tolist()
+            writer.writerows([f"patient-{place:03}", *row] for place, row in enumerate(rows))
 
 
 if __name__ == "__main__":

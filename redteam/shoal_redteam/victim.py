@@ -19,7 +19,7 @@ import numpy as np
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_holder.records import Records
+from shoal_holder.records import Identity, Records
 from shoal_holder.sampling.exact import exact_noise
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -179,10 +179,13 @@ async def victim(
             refusals.append(str(facts["reason"]))
 
     network = FakeNetwork(target, job)
+    ids = Identity("id", tuple(map(str, range(slots))), 1)
     with tempfile.TemporaryDirectory() as directory:
         holder = DataHolder(
             key=key,
-            records=Records(columns, np.full((slots, len(columns)), value), np.arange(slots + 1)),
+            records=Records(
+                columns, np.full((slots, len(columns)), value), np.arange(slots + 1), ids
+            ),
             policy=policy,
             book=ManifestBook(target.consortium, Path(directory)),
             data_directory=Path(directory) / "state",

@@ -32,8 +32,10 @@ from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
 from tests.world.around_holder import World, no_noise
 from tests.world.clock import HandMovedTimer
+from tests.world.people import csv_of
 
 CLIENTS = 12
+THIRTEEN = "\n".join(["id,age,pressure", *(f"{each},1,2" for each in range(13))])
 
 
 @pytest.fixture
@@ -44,8 +46,7 @@ def world(tmp_path: Path) -> World:
     party.mkdir()
     (party / "pin").write_text(world.consortium.digest + "\n")
     write_holder_key(party / "holder.key", world.key, slots=CLIENTS)
-    lines = ["age,pressure", *(f"{age},{pressure}" for age, pressure in world.records.values)]
-    (tmp_path / "records.csv").write_text("\n".join(lines))
+    (tmp_path / "records.csv").write_text(csv_of(world.records))
     (tmp_path / "policy.toml").write_text(RULES)
     return world
 
@@ -314,7 +315,9 @@ async def test_it_warns_when_its_key_is_not_enrolled(world: World) -> None:
     [
         ("records.csv", "age,pressure\n1,SECRET\n", "line 2, column 'pressure': not a number"),
         ("records.csv", "age\n1\n", "no column 'pressure'"),
-        ("records.csv", "age,pressure\n" + 13 * "1,2\n", "13 clients in the records"),
+        ("records.csv", "age,pressure\n" + 12 * "1,2\n", "12 rows without ids: add a column 'id'"),
+        ("records.csv", "age,pressure\n1,2\n", "12 slots, and a record without an id"),
+        ("records.csv", THIRTEEN, "1 individuals more than slots"),
         ("policy.toml", "analysts = []", "maximum_epsilon"),
         ("party/holder.key", "SECRET\n", "is not a key of 64 hex digits"),
         ("party/holder.key", "", "is not a key of 64 hex digits"),
@@ -366,8 +369,8 @@ async def test_a_second_agent_with_the_same_key_and_other_data_is_refused(
 async def test_a_failed_start_leaves_the_key_free(world: World) -> None:
     records = world.directory / "records.csv"
     before = records.read_text()
-    records.write_text("age,pressure\n" + 13 * "1,2\n")
-    with pytest.raises(StartupRefused, match="12 slots"):
+    records.write_text(THIRTEEN)
+    with pytest.raises(StartupRefused, match="1 individuals more than slots"):
         start(world)
     records.write_text(before)
     await start(world).close()

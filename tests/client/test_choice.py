@@ -6,13 +6,14 @@ import numpy as np
 
 from shoal_holder.choice import MOST_ROWS, chosen_records, in_chosen_order
 from shoal_holder.records import Records
+from tests.world.people import people
 
 SEED, OTHER_SEED = bytes(32), bytes([1]) * 32
 FEW, MANY = 3, 5 * MOST_ROWS
-RECORDS = Records(
+RECORDS = people(
     ("x",),
     np.arange(float(FEW + MANY + 1))[:, None],
-    np.array([0, FEW, FEW + MANY, FEW + MANY + 1]),
+    [0, FEW, FEW + MANY, FEW + MANY + 1],
 )
 
 
@@ -30,7 +31,7 @@ def test_of_a_client_with_very_many_rows_as_many_are_kept_as_a_choice_has_time_f
 
 
 def test_records_of_one_row_each_stay_as_they_are() -> None:
-    single = Records(("x",), np.arange(3.0)[:, None], np.arange(4))
+    single = people(("x",), np.arange(3.0)[:, None])
     assert in_chosen_order(single, [SEED] * 3) is single
 
 

@@ -23,7 +23,6 @@ from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.vault import CONTRIBUTED, NO_ALLOWANCE
 from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.policy import Policy
-from shoal_holder.records import Records
 from shoal_holder.state import State
 from shoal_hosting.outcome import OVER
 from shoal_protocol.crowds.documents import Submission
@@ -39,6 +38,7 @@ from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld, Lie
 from tests.world.clock import NOW, HandMovedTimer
 from tests.world.examples import AUTHORITY, signing_key
 from tests.world.parties import problem_code
+from tests.world.people import people
 
 WHOLE_TIME = 1000  # seconds until the job closes
 
@@ -141,7 +141,7 @@ async def test_a_client_contributes_as_often_whatever_its_records_and_their_cap_
     values = np.array([[20.0, 90.0], [50.0, 150.0], [80.0, 120.0], [5.0, 80.0], [70.0, 70.0]])
     values[whole:, 1] = np.nan
     holder = world.holder(
-        records=Records(COLUMNS, values, np.array([0, 5])),
+        records=people(COLUMNS, values, [0, 5]),
         policy=policy(maximum_local_epsilon=0.5),
     )
     await world.run(holder, seconds=WHOLE_TIME)
@@ -763,7 +763,7 @@ async def test_a_job_that_begins_elsewhere_than_its_request_says_is_not_taken(
 
 
 async def test_records_without_a_column_are_not_contributed(world: CrowdWorld) -> None:
-    few = Records(("age",), world.records.values[:, :1], world.records.starts)
+    few = people(("age",), world.records.values[:, :1])
     holder = world.holder(records=few)
     await world.run(holder, seconds=100)
     assert "no column 'pressure'" in (await holder.status()).refused_crowds[world.job]
@@ -775,7 +775,7 @@ async def test_records_that_lost_a_column_end_a_job_that_goes_on(world: CrowdWor
     await world.run(holder, seconds=300)
     await holder.close()
     made = len(world.crowds.taken)
-    few = Records(("age",), world.records.values[:, :1], world.records.starts)
+    few = people(("age",), world.records.values[:, :1])
     poorer = world.holder(records=few)
     await world.run(poorer, seconds=WHOLE_TIME)
     assert len(world.crowds.taken) == made

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -26,7 +26,6 @@ from shoal_consortium.consortium_files import create
 from shoal_consortium.parties import next_manifest
 from shoal_holder import outbox, rounds
 from shoal_holder.policy import Policy
-from shoal_holder.records import Records
 from shoal_holder.sampling.exact import exact_noise
 from shoal_holder.state import State
 from shoal_holder.status import RoundStatus
@@ -50,8 +49,10 @@ from tests.world.around_holder import (
     World,
     problem,
     records_for,
+    vault_of,
 )
 from tests.world.examples import AUTHORITY, signing_key
+from tests.world.people import csv_of, people
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)
@@ -90,8 +91,13 @@ def policy(**changes: Any) -> Policy:
     return Policy.model_validate(POLICY.model_dump() | changes)
 
 
-def encoded(world: World, clients: range = EVERYONE) -> np.ndarray:
-    return np.sum([QUERY.encode(world.records.of(k, COLUMNS)) for k in clients], axis=0)
+def encoded(world: World, places: Iterable[int] = EVERYONE) -> np.ndarray:
+    return np.sum([QUERY.encode(world.records.of(place, COLUMNS)) for place in places], axis=0)
+
+
+def encoded_in(world: World, holder: DataHolder, slots: range) -> np.ndarray:
+    places = vault_of(holder)._site.positions()
+    return encoded(world, [places[slot] for slot in slots])
 
 
 async def only_round(holder: DataHolder) -> RoundStatus:
@@ -178,7 +184,7 @@ async def test_a_refused_job_may_be_joined_under_new_rules_after_a_restart(world
 
 
 async def test_a_column_that_the_records_lack_refuses_the_job(world: World) -> None:
-    world.records = Records(("age",), world.records.values[:, :1], world.records.starts)
+    world.records = people(("age",), world.records.values[:, :1])
     holder = world.holder()
     request = world.submit()
     await holder.step()
@@ -193,8 +199,8 @@ async def test_records_that_lost_a_column_since_the_job_was_joined_answer_no_rou
     holder = world.holder()
     await steps(world, holder, 2)
     await holder.close()
-    values, starts = world.records.values, world.records.starts
-    holder = world.holder(records=Records(world.records.columns[:1], values[:, :1], starts))
+    few = people(world.records.columns[:1], world.records.values[:, :1])
+    holder = world.holder(records=few)
     world.announce(request)
     await steps(world, holder, 3)
     assert not await holder.spent()
@@ -236,7 +242,7 @@ async def test_every_slot_is_answered_for_whatever_its_records(world: World) -> 
     """Two of the first, none that is whole of the second, none at all of the third."""
     lacking = np.array([[np.nan, 100.0], [np.nan, np.nan]])
     values = np.vstack([world.records.values[:2], lacking, world.records.values[2:-2]])
-    world.records = Records(COLUMNS, values, np.array([0, 2, *range(3, len(values) + 1)]))
+    world.records = people(COLUMNS, values, [0, 2, *range(3, len(values) + 1)])
     holder = world.holder()
     request = world.submit()
     await holder.step()
@@ -324,7 +330,7 @@ async def test_a_join_that_is_refused_is_recorded_and_not_repeated(
 
 
 async def test_there_must_be_a_slot_for_each_client_of_the_records(world: World) -> None:
-    with pytest.raises(ValueError, match=r"13 clients in the records, .* 12 slots: .* agent grow"):
+    with pytest.raises(ValueError, match=r"1 individuals more than slots, .* agent grow"):
         world.holder(records=records_for(CLIENTS + 1))
 
 
@@ -384,7 +390,7 @@ async def test_only_slots_of_the_population_are_answered_for(
     await holder.step()
     world.announce(request, population=BitMap(range(2, CLIENTS)))
     await holder.step()
-    assert np.array_equal(world.total(), encoded(world, range(2, CLIENTS)))
+    assert np.array_equal(world.total(), encoded_in(world, holder, range(2, CLIENTS)))
     assert (await only_round(holder)).answers == CLIENTS - 2
 
 
@@ -411,7 +417,7 @@ async def test_a_slot_without_budget_contributes_zeros_and_noise_and_pays_nothin
     assert (await holder.status()).jobs[1].slots == 2  # the only ones with so much left
     spec = world.announce(second).body
     await holder.step()
-    assert np.array_equal(world.total(), encoded(world, range(10, CLIENTS)))
+    assert np.array_equal(world.total(), encoded_in(world, holder, range(10, CLIENTS)))
     assert asked[-1] == spec.noise_blocks()[-1][1].of(CLIENTS)
     spent = {slot: compose(costs).mu for slot, costs in (await holder.spent()).items()}
     assert spent == pytest.approx(dict.fromkeys(EVERYONE, PRIVACY.cost.mu))
@@ -491,7 +497,7 @@ async def test_a_round_that_is_not_what_the_job_promised_ends_the_job(
 ) -> None:
     columns = (*COLUMNS, MORE.name)
     values = np.column_stack([world.records.values, np.ones(CLIENTS)])
-    world.records = Records(columns, values, world.records.starts)
+    world.records = people(columns, values)
     holder = world.holder(policy=policy(columns=columns))
     request = world.submit()
     await holder.step()
@@ -650,7 +656,7 @@ async def test_each_node_gets_one_envelope_whatever_the_number_of_records(
     await holder.step()
     world.announce(request)
     await holder.step()
-    assert np.array_equal(world.total(), encoded(world, range(clients)))
+    assert np.array_equal(world.total(), encoded_in(world, holder, range(clients)))
     for node in world.nodes:
         assert [received.parse(body).header.holder for body in node.bodies] == [0]
     assert len({len(body) for node in world.nodes for body in node.bodies}) == 2
@@ -1073,8 +1079,9 @@ def site_of(world: World) -> Path:
     )
     write_holder_key(site / "holder.key", world.key, slots=CLIENTS)
     write_pin(site, world.consortium.digest, replace_other=False)
-    rows = [f"{age},SECRET,{pressure}" for age, pressure in world.records.values]
-    (site / "records.csv").write_text("\n".join(["age,name,pressure", *rows]))
+    lines = csv_of(world.records).splitlines()
+    named = [f"name,{lines[0]}", *(f"SECRET,{line}" for line in lines[1:])]
+    (site / "records.csv").write_text("\n".join(named))
     (site / "policy.toml").write_text(RULES)
     return site
 
@@ -1097,8 +1104,8 @@ def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world:
 def test_a_site_that_cannot_be_opened_leaves_its_key_free(world: World) -> None:
     site, consortium = site_of(world), world.directory / "consortium"
     good = (site / "records.csv").read_text()
-    (site / "records.csv").write_text("age,pressure\n" + 13 * "1,2\n")
-    with pytest.raises(ValueError, match="13 clients in the records"):
+    (site / "records.csv").write_text("age,pressure\n" + 12 * "1,2\n")
+    with pytest.raises(ValueError, match="12 rows without ids"):
         DataHolder.open(site, consortium, world.directory / "one")
     (site / "records.csv").write_text(good)
     DataHolder.open(site, consortium, world.directory / "one").__exit__()

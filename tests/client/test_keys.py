@@ -15,7 +15,7 @@ from shoal_holder.records import Records
 from shoal_holder.site import Site, Sources
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.roster_changes import roster_of, with_key
-from tests.world.around_holder import POLICY, World, no_noise
+from tests.world.around_holder import COLUMNS, POLICY, World, no_noise
 
 OLD, NEW = SigningKey(b"1" * 32), SigningKey(b"2" * 32)
 FIRST = roster_of([(OLD.verify_key, 3)])
@@ -89,9 +89,9 @@ def test_a_second_rotation_is_signed_by_the_key_that_the_first_one_made(path: Pa
 
 def test_records_that_count_are_the_same_under_another_key(tmp_path: Path) -> None:
     """More of a client's rows would otherwise be seen than the price is for."""
-    world = World(tmp_path)
+    world = World(tmp_path, clients=1)
     values = np.arange(40.0).reshape(20, 2)
-    records = Records(("age", "pressure"), values, np.array([0, 12, 20]))
+    records = Records(COLUMNS, values, np.array([0, 20]))
     kept = []
     for key, start in ((world.key, 0), (NEW, 1)):
         chance = lambda size, start=start: bytes([start] * size)  # noqa: E731

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from shoal_holder.records import Records
+from shoal_holder.choice import MOST_ROWS
+from shoal_holder.records import Identity, Records
 
 SECRET = "7777.25"
 Write = Callable[[str], Path]
@@ -27,21 +28,58 @@ def write(tmp_path: Path) -> Write:
 
 
 def test_each_row_is_one_clients_record(write: Write) -> None:
-    records = Records.from_csv(write("age,pressure\n40,120.5\n50,-1e2\n"))
-    assert len(records) == 2
+    records = Records.from_csv(write("id,age,pressure\nx,40,120.5\ny,50,-1e2\n"))
+    assert records.identity == Identity("id", ("x", "y"), MOST_ROWS)
     assert records.columns == ("age", "pressure")
     assert records.of(1, ["pressure", "age"]).tolist() == [[-100.0, 50.0]]
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_without_ids_holds_one_row(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"records.{kind}"
+    for rows in (1, 2):
+        if kind == "csv":
+            path.write_text("age\n" + rows * "40\n")
+        else:
+            parquet_file(path, age=pa.array(rows * [40]))
+        if rows == 1:
+            assert Records.from_file(path).identity is None
+        else:
+            with pytest.raises(ValueError, match="2 rows without ids"):
+                Records.from_file(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_order_of_rows_means_nothing(tmp_path: Path, kind: str) -> None:
+    rows = [("x", 3.0), ("y", 0.0), ("x", 1.0), ("y", -0.0), ("z", 5.0), ("x", 2.0)]
+    found = []
+    for order in (rows, rows[::-1], sorted(rows)):
+        path = tmp_path / f"records.{kind}"
+        if kind == "csv":
+            path.write_text("\n".join(["id,age", *(f"{who},{age}" for who, age in order)]))
+        else:
+            names, ages = zip(*order, strict=True)
+            parquet_file(path, id=pa.array(names), age=pa.array(ages))
+        records = Records.from_file(path)
+        assert records.identity is not None
+        found.append(
+            {
+                who: records.of(place, ["age"]).tobytes()
+                for place, who in enumerate(records.identity.ids)
+            }
+        )
+    assert found[0] == found[1] == found[2]
+
+
 def test_only_the_chosen_columns_are_read_and_checked(write: Write) -> None:
-    records = Records.from_csv(write("name,age\nAda,40\nBob,50\n"), ["age"])
+    records = Records.from_csv(write("name,id,age\nAda,x,40\nBob,y,50\n"), ["age"])
     assert records.values.tolist() == [[40.0], [50.0]]
 
 
-def test_a_client_column_groups_rows_in_the_order_of_first_appearance(write: Write) -> None:
-    path = write("who,age\nx,1\ny,2\nx,3\nz,4\n")
-    records = Records.from_csv(path, client_column="who")
-    assert len(records) == 3
+def test_rows_of_one_id_are_one_client_whatever_their_order(write: Write) -> None:
+    path = write("who,age\nx,3\ny,2\n x ,1\nz,4\n")
+    records = Records.from_csv(path, id_column="who")
+    assert records.identity == Identity("who", ("x", "y", "z"), MOST_ROWS)
     assert records.columns == ("age",)
     assert [records.of(k, ["age"]).ravel().tolist() for k in range(3)] == [[1, 3], [2], [4]]
     assert records.counts.tolist() == [2, 1, 1]
@@ -49,15 +87,15 @@ def test_a_client_column_groups_rows_in_the_order_of_first_appearance(write: Wri
 
 def test_an_empty_cell_is_a_missing_value(write: Write) -> None:
     path = write("who,age,pressure\nx,1,\ny, ,\nx,,4\n")
-    records = Records.from_csv(path, client_column="who")
+    records = Records.from_csv(path, id_column="who")
     assert records.counts.tolist() == [2, 1]
     expected = [[1.0, np.nan], [np.nan, 4.0], [np.nan, np.nan]]
     assert np.array_equal(records.values, expected, equal_nan=True)
 
 
 def test_a_record_that_is_missing_in_a_file_of_one_column_is_quoted(write: Write) -> None:
-    records = Records.from_csv(write('age\n1\n""\n3\n'))
-    assert np.array_equal(records.values, [[1.0], [np.nan], [3.0]], equal_nan=True)
+    records = Records.from_csv(write('age\n""\n'))
+    assert np.array_equal(records.values, [[np.nan]], equal_nan=True)
 
 
 def test_a_null_in_a_parquet_file_is_a_missing_value(tmp_path: Path) -> None:
@@ -68,24 +106,24 @@ def test_a_null_in_a_parquet_file_is_a_missing_value(tmp_path: Path) -> None:
         pressure=pa.array([None, None, 3.5]),
         visits=pa.array([None, None, None]),
     )
-    found = Records.from_parquet(path, client_column="who")
+    found = Records.from_parquet(path, id_column="who")
     expected = [[1.0, np.nan, np.nan], [3.0, 3.5, np.nan], [np.nan, np.nan, np.nan]]
     assert np.array_equal(found.values, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_row_that_names_no_client_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_row_without_an_id_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"records.{kind}"
     if kind == "csv":
         path.write_text("who,age\nx,1\n ,2\n")
     else:
         parquet_file(path, who=pa.array(["x", None]), age=pa.array([1, 2]))
-    with pytest.raises(ValueError, match="the row names no client"):
-        Records.from_file(path, client_column="who")
+    with pytest.raises(ValueError, match="column 'who': the row has no id"):
+        Records.from_file(path, id_column="who")
 
 
 def test_a_byte_order_mark_and_quoted_line_breaks_are_understood(write: Write) -> None:
-    path = write(b'\xef\xbb\xbfage,"a\nb"\r\n1,2\r\n3,4\r\n')
+    path = write(b'\xef\xbb\xbfid,age,"a\nb"\r\nx,1,2\r\ny,3,4\r\n')
     assert Records.from_csv(path, ["age"]).values.tolist() == [[1.0], [3.0]]
 
 
@@ -128,7 +166,7 @@ def test_an_unusable_file_is_refused_by_place_and_without_values(
 
 
 def test_blank_lines_at_the_end_are_no_records(write: Write) -> None:
-    assert Records.from_csv(write("age\n1\n2\n\n\n")).values.tolist() == [[1.0], [2.0]]
+    assert Records.from_csv(write("age\n1\n\n\n")).values.tolist() == [[1.0]]
 
 
 @pytest.mark.parametrize("name", ["records", "records.xlsx", "records.csv.gz"])
@@ -140,7 +178,7 @@ def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path: Path, name: str
 
 def test_a_file_is_read_as_what_its_name_says(tmp_path: Path) -> None:
     (tmp_path / "RECORDS.CSV").write_text("who,age\nx,1\nx,2\n")
-    read = Records.from_file(tmp_path / "RECORDS.CSV", ["age"], client_column="who")
+    read = Records.from_file(tmp_path / "RECORDS.CSV", ["age"], id_column="who")
     assert read.counts.tolist() == [2]
 
 
@@ -154,7 +192,7 @@ def test_numbers_survive_the_file_exactly(
     values: list[float], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("records") / "records.csv"
-    path.write_text("\n".join(["x", *map(repr, values)]))
+    path.write_text("\n".join(["id,x", *(f"{i},{each!r}" for i, each in enumerate(values))]))
     assert Records.from_csv(path).values.ravel().tolist() == values
 
 
@@ -167,6 +205,7 @@ def test_numbers_survive_the_file_exactly(
         (("x",), np.ones((2, 1)), [0, 1]),
         (("x",), np.ones((2, 1)), [0, 2, 2]),
         (("x",), np.ones((0, 1)), [0]),
+        (("x",), np.ones((2, 1)), [0, 1, 2]),  # two without ids
     ],
 )
 def test_inconsistent_records_cannot_be_made(
@@ -174,6 +213,16 @@ def test_inconsistent_records_cannot_be_made(
 ) -> None:
     with pytest.raises(ValueError):
         Records(columns, values, np.array(starts))
+
+
+def test_whole_numbers_are_ids_of_a_parquet_file_and_other_numbers_are_not(tmp_path: Path) -> None:
+    path = parquet_file(tmp_path / "records.parquet", id=pa.array([7, 8]), age=pa.array([1, 2]))
+    found = Records.from_parquet(path)
+    assert found.identity == Identity("id", ("7", "8"), MOST_ROWS)
+    assert found.columns == ("age",)
+    parquet_file(path, id=pa.array([7.0, 8.0]), age=pa.array([1, 2]))
+    with pytest.raises(ValueError, match="column 'id': an id is text or a whole number"):
+        Records.from_parquet(path)
 
 
 def parquet_file(path: Path, **columns: pa.Array) -> Path:
@@ -188,11 +237,11 @@ def test_a_parquet_file_gives_the_same_as_a_csv_file(tmp_path: Path, write: Writ
         age=pa.array([1, 2, 3], pa.int32()),
         pressure=pa.array([1.5, 2.5, 3.5]),
     )
-    found = Records.from_parquet(path, ["pressure", "age"], client_column="who")
+    found = Records.from_parquet(path, ["pressure", "age"], id_column="who")
     same = Records.from_csv(
         write("who,age,pressure\nx,1,1.5\ny,2,2.5\nx,3,3.5\n"),
         ["pressure", "age"],
-        client_column="who",
+        id_column="who",
     )
     assert found.columns == same.columns
     assert np.array_equal(found.values, same.values)

@@ -196,8 +196,24 @@ def test_another_id_column_is_refused(tmp_path: Path) -> None:
 
 async def test_records_without_ids_are_refused_where_slots_were_given_by_id(world: World) -> None:
     await opened(world, EVERYBODY)
-    with pytest.raises(ValueError, match="shoal records load"):
-        world.holder()
+    alone = Records(COLUMNS, np.array([[40.0, 80.0]]), np.array([0, 1]))
+    with pytest.raises(ValueError, match="12 slots, and a record without an id: add a column 'id'"):
+        world.holder(records=alone)
+
+
+async def test_a_phone_needs_no_id_but_keeps_to_one_once_it_has_one(tmp_path: Path) -> None:
+    for name in ("first without", "first with"):
+        phone = World(tmp_path / name, 1, others=11)
+        alone = Records(COLUMNS, np.array([[40.0, 80.0]]), np.array([0, 1]))
+        named = records_of({"patient-anne": [40.0]})
+        ways = [alone, named] if name == "first without" else [named, alone]
+        holder = phone.holder(records=ways[0])
+        assert ages(holder) == {0: [40.0]}
+        await answer_a_round(phone, holder)
+        assert state_of(holder).spent()
+        await holder.close()
+        with pytest.raises(ValueError, match=r"without an id was charged|slots were given by id"):
+            phone.holder(records=ways[1])
 
 
 def test_where_records_are_mapped_no_others_are_taken(tmp_path: Path) -> None:
@@ -212,16 +228,6 @@ def test_where_records_are_mapped_no_others_are_taken(tmp_path: Path) -> None:
         settings = Settings(agent_records=tmp_path / records, **files)
         with pytest.raises(ValueError, match="run `shoal records load`"):
             from_files(settings, sources=Sources(no_noise), isolation="none")
-
-
-async def test_ids_are_refused_where_clients_were_charged_by_position(world: World) -> None:
-    holder = world.holder()
-    await answer_a_round(world, holder)
-    assert state_of(holder).spent()
-    await holder.close()
-
-    with pytest.raises(ValueError, match="charged by their places"):
-        await opened(world, EVERYBODY)
 
 
 async def answer_a_round(world: World, holder: DataHolder) -> None:

@@ -456,7 +456,7 @@ def test_records_are_checked_against_the_columns_and_bounds_of_a_job(tmp_path) -
     (tmp_path / "records.csv").write_text(
         "who,age,dose\na,30,1\nb,200,2\nb,40,3\nb,,4\nc,30,\nd,,\n"
     )
-    check = ["records", "check", tmp_path / "records.csv", "--client-column", "who", "--json"]
+    check = ["records", "check", tmp_path / "records.csv", "--id-column", "who", "--json"]
     assert json.loads(shoal(*check, "--columns", "age,dose").stdout) == {
         "clients": 4,
         "rows": 6,

@@ -24,7 +24,6 @@ from shoal_command_groups.crowd import in_list
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.keys import read_holder_key
 from shoal_holder.policy import Policy
-from shoal_holder.records import Records
 from shoal_holder.sampling.exact import exact_noise
 from shoal_holder.site import Sources
 from shoal_holder.status import JobStatus, RoundStatus
@@ -38,6 +37,7 @@ from tests.command.running import run, words
 from tests.command.test_job_command import UNKNOWN, Trial, no_logs, shoal, trainer_of
 from tests.world.crowd_examples import CLOSING, OPENING
 from tests.world.examples import named
+from tests.world.people import people
 
 __all__ = ["no_logs"]
 CLIENTS = 30
@@ -97,7 +97,7 @@ def holder_of(trial: Trial) -> DataHolder:
     values = np.column_stack([np.linspace(20.0, 80.0, CLIENTS), np.linspace(90.0, 170.0, CLIENTS)])
     return DataHolder(
         key=read_holder_key(site / "holder.key"),
-        records=Records(("age", "pressure"), values, np.arange(CLIENTS + 1)),
+        records=people(("age", "pressure"), values),
         policy=POLICY,
         book=ManifestBook.open(trial.home / "consortium", read_pin(site), data),
         data_directory=data,

@@ -26,6 +26,7 @@ from shoal_hosting.peers.exchange import Unavailable
 from tests.end_to_end.conftest import first_free_port
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, POLICY, data_of
 from tests.end_to_end.test_real_processes import CLIENTS, get, shoal, submit, wait_until
+from tests.world.people import csv_of
 from tests.world.trust import SITES, TASK, Trust, make_trust
 
 LAST = "clinic-c"  # joins, and stays away until the drill is over: so a round waits for it
@@ -110,9 +111,8 @@ def charged(agent: Agent, round_id: str) -> list[int]:
 
 def prepared(trust: Trust, process: quickstart.Process, logs: Path) -> Agent:
     """Put the owner's files beside a site's key; return its agent."""
-    home, rows = trust.directory / "clients" / process.name, trust.records(process.name)
-    lines = [rows.columns, *([repr(value) for value in row] for row in rows.values.tolist())]
-    (home / "records.csv").write_text("".join(",".join(line) + "\n" for line in lines))
+    home = trust.directory / "clients" / process.name
+    (home / "records.csv").write_text(csv_of(trust.records(process.name)))
     rules = POLICY.model_dump(mode="json", exclude_none=True)
     (home / "policy.toml").write_text(
         "\n".join(f"{name} = {json.dumps(each)}" for name, each in rules.items())

@@ -35,6 +35,7 @@ from shoal_protocol.wire.vectors import decode_uint64
 from tests.end_to_end.holding import POLICY, data_of, holder_of
 from tests.world.federation import Federation as Simulated
 from tests.world.loopback import pinned_client
+from tests.world.people import csv_of
 from tests.world.trust import SITES, TASK, TASK_WITH_PROJECTION, Trust
 
 CLIENTS = sum(SITES.values())
@@ -228,10 +229,8 @@ def is_over(status: HolderStatus, job: Job) -> bool:
 def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     """Open a data holder from files, as the documentation shows it: the noise is OpenDP's."""
     home, data = trust.directory / "clients" / site, data_of(trust, site)
-    rows = trust.records(site)
     table, rules = directory / f"{site}.csv", directory / f"{site}.toml"
-    lines = [rows.columns, *([repr(value) for value in row] for row in rows.values.tolist())]
-    table.write_text("".join(",".join(line) + "\n" for line in lines))
+    table.write_text(csv_of(trust.records(site)))
     allowed = POLICY.model_dump(mode="json", exclude_none=True)
     rules.write_text("\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items()))
     return DataHolder(

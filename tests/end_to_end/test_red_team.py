@@ -31,7 +31,9 @@ def agents(running: Processes, trust: Trust, tmp_path: Path) -> Iterator[Process
     """The sites' agents, up beside the services."""
     for site, clients in SITES.items():
         home = trust.directory / "clients" / site
-        (home / "records.csv").write_text("age\n" + "50\n" * clients)
+        (home / "records.csv").write_text(
+            "".join(["id,age\n", *(f"{each},50\n" for each in range(clients))])
+        )
         (home / "policy.toml").write_text(POLICY)
     with Processes() as federation:
         federation.start(

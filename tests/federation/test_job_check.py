@@ -11,11 +11,11 @@ import pytest
 
 from shoal.jobs.job_check import UNDECLARED, JobCheckReport, newest
 from shoal.jobs.job_settings import JobSettings
-from shoal_holder.records import Records
 from shoal_protocol.certificates.study_request import JobCheck
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.wire.documents import Role, Signed, from_json, sign
 from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS, Federation
+from tests.world.people import people
 from tests.world.trust import COLUMNS, HOLDER_POLICY, SITES, TASK, Trust
 
 MISSPELT = TASK.model_copy(
@@ -27,7 +27,7 @@ MISSPELT = TASK.model_copy(
 async def varied(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
     """A federation whose first clinic refuses the query, and whose second lacks a column."""
     records = trust.records("clinic-b")
-    ages = Records(COLUMNS[:1], records.values[:, :1], records.starts)
+    ages = people(COLUMNS[:1], records.values[:, :1])
     holders: dict[str, dict[str, Any]] = {
         "clinic-a": {"policy": HOLDER_POLICY.model_copy(update={"queries": ("counts",)})},
         "clinic-b": {"records": ages},
@@ -192,7 +192,7 @@ async def test_a_declaration_does_not_depend_on_the_records_nor_show_the_cap(
 ) -> None:
     bodies = []
     for name, values in (("few", np.zeros((1, 2))), ("many", np.full((6, 2), 77.0))):
-        given = {"records": Records(COLUMNS, values, np.arange(len(values) + 1))}
+        given = {"records": people(COLUMNS, values)}
         (tmp_path / name).mkdir()
         async with Federation(trust, tmp_path / name, holders={"clinic-a": given}) as federation:
             await federation.step()

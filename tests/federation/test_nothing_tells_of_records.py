@@ -8,6 +8,7 @@ import pytest
 
 from shoal_holder.records import Records
 from tests.world.federation import Federation
+from tests.world.people import people
 from tests.world.trust import COLUMNS, SITES, TASK, Trust, make_trust
 
 HOW_MANY = (1, 2, 3)
@@ -25,7 +26,7 @@ def records(trust: Trust, site: str) -> Records:
         own = [[age, pressure]] * (client % 5) or [[np.nan, pressure]]
         rows += own
         starts.append(len(rows))
-    return Records(COLUMNS, np.array(rows), np.array(starts))
+    return people(COLUMNS, np.array(rows), starts)
 
 
 async def test_three_jobs_show_nobody_how_many_records_a_client_has(

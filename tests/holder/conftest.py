@@ -9,6 +9,7 @@ from shoal_consortium.consortium_files import create
 from shoal_holder.settings import Settings
 from tests.client.test_policy import RULES
 from tests.world.around_holder import World
+from tests.world.people import csv_of
 
 CLIENTS = 12
 
@@ -27,8 +28,7 @@ def settings(world: World) -> Settings:
     )
     write_holder_key(home / "holder.key", world.key, slots=CLIENTS)
     (home / "pin").write_text(world.consortium.digest + "\n")
-    rows = [f"{age},{pressure}" for age, pressure in world.records.values]
-    (home / "records.csv").write_text("\n".join(["age,pressure", *rows]))
+    (home / "records.csv").write_text(csv_of(world.records))
     (home / "policy.toml").write_text(RULES)
     return Settings(
         party=home,

@@ -21,7 +21,6 @@ from shoal_agent.data_holder import DataHolder
 from shoal_agent.settings import Settings
 from shoal_consortium.consortium_files import create
 from shoal_holder.policy import Policy
-from shoal_holder.records import Records
 from shoal_holder.site import Sources
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
@@ -33,6 +32,7 @@ from tests.world.around_holder import COLUMNS, POLICY, PRIVACY, TASK, World, pro
 from tests.world.around_holder_crowds import CrowdWorld
 from tests.world.chance import FixedNoise
 from tests.world.one_thread import one_thread
+from tests.world.people import people
 
 CLIENTS = 12
 MANY = 9  # more records than a job takes of a client
@@ -170,7 +170,7 @@ class _Library:
         starts = np.concatenate([[0], np.cumsum([len(own) for own in rows])])
         self._left = left
         self._holder = DataHolder(
-            records=Records(COLUMNS, np.array(values, np.float64), starts),
+            records=people(COLUMNS, np.array(values, np.float64), starts),
             key=left.world.key,
             policy=_policy(case.kind),
             book=left.world.book,
@@ -216,7 +216,7 @@ class _Agent:
             "SHOAL_AGENT_KEY": str(home / "party" / "holder.key"),
             "SHOAL_AGENT_RECORDS": str(home / "records.csv"),
             "SHOAL_AGENT_POLICY": str(home / "policy.toml"),
-            "SHOAL_AGENT_CLIENT_COLUMN": "who",
+            "SHOAL_AGENT_ID_COLUMN": "who",
         }
         stack.callback(structlog.configure, **structlog.get_config())
         root = logging.getLogger()

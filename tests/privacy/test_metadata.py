@@ -23,6 +23,7 @@ from tests.compute.test_uploads import sealed
 from tests.world.around_node import Federation as Nodes
 from tests.world.audit import look_at
 from tests.world.federation import Federation
+from tests.world.people import people
 from tests.world.trust import COLUMNS, SITES, TASK_WITH_PROJECTION, Trust, make_trust
 from tests.world.wire import Fault, Rule
 
@@ -136,7 +137,7 @@ async def test_what_services_say_does_not_change_with_who_takes_part(
 def records_without(missing: int) -> Records:
     values = np.full((SITES["clinic-a"], len(COLUMNS)), 80.0)
     values[missing] = np.nan
-    return Records(COLUMNS, values, np.arange(len(values) + 1))
+    return people(COLUMNS, values)
 
 
 def without_names(line: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from shoal_holder import admission, release_timing
-from shoal_holder.records import Records
 from shoal_holder.release_timing import (
     GRID_SECONDS,
     MOST_SECONDS,
@@ -23,6 +22,7 @@ from shoal_protocol.privacy.mechanisms import GaussianPart, LaplacePart, NoisePa
 from shoal_protocol.wire.encoding import Int64Vector
 from tests.world.around_holder import COLUMNS, World
 from tests.world.clock import HandMovedTimer
+from tests.world.people import people
 
 TRIALS = 40
 BLOCKS_OF_QUERY = 3  # each is a call of the sampler
@@ -73,7 +73,7 @@ async def sent_at(
         world.scripts[f"compute-{node.index}"] = stamp
     values = np.full((clients, len(COLUMNS)), records)
     holder = world.holder(
-        records=Records(COLUMNS, values, np.arange(clients + 1)),
+        records=people(COLUMNS, values),
         noise=noise,
         timer=timer,
     )

@@ -47,6 +47,7 @@ from tests.world.chance import fixed_bytes
 from tests.world.clock import HandMovedClock, HandMovedTimer
 from tests.world.examples import signing_key
 from tests.world.parties import reachable
+from tests.world.people import people
 
 NODES = 3
 COLUMNS = ("age", "pressure")
@@ -78,7 +79,7 @@ def no_noise(part: NoisePart, count: int) -> Int64Vector:
 
 def records_for(clients: int) -> Records:
     values = np.column_stack([np.linspace(20.0, 90.0, clients), np.linspace(90.0, 160.0, clients)])
-    return Records(COLUMNS, values, np.arange(clients + 1))
+    return people(COLUMNS, values)
 
 
 def problem(status: int, code: str, **headers: str) -> httpx.Response:

@@ -42,6 +42,7 @@ from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.vectors import decode_uint64
+from tests.world.around_holder import vault_of
 from tests.world.chance import FixedNoise
 from tests.world.federation import Federation
 from tests.world.trust import SITES
@@ -230,11 +231,10 @@ def _encoded_records(
         records = federation.trust.records(site)
         holder = roster.holder_with(federation.trust.key(site).verify_key)
         assert holder is not None
-        asked = spec.clients()
+        places = vault_of(federation.holder(site))._site.positions()
         encoded = [
-            spec.query.encode(records.of(position, spec.query.column_names))
-            for position, slot in enumerate(roster.slots_of(holder))
-            if slot in asked
+            spec.query.encode(records.of(places[slot], spec.query.column_names))
+            for slot in spec.clients() & roster.slots_of(holder)
         ]
         if encoded:
             yield site, holder, np.sum(encoded, axis=0)

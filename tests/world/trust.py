@@ -20,6 +20,7 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
 from tests.world.chance import fixed_bytes
 from tests.world.clock import NOW
+from tests.world.people import people
 
 SITES = {"clinic-a": 6, "clinic-b": 6, "clinic-c": 2}  # the last has as many as may go missing
 PHONES = {f"phone-{number:02}": 1 for number in range(1, 13)}
@@ -68,7 +69,7 @@ class Trust:
         first = list(SITES).index(site) * 7
         age = 30.0 + (np.arange(count) * 37 + first) % 50
         pressure = 90.0 + 0.5 * age + (np.arange(count) * 13) % 9
-        return Records(COLUMNS, np.column_stack([age, pressure]), np.arange(count + 1))
+        return people(COLUMNS, np.column_stack([age, pressure]))
 
     def party_of(self, url: httpx.URL) -> str:
         """Return the name of the service at a URL."""

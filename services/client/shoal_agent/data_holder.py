@@ -189,7 +189,7 @@ class DataHolder:
         consortium: str | PathLike[str],
         data: str | PathLike[str],
         *,
-        client_column: str | None = None,
+        id_column: str | None = None,
         report: Report = silent,
         accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
@@ -198,8 +198,8 @@ class DataHolder:
 
         `site` holds holder.key, policy.toml, pin, and records.csv or what `shoal records load`
         wrote. Only the columns that the policy allows are read, by the vault, which is another
-        process without network. In records.csv one row is one client's record; with
-        `client_column`, rows with the same text there are one client's.
+        process without network. Rows of records.csv with the same text in `id_column`, or
+        without one in a column `id`, are one client's record.
         The key is locked until the data holder is closed.
 
         Raises:
@@ -211,7 +211,7 @@ class DataHolder:
             party=home,
             consortium=Path(consortium),
             data=Path(data),
-            agent_client_column=client_column,
+            agent_id_column=id_column,
             accept_loss=accept_loss,
             without_nodes=",".join(without_nodes) or None,
         )

@@ -37,8 +37,9 @@ class Settings(BaseModel):
             "in SHOAL_PARTY, or records.npz where records.toml is"
         ),
     )
-    agent_client_column: str | None = Field(
-        default=None, description="the column that says whose record a row is; without it, one each"
+    agent_id_column: str | None = Field(
+        default=None,
+        description="the column that says whose record a row is; without it, id where there is one",
     )
     agent_policy: Path | None = Field(
         default=None, description="what the data holder allows; or policy.toml in SHOAL_PARTY"

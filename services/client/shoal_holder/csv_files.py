@@ -8,25 +8,28 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal_holder.records import FloatMatrix, Records, positions
+from shoal_holder.choice import MOST_ROWS
+from shoal_holder.records import FloatMatrix, Identity, Records, positions
+from shoal_holder.typed_table import canonical
 
 
-def read_csv(file: Path, columns: Sequence[str] | None, *, client_column: str | None) -> Records:
+def read_csv(file: Path, columns: Sequence[str] | None, *, id_column: str | None) -> Records:
     """Return the records in a file, as `Records.from_csv`.
 
     Raises:
         ValueError, OSError: as `Records.from_csv`.
     """
     reader = csv.reader(io.StringIO(_decoded(file), newline=""), strict=True)
-    clients: list[str] = []
+    ids: list[str] = []
     values: list[list[float]] = []
     try:
         header = next(reader, [])
         check_header(file, header)
         _check_separator(file, header)
-        names = chosen(header, columns, client_column)
+        by = id_column_of(header, id_column)
+        names = chosen(header, columns, by)
         wanted = positions(header, names, str(file))
-        group = positions(header, [client_column], str(file))[0] if client_column else None
+        place = None if by is None else positions(header, [by], str(file))[0]
         line, blank = reader.line_num + 1, 0
         for row in reader:
             if row and blank:
@@ -41,14 +44,14 @@ def read_csv(file: Path, columns: Sequence[str] | None, *, client_column: str | 
             if len(row) != len(header):
                 raise ValueError(f"{file}, line {line}: {len(row)} fields, not {len(header)}")
             values.append([_number(file, line, header[i], row[i]) for i in wanted])
-            if group is not None:
-                clients.append(row[group])
-                if not row[group].strip():
-                    raise ValueError(f"{file}, line {line}: the row names no client")
+            if place is not None:
+                ids.append(canonical(row[place]))
+                if not ids[-1]:
+                    raise ValueError(f"{file}, line {line}, column {by!r}: the row has no id")
             line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f"{file}, line {reader.line_num}: not CSV: {error}") from None
-    return grouped(file, names, np.array(values), clients if client_column else None)
+    return grouped(file, names, np.array(values), by, ids)
 
 
 def _decoded(file: Path) -> str:
@@ -81,12 +84,17 @@ def _check_separator(file: Path, header: Sequence[str]) -> None:
         raise ValueError(f"{file}, line 1: fields must be separated by commas; save it as CSV")
 
 
+def id_column_of(header: Sequence[str], named: str | None) -> str | None:
+    """Return the column of ids: the one that is named, or `id` where there is one."""
+    return named or ("id" if "id" in header else None)
+
+
 def chosen(
-    header: Sequence[str], columns: Sequence[str] | None, client_column: str | None
+    header: Sequence[str], columns: Sequence[str] | None, id_column: str | None
 ) -> list[str]:
-    """Return the names of the columns to read: those asked for, or all but the clients'."""
+    """Return the names of the columns to read: those asked for, or all but the ids'."""
     if columns is None:
-        return [name for name in header if name != client_column]
+        return [name for name in header if name != id_column]
     return list(columns)
 
 
@@ -110,18 +118,23 @@ def _is_number(text: str) -> bool:
 
 
 def grouped(
-    file: Path, columns: Sequence[str], values: FloatMatrix, clients: Sequence[str] | None
+    file: Path, columns: Sequence[str], values: FloatMatrix, id_column: str | None, ids: list[str]
 ) -> Records:
-    """Return records whose rows of one client come together, clients by their first rows.
+    """Return records by id; an individual's rows come by their values, so order means nothing.
+
+    `ids` are canonical, one for each row of `values`; there are none without `id_column`.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no rows, or several without ids.
     """
     if not len(values):
         raise ValueError(f"{file} holds no records")
-    if clients is None:
+    if id_column is None:
         return Records(tuple(columns), values, np.arange(len(values) + 1))
     order: dict[str, int] = {}
-    groups = np.array([order.setdefault(client, len(order)) for client in clients])
+    groups = np.array([order.setdefault(each, len(order)) for each in ids])
     starts = np.concatenate([[0], np.cumsum(np.bincount(groups))])
-    return Records(tuple(columns), values[np.argsort(groups, kind="stable")], starts)
+    values = values + 0.0  # −0.0 becomes 0.0: which of the two came first must not show
+    kept = np.lexsort((*values.T[::-1], groups))
+    identity = Identity(id_column, tuple(order), MOST_ROWS)
+    return Records(tuple(columns), values[kept], starts, identity)

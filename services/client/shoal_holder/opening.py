@@ -33,7 +33,7 @@ class RecordsFile:
 
     path: Path
     policy: Policy
-    client_column: str | None
+    id_column: str | None
     changed_at: int = -1  # in nanoseconds of the file system's clock
 
     def read(self) -> Records:
@@ -44,7 +44,7 @@ class RecordsFile:
         """
         self.changed_at = self.path.stat().st_mtime_ns
         check_not_writable(self.path)
-        return Records.from_file(self.path, self.policy.columns, client_column=self.client_column)
+        return Records.from_file(self.path, self.policy.columns, id_column=self.id_column)
 
     def was_replaced(self) -> bool:
         """Tell whether the loader wrote another one; what people edit may be half written."""
@@ -150,7 +150,7 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     policy = Policy.from_toml(settings.policy)
     key_file = KeyFile(settings.key)
     try:
-        records_file = RecordsFile(settings.records, policy, settings.agent_client_column)
+        records_file = RecordsFile(settings.records, policy, settings.agent_id_column)
         site = Site(key_file.in_force, records_file.read(), policy, book, sources)
         return open_vault(
             site,

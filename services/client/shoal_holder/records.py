@@ -34,8 +34,8 @@ class Records:
     """Numbers, shape (rows, columns), NaN where one is missing, and whose rows they are.
 
     `starts`, shape (clients + 1,): the client at position i has the rows from starts[i] up to
-    starts[i + 1]. Without `identity` it has the holder's i-th slot, so clients may not change their
-    order; with it, the i-th client is the individual of the i-th id, and order means nothing.
+    starts[i + 1], and is the individual of the i-th id; order means nothing. Only one client alone
+    may go without `identity`.
     """
 
     columns: tuple[str, ...]
@@ -56,6 +56,8 @@ class Records:
             raise ValueError("every client must have a row")
         if self.identity and len(set(self.identity.ids)) != len(self):
             raise ValueError("every client must have an id of its own")
+        if self.identity is None and len(self) > 1:
+            raise ValueError(f"{len(self):,} rows without ids: add a column 'id', or name another")
 
     def __len__(self) -> int:
         """Return the number of clients."""
@@ -91,14 +93,14 @@ class Records:
         path: str | PathLike[str],
         columns: Sequence[str] | None = None,
         *,
-        client_column: str | None = None,
+        id_column: str | None = None,
     ) -> "Records":
         """Read a file of the kind that its name ends in: .csv, .parquet, or .npz by the loader.
 
         Raises:
             ValueError, OSError, ImportError: as `from_csv`, `from_parquet` and `read_table`.
         """
-        if Path(path).suffix.lower() == ".npz" and client_column is None:
+        if Path(path).suffix.lower() == ".npz" and id_column is None:
             from shoal_holder.typed_table import read_table  # which builds on this
 
             return read_table(Path(path), columns)
@@ -108,7 +110,7 @@ class Records:
             raise ValueError(
                 f"{path}: a file of records ends in .csv or .parquet, or in .npz, with ids"
             )
-        return read(path, columns, client_column=client_column)
+        return read(path, columns, id_column=id_column)
 
     @classmethod
     def from_csv(
@@ -116,13 +118,13 @@ class Records:
         path: str | PathLike[str],
         columns: Sequence[str] | None = None,
         *,
-        client_column: str | None = None,
+        id_column: str | None = None,
     ) -> "Records":
         """Read a CSV file (RFC 4180, UTF-8, a header line); `columns` None takes all columns.
 
-        One row is one client's record. With `client_column`, the rows that have the same text in
-        that column are one client's, and clients come in the order of their first rows. Empty
-        cells are missing values. Blank lines may only stand at the end.
+        The rows that have the same text in `id_column`, or without one in a column `id`, are one
+        client's. A file that has neither holds one row. Empty cells are missing values. Blank lines
+        may only stand at the end.
 
         Raises:
             ValueError: the file cannot be used; the message names line and column.
@@ -130,7 +132,7 @@ class Records:
         """
         from shoal_holder.csv_files import read_csv  # which builds on this
 
-        return read_csv(Path(path), columns, client_column=client_column)
+        return read_csv(Path(path), columns, id_column=id_column)
 
     @classmethod
     def from_parquet(
@@ -138,7 +140,7 @@ class Records:
         path: str | PathLike[str],
         columns: Sequence[str] | None = None,
         *,
-        client_column: str | None = None,
+        id_column: str | None = None,
     ) -> "Records":
         """Read a Parquet file (needs the extra `parquet`); arguments as for `from_csv`.
 
@@ -150,7 +152,7 @@ class Records:
         """
         from shoal_holder.parquet.reading import read_parquet  # only where there is such a file
 
-        return read_parquet(Path(path), columns, client_column=client_column)
+        return read_parquet(Path(path), columns, id_column=id_column)
 
 
 def positions(header: Sequence[str], names: Sequence[str], where: str) -> list[int]:

@@ -38,7 +38,7 @@ class Sources:
 
 @dataclass
 class Site:
-    """One data holder. The i-th of its slots is of the i-th client of records without ids."""
+    """One data holder. A record without an id, which is alone, has the first of its slots."""
 
     key_in_force: KeyInForce = field(repr=False)
     records: Records
@@ -51,19 +51,13 @@ class Site:
     _is_ordered: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.records.identity is not None:
-            return  # `give_slots` does the rest
-        slots = len(self.positions())
-        if 0 < slots < len(self.records):
-            raise ValueError(
-                f"{len(self.records):,} clients in the records, and the consortium gives this data "
-                f"holder {slots:,} slots: ask for more by `shoal agent grow`"
-            )
+        if self.records.identity is None and len(self.positions()) > 1:
+            slots = len(self.positions())
+            raise ValueError(f"{slots:,} slots, and a record without an id: add a column 'id'")
 
     def choose_rows(self, seed: bytes) -> None:
-        """Order each client's rows by a seed that nobody else knows, for records without ids."""
-        seeds = [seed + each.to_bytes(8, "little") for each in range(len(self.records))]
-        self.records = in_chosen_order(self.records, seeds)
+        """Order the rows of a client without an id by a seed that nobody else knows."""
+        self.records = in_chosen_order(self.records, [seed])
 
     def give_slots(self, give: GiveSlots) -> None:
         """Take slots by id from now on; `give` returns each id's among those of this holder.

@@ -29,7 +29,7 @@ def slots_by_id(
 
     Raises:
         ValueError: there are more ids, with all that ever were, than slots; the ids came from
-            another column before; or clients were charged before they had ids.
+            another column before; or a record without an id was charged.
     """
     key = _key(file, identity.column, random_bytes)
     digests = [
@@ -72,7 +72,7 @@ def injection(
 
 
 def choice_seed(file: StateFile, random_bytes: RandomBytes) -> bytes:
-    """Return what a choice among clients' rows follows from, for records without ids.
+    """Return what a choice among the rows of a client without an id follows from.
 
     It is made when it is first asked for, and stays whatever becomes of the holder's key: another
     one would have other rows of a client count.
@@ -97,15 +97,15 @@ def make_sure(file: StateFile) -> None:
 
 
 def check_by_position(file: StateFile) -> None:
-    """Refuse records without ids where slots were given by id.
+    """Refuse a record without an id where slots were given by id.
 
     Raises:
-        ValueError: they were: by position, individuals would get one another's slots.
+        ValueError: they were: it would get another individual's slot.
     """
     if file.one("SELECT 1 FROM identity") is not None:
         raise ValueError(
-            "slots were given by id, and these records have none: run `shoal records load`, and "
-            "give the agent the records.npz that it writes"
+            "slots were given by id, and these records have none: name their column of ids, or "
+            "give the agent the records.npz that `shoal records load` writes"
         )
 
 
@@ -115,7 +115,7 @@ def _key(file: StateFile, column: str, random_bytes: RandomBytes) -> bytes:
     if found is None:
         if file.one("SELECT 1 FROM ledger LIMIT 1") is not None:
             raise ValueError(
-                "clients were charged by their places in the file, which ids do not tell: keep the "
+                "a record without an id was charged, and ids do not tell whose it was: keep the "
                 "file as it was, or have a new key enrolled"
             )
         found = (random_bytes(_KEY_BYTES), column)

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal_holder.csv_files import check_header, chosen, grouped
+from shoal_holder.csv_files import check_header, chosen, grouped, id_column_of
 from shoal_holder.records import Records, positions
+from shoal_holder.typed_table import canonical
 
 
-def read_parquet(
-    file: Path, columns: Sequence[str] | None, *, client_column: str | None
-) -> Records:
+def read_parquet(file: Path, columns: Sequence[str] | None, *, id_column: str | None) -> Records:
     """Return the records in a file, as `Records.from_parquet`.
 
     Raises:
@@ -29,8 +28,9 @@ def read_parquet(
         with ParquetFile(file) as parquet:
             header = list(parquet.schema_arrow.names)
             check_header(file, header)
-            names = chosen(header, columns, client_column)
-            wanted = [*names, *([client_column] if client_column else [])]
+            by = id_column_of(header, id_column)
+            names = chosen(header, columns, by)
+            wanted = [*names, *([by] if by and by not in names else [])]
             positions(header, wanted, str(file))
             table = parquet.read(columns=wanted)
     except ArrowInvalid:
@@ -48,10 +48,13 @@ def read_parquet(
         if bad := np.flatnonzero(~np.isfinite(found) & ~missing).tolist():
             raise ValueError(f"{file}, row {bad[0] + 1}, column {name!r}: not a finite number")
         matrix[:, position] = found
-    clients: list[str] = []
-    if client_column is not None:
-        for row, named in enumerate(table.column(client_column).to_pylist(), start=1):
-            if named is None or not str(named).strip():
-                raise ValueError(f"{file}, row {row}: the row names no client")
-            clients.append(str(named))
-    return grouped(file, names, matrix, clients if client_column else None)
+    ids: list[str] = []
+    if by is not None:
+        kind = table.column(by).type
+        if not (types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind)):
+            raise ValueError(f"{file}, column {by!r}: an id is text or a whole number")
+        for row, named in enumerate(table.column(by).to_pylist(), start=1):
+            ids.append("" if named is None else canonical(str(named)))
+            if not ids[-1]:
+                raise ValueError(f"{file}, row {row}, column {by!r}: the row has no id")
+    return grouped(file, names, matrix, by, ids)
