@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
+from shoal_holder.slots import slots_by_id
 from shoal_hosting.party import load_party
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.rounds.asked_holders import AskedHolders
@@ -42,8 +43,8 @@ from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.vectors import decode_uint64
-from tests.world.around_holder import vault_of
-from tests.world.chance import FixedNoise
+from tests.world.around_holder import state_of
+from tests.world.chance import FixedNoise, fixed_bytes
 from tests.world.federation import Federation
 from tests.world.trust import SITES
 
@@ -231,10 +232,15 @@ def _encoded_records(
         records = federation.trust.records(site)
         holder = roster.holder_with(federation.trust.key(site).verify_key)
         assert holder is not None
-        places = vault_of(federation.holder(site))._site.positions()
+        own = roster.slots_of(holder)
+        assert records.identity is not None
+        # of its table, for the key that it has may not be on the roster any more
+        state = state_of(federation.holder(site))
+        given = slots_by_id(state.file, records.identity, own, fixed_bytes("none is drawn"))
+        places = {slot: place for place, (slot, _) in enumerate(given)}
         encoded = [
             spec.query.encode(records.of(places[slot], spec.query.column_names))
-            for slot in spec.clients() & roster.slots_of(holder)
+            for slot in spec.clients() & own
         ]
         if encoded:
             yield site, holder, np.sum(encoded, axis=0)
