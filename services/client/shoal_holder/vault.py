@@ -291,8 +291,10 @@ class Vault:
 
     def _acknowledged(self, asked: Acknowledged) -> Bytes:
         digest = outbox.acknowledged_envelope(self._state, asked.round_id, asked.node)
-        index = (self._site.holder or 0).to_bytes(4, "little")
-        return _bytes(None if digest is None else index + digest)
+        holder = self._site.holder
+        if digest is None or holder is None:
+            return _bytes(None)
+        return _bytes(holder.to_bytes(4, "little") + digest)
 
     def _spec(self, asked: AskSpec) -> RoundDocuments:
         for each in self._state.open_rounds():

@@ -59,6 +59,8 @@ from shoal_protocol.wire.service_errors import UnknownSession
 
 FILE: Final = "sessions.json"
 SOONEST: Final = timedelta(hours=1)  # between two openings, where a node lacks the session
+_ANSWER_AT: Final = 5  # in a stored share, after its kind and the data holder's index
+_PAYLOAD_AT: Final = _ANSWER_AT + ANSWER_BYTES
 LONGEST: Final = timedelta(days=1)  # between two openings in any case
 
 
@@ -251,7 +253,7 @@ class Sessions:
         return [
             Unwrapped(
                 digest=share_digest(spec.digest, answer, share),
-                content=bytes([share.kind]) + answer + share.payload,
+                content=bytes([share.kind]) + holder.to_bytes(4, "little") + answer + share.payload,
                 session=number,
             )
             for share, number in zip(shares, numbers, strict=True)
@@ -269,8 +271,9 @@ class Sessions:
     def wrapped(self, spec: RoundSpec, node: int, waiting: Waiting) -> bytes:
         """Return the envelope of a stored share, as it is to be sent now."""
         content, site = waiting.envelope, self._site
-        share = Share(ShareKind(content[0]), content[1 + ANSWER_BYTES :])
-        answer, holder = content[1 : 1 + ANSWER_BYTES], site.holder or 0
+        share = Share(ShareKind(content[0]), content[_PAYLOAD_AT:])
+        holder = int.from_bytes(content[1:_ANSWER_AT], "little")
+        answer = content[_ANSWER_AT:_PAYLOAD_AT]
         key, session = self._chain_key(spec, spec.compute_nodes[node]), self._session
         if key is None or session is None:
             header = Header(share.kind, node, holder, spec.manifest, spec.digest, answer)
