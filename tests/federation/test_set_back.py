@@ -12,10 +12,14 @@ from structlog.testing import capture_logs
 
 from shoal_compute import assembly as compute
 from shoal_compute.schema import ledger
+from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
-from tests.world.trust import Trust
+from tests.world.trust import HOLDER_POLICY, SITES, Trust
+from tests.world.wire import Fault, Rule
 
 NODE = "compute-0"
+ALLOWING = HOLDER_POLICY.model_copy(update={"allow_sessions": True})
+BY_SESSIONS = {site: {"policy": ALLOWING} for site in SITES}
 CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})
 
 
@@ -41,6 +45,10 @@ class SetBack(Federation):
         words = " ".join(each["event"] for each in said if each["log_level"] == "error")
         found = re.search("restore the database.*SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", words)
         return found and found[1]
+
+    async def has_two(self, round_id: str) -> bool:
+        answer = await self.ask(NODE, f"/v1/rounds/{round_id}")
+        return answer.status_code == 200 and bool(answer.json()["held"] == 2)
 
     def charged(self) -> int:
         node = self._up[NODE].party
@@ -84,6 +92,43 @@ async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_acce
         assert await federation.restart() is None  # the setting may stay, and the loss is known
         await federation.set_back(tmp_path / "copy")
         assert await federation.restart() not in (None, token)  # it was for that loss only
+
+
+@pytest.mark.parametrize("forgets", ["shares", "the round", "the session"])
+async def test_a_job_by_sessions_ends_although_a_node_is_set_back_in_it(
+    trust: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgets: str
+) -> None:
+    """Its mark and the file that its sessions hang on are set back with all the rest."""
+    async with SetBack(trust, tmp_path / "parties", holders=BY_SESSIONS) as federation:
+        await federation.step()
+        if forgets == "the session":
+            await federation.copy(tmp_path / "copy")
+        await federation.learn(privacy=CHEAP, wrapping="session")
+        if forgets == "the round":
+            await federation.copy(tmp_path / "copy")
+        cut = Rule(Fault.LOST, receiver=NODE, path="/shares$")
+        federation.wire.rules.append(cut)
+        job, round_id = await federation.collecting(privacy=CHEAP, wrapping="session")
+        await federation.step()
+        if forgets == "shares":
+            await federation.copy(tmp_path / "copy")
+        federation.wire.rules.remove(cut)
+        # one answer is late, or the node would sign what it holds before it forgets that
+        late = federation.wire.cut("clinic-b", NODE, "/shares$")
+        await federation.until(lambda: federation.has_two(round_id))
+        assert (tmp_path / "copy" / "sessions.json").exists()
+        await federation.set_back(tmp_path / "copy")
+        token = await federation.restart()
+        assert (token is not None) == (forgets == "the session"), "what it lacks is nowhere else"
+        if token is not None:
+            accepting(monkeypatch, token)
+            await federation.crash(NODE)
+        federation.wire.rules.remove(late)
+        state = await federation.finish(job)
+        assert state["phase"] == "finished", state
+        result = (await audit(federation))[round_id]
+        assert result is not None
+        assert result["cohort_size"] == sum(SITES.values())
 
 
 @pytest.mark.parametrize("witness", ["compute-1", "aggregator"])
