@@ -12,16 +12,19 @@ import pytest
 from starlette.types import ASGIApp
 
 from shoal_hosting.party import load_party
-from shoal_protocol.sharing.envelope import envelope_digest, frame
-from shoal_protocol.sharing.received import parse, unframe
+from shoal_protocol.sharing.envelope import frame
+from shoal_protocol.sharing.received import parse_any, receipt_digest, unframe
+from shoal_protocol.sharing.session_envelope import is_under_session
 from shoal_protocol.wire.share_receipts import sign_receipt
 from tests.world.audit import audit
 from tests.world.federation import Federation
-from tests.world.trust import SITES, Trust
+from tests.world.trust import HOLDER_POLICY, SITES, Trust
 from tests.world.wire import Fault, Rule
 
 CLIENTS = sum(SITES.values())
-RELAYING: dict[str, dict[str, Any]] = {site: {"relay": True} for site in SITES}
+ALLOWING = HOLDER_POLICY.model_copy(update={"allow_sessions": True})
+RELAYING: dict[str, dict[str, Any]] = {site: {"relay": True, "policy": ALLOWING} for site in SITES}
+by_each_wrapping = pytest.mark.parametrize("wrapping", ["sealed_box", "session"])
 KEPT_BACK = 1
 Change = Callable[[list[bytes]], list[list[bytes]]]
 
@@ -65,7 +68,7 @@ def as_it_came(bundle: list[bytes]) -> list[list[bytes]]:
 
 
 def without_one(bundle: list[bytes]) -> list[list[bytes]]:
-    return [[each for each in bundle if parse(each).header.node != KEPT_BACK]]
+    return [[each for each in bundle if parse_any(each).header.node != KEPT_BACK]]
 
 
 def many_times(bundle: list[bytes]) -> list[list[bytes]]:
@@ -104,49 +107,55 @@ async def cohort(federation: Federation, job: str, round_id: str) -> int:
     return int(result["cohort_size"])
 
 
-async def test_an_answer_is_one_message_to_one_node(trust: Trust, tmp_path: Path) -> None:
+@by_each_wrapping
+async def test_an_answer_is_one_message_to_one_node(
+    trust: Trust, tmp_path: Path, wrapping: str
+) -> None:
     async with Federation(trust, tmp_path, holders=RELAYING) as federation:
-        job, round_id = await federation.collecting()
+        job, round_id = await federation.collecting(wrapping=wrapping)
         assert await cohort(federation, job, round_id) == CLIENTS
         assert messages(federation, "/shares/relayed") == dict.fromkeys(SITES, 1)
         assert not messages(federation, "/shares") + messages(federation, "/shares/stored")
 
 
+@by_each_wrapping
 async def test_a_relay_that_keeps_a_node_s_envelopes_back_is_gone_around(
-    trust: Trust, tmp_path: Path
+    trust: Trust, tmp_path: Path, wrapping: str
 ) -> None:
     async with Federation(trust, tmp_path, holders=RELAYING) as federation:
         lie(federation, without_one)
-        job, round_id = await federation.collecting()
+        job, round_id = await federation.collecting(wrapping=wrapping)
         assert await cohort(federation, job, round_id) == CLIENTS
         assert set(messages(federation, "/shares/relayed").values()) <= {1, 2}
         assert max(messages(federation, "/shares/relayed").values()) == 2
 
 
+@by_each_wrapping
 async def test_a_relay_that_forges_a_node_s_receipts_is_not_believed(
-    trust: Trust, tmp_path: Path
+    trust: Trust, tmp_path: Path, wrapping: str
 ) -> None:
     async with Federation(trust, tmp_path, holders=RELAYING) as federation:
 
         def forge(body: bytes, listed: list[Any]) -> None:
-            [kept] = [each for each in unframe(body) if parse(each).header.node == KEPT_BACK]
+            [kept] = [each for each in unframe(body) if parse_any(each).header.node == KEPT_BACK]
             key = load_party(trust.directory / "parties" / "compute-0").signing_key
-            signed = sign_receipt(envelope_digest(kept), key)
+            signed = sign_receipt(receipt_digest(kept), key)
             listed[KEPT_BACK] = base64.b64encode(signed).decode()
 
         lie(federation, without_one, forge)
-        job, round_id = await federation.collecting()
+        job, round_id = await federation.collecting(wrapping=wrapping)
         assert await cohort(federation, job, round_id) == CLIENTS
         sent = messages(federation, "/shares/relayed")
         assert max(sent.values()) == 2, "another way is found before half-time"
 
 
+@by_each_wrapping
 async def test_a_relay_that_repeats_bundles_has_nothing_counted_twice(
-    trust: Trust, tmp_path: Path
+    trust: Trust, tmp_path: Path, wrapping: str
 ) -> None:
     async with Federation(trust, tmp_path, holders=RELAYING) as federation:
         lie(federation, many_times)
-        job, round_id = await federation.collecting()
+        job, round_id = await federation.collecting(wrapping=wrapping)
         assert await cohort(federation, job, round_id) == CLIENTS
 
 
@@ -162,12 +171,15 @@ async def test_a_relay_that_delays_or_loses_bundles_is_gone_around(
         assert await cohort(federation, job, round_id) == CLIENTS
 
 
-async def test_envelopes_go_directly_where_no_node_relays(trust: Trust, tmp_path: Path) -> None:
+@by_each_wrapping
+async def test_envelopes_go_directly_where_no_node_relays(
+    trust: Trust, tmp_path: Path, wrapping: str
+) -> None:
     async with Federation(trust, tmp_path, holders=RELAYING) as federation:
         federation.wire.rules += [
             Rule(Fault.LOST, site, None, "/shares/relayed$") for site in SITES
         ]
-        job, round_id = await federation.collecting()
+        job, round_id = await federation.collecting(wrapping=wrapping)
         assert await cohort(federation, job, round_id) == CLIENTS
         assert messages(federation, "/shares") == dict.fromkeys(SITES, len(federation.nodes))
 
@@ -190,3 +202,24 @@ async def test_a_node_killed_while_it_relays_loses_nothing_that_was_acknowledged
         federation.wire.rules.append(rule)
         job, round_id = await federation.collecting()
         assert await cohort(federation, job, round_id) == CLIENTS
+
+
+async def test_what_a_node_cannot_read_under_a_session_it_gets_directly_in_a_box(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path, holders=RELAYING) as federation:
+        await federation.learn(wrapping="session")
+        forgetful = federation.nodes[KEPT_BACK]
+        await federation.crash(forgetful)
+        (tmp_path / forgetful / "sessions.json").unlink()
+        job, round_id = await federation.collecting(wrapping="session")
+        assert await cohort(federation, job, round_id) == CLIENTS
+        direct = [
+            (message.receiver, is_under_session(message.body), message.status)
+            for message in federation.wire.log
+            if message.path == f"/v1/rounds/{round_id}/shares"
+        ]
+        assert Counter(direct) == {
+            (forgetful, True, 409): len(SITES),
+            (forgetful, False, 201): len(SITES),
+        }

@@ -30,11 +30,9 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
-from shoal_protocol.sharing.received import Envelope, parse, unframe
+from shoal_protocol.sharing.received import Envelope, parse_any, unframe
 from shoal_protocol.sharing.session_envelope import (
     SessionEnvelope,
-    is_under_session,
-    parse_under_session,
 )
 from shoal_protocol.sharing.sessions import advance, hour_for, round_key
 from shoal_protocol.sharing.shares import Share
@@ -83,7 +81,7 @@ def look_at(federation: Federation) -> Seen:
         elif message.path.endswith(("/shares", "/shares/bulk", "/shares/relayed")):
             bulk = not message.path.endswith("/shares")
             for encoded in unframe(message.body) if bulk else [message.body]:
-                envelope = parsed(encoded)
+                envelope = parse_any(encoded)
                 if isinstance(envelope, Envelope):
                     encoded = encoded[:-SIGNATURE_BYTES] + bytes(SIGNATURE_BYTES)
                 header = envelope.header
@@ -190,13 +188,8 @@ def contributions_of(
     return opened
 
 
-def parsed(encoded: bytes) -> Envelope | SessionEnvelope:
-    """Read an envelope's layout, whatever it is wrapped in."""
-    return parse_under_session(encoded) if is_under_session(encoded) else parse(encoded)
-
-
 def _open(federation: Federation, node: str, encoded: bytes, spec: RoundSpec) -> Share:
-    envelope = parsed(encoded)
+    envelope = parse_any(encoded)
     if isinstance(envelope, SessionEnvelope):
         holder, number = envelope.header.holder, envelope.header.number
         first = federation.session_keys[holder, number, node]

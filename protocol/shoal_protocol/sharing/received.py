@@ -16,6 +16,11 @@ from shoal_protocol.sharing.envelope import (
     context_of,
     envelope_digest,
 )
+from shoal_protocol.sharing.session_envelope import (
+    SessionEnvelope,
+    is_under_session,
+    parse_under_session,
+)
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.wire.encoding import VERSION, domain
 from shoal_protocol.wire.errors import BadSignature, UnsupportedVersion
@@ -110,6 +115,22 @@ def parse(encoded: bytes) -> Envelope:
         answer=encoded[76:HEADER_BYTES],
     )
     return Envelope(header, encoded)
+
+
+def parse_any(encoded: bytes) -> Envelope | SessionEnvelope:
+    """Read the layout of an envelope, under a session or not.
+
+    Raises:
+        MalformedEnvelope, UnsupportedVersion: as `parse` and `parse_under_session`.
+    """
+    return parse_under_session(encoded) if is_under_session(encoded) else parse(encoded)
+
+
+def receipt_digest(encoded: bytes) -> bytes:
+    """Return the digest, 32 bytes, by which a node's receipt names an envelope."""
+    if is_under_session(encoded):
+        return bytes.fromhex(parse_under_session(encoded).digest)
+    return envelope_digest(encoded)
 
 
 def unframe(body: bytes) -> Iterator[bytes]:

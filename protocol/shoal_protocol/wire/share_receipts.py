@@ -1,6 +1,6 @@
 """A Compute node's signed receipt for one envelope, which whoever relays it cannot forge.
 
-The envelope's digest binds holder, node, manifest, round and answer: its header has them.
+The envelope's digest binds holder, node, round and answer: its header has them.
 """
 
 from nacl.exceptions import BadSignatureError

@@ -106,7 +106,7 @@ class Answering:
         if relaying is not None and not relaying.is_direct(known):
             keys = self._directory.verify_keys(known.manifest)
             if await relaying.send(known, nodes, keys):
-                return  # what is under a session is in no bundle
+                return
         await self._delivery.send_pending(known.round_id, nodes)
 
     async def _go_on(self, known: OpenRound) -> None:

@@ -21,8 +21,8 @@ from shoal_hosting.clock import Clock
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import Answer, Peer
-from shoal_protocol.sharing.envelope import envelope_digest, frame
-from shoal_protocol.sharing.received import parse
+from shoal_protocol.sharing.envelope import frame
+from shoal_protocol.sharing.received import parse_any, receipt_digest
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 from shoal_protocol.wire.share_receipts import check_receipt
 
@@ -88,8 +88,8 @@ class Relaying:
         if tried.relayed_again or (tried.relayed and not is_late):
             return True
         latest = known.opened_at + window * (DIRECTLY if is_late else ANOTHER)
-        by_node = {parse(each).header.node: each for each in bundle.parts}
-        first = parse(bundle.parts[0]).header.answer[0]  # by chance, so that all nodes relay
+        by_node = {parse_any(each).header.node: each for each in bundle.parts}
+        first = parse_any(bundle.parts[0]).header.answer[0]  # by chance, so that all nodes relay
         order = sorted(by_node, key=lambda node: (node - first) % len(nodes))
         for node in order:
             left = (latest - self._clock()).total_seconds()
@@ -126,7 +126,7 @@ class Relaying:
             if receipt is None or node not in pending or node not in by_node:
                 continue
             try:
-                check_receipt(receipt, envelope_digest(by_node[node]), keys[node])
+                check_receipt(receipt, receipt_digest(by_node[node]), keys[node])
             except BadSignature:
                 self._report("receipt not believed", round=round_id, node=node)
                 continue

@@ -37,18 +37,15 @@ def has_unwrapped(state: State) -> bool:
     )
 
 
-def bundle(state: State, round_id: str) -> tuple[list[int], list[bytes]]:
-    """Return the nodes whose envelopes are not settled, and all envelopes that are kept.
-
-    Shares that are wrapped when they are sent are not among them: they go to each node directly.
-    """
+def bundle(state: State, round_id: str) -> tuple[list[int], dict[int, Waiting]]:
+    """Return the nodes whose envelopes are not settled, and by node all that is kept."""
     kept = state.file.rows(
-        "SELECT node, envelope, outcome FROM outbox WHERE round = ? AND envelope IS NOT NULL"
-        " AND session IS NULL ORDER BY node",
+        "SELECT node, outcome, envelope, session FROM outbox"
+        " WHERE round = ? AND envelope IS NOT NULL ORDER BY node",
         round_id,
     )
-    pending = [node for node, _, outcome in kept if outcome == PENDING]
-    return pending, [bytes(envelope) for _, envelope, _ in kept]
+    pending = [node for node, outcome, *_ in kept if outcome == PENDING]
+    return pending, {node: Waiting(*what) for node, _, *what in kept}
 
 
 def has_pending(state: State, round_id: str) -> bool:

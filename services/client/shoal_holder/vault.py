@@ -277,14 +277,14 @@ class Vault:
 
     def _bundle(self, asked: AskBundle) -> Bundle:
         pending, kept = outbox.bundle(self._state, asked.round_id)
-        key = self._site.key
-        parts = [sign_envelope(each[:-SIGNATURE_BYTES], key) for each in kept]
+        parts = [self._encoded(asked.round_id, node, each) for node, each in kept.items()]
         return Bundle(pending=tuple(pending), parts=tuple(parts))
 
     def _envelope(self, round_id: str, node: int) -> bytes | None:
         waiting = outbox.pending_envelope(self._state, round_id, node)
-        if waiting is None:
-            return None
+        return None if waiting is None else self._encoded(round_id, node, waiting)
+
+    def _encoded(self, round_id: str, node: int, waiting: outbox.Waiting) -> bytes:
         if waiting.session is None or self._sessions is None:
             return sign_envelope(waiting.envelope[:-SIGNATURE_BYTES], self._site.key)
         return self._sessions.wrapped(self._sessions.spec_of(round_id), node, waiting)

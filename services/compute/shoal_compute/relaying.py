@@ -17,8 +17,9 @@ from shoal_compute.uploading import Uploads
 from shoal_hosting.peers.exchange import Unavailable, json_in
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
-from shoal_protocol.sharing.envelope import envelope_digest, frame
-from shoal_protocol.sharing.received import Envelope, parse, unframe
+from shoal_protocol.sharing.envelope import frame
+from shoal_protocol.sharing.received import Envelope, parse_any, receipt_digest, unframe
+from shoal_protocol.sharing.session_envelope import SessionEnvelope
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import MalformedDocument, NotReady, ProtocolError
 from shoal_protocol.wire.service_errors import MalformedEnvelope
@@ -29,7 +30,8 @@ PATIENCE_SECONDS: Final = 8.0  # for the other nodes' receipts
 _LARGEST_PORTION: Final = 1_000  # envelopes that are handed on together,
 _PORTION_BYTES: Final = 8 << 20  # and about how many bytes
 
-Handed = tuple[Round, Envelope]
+AnyEnvelope = Envelope | SessionEnvelope
+Handed = tuple[Round, AnyEnvelope]
 
 
 class Relays:
@@ -79,7 +81,7 @@ class Relays:
 
         def sign() -> list[bytes | None]:
             return [
-                sign_receipt(envelope_digest(each), key) if isinstance(status, int) else None
+                sign_receipt(receipt_digest(each), key) if isinstance(status, int) else None
                 for each, status in zip(envelopes, statuses, strict=True)
             ]
 
@@ -143,23 +145,23 @@ def _receipt(listed: object) -> bytes | None:
         return None
 
 
-def _bundle(known: Round, body: bytes) -> dict[int, Envelope]:
+def _bundle(known: Round, body: bytes) -> dict[int, AnyEnvelope]:
     """Return the envelopes of one answer by their nodes, this node's among them.
 
     Raises:
         MalformedEnvelope, UnsupportedVersion
     """
-    by_node: dict[int, Envelope] = {}
+    by_node: dict[int, AnyEnvelope] = {}
     count = 0
     for encoded in unframe(body):
         count += 1
-        envelope = parse(encoded)
+        envelope = parse_any(encoded)
         by_node[envelope.header.node] = envelope
         if len(encoded) > known.intake.largest_envelope or len(by_node) < count:
             raise MalformedEnvelope("a bundle has one envelope of a round for each node")
     if known.intake.node not in by_node or max(by_node) >= known.intake.nodes:
         raise MalformedEnvelope("a bundle has an envelope for the node that it is sent to")
     headers = [each.header for each in by_node.values()]
-    if len({(each.holder, each.manifest, each.round_id, each.answer) for each in headers}) > 1:
+    if len({(each.holder, each.round_id, each.answer) for each in headers}) > 1:
         raise MalformedEnvelope("the envelopes of a bundle are of one answer")
     return by_node
