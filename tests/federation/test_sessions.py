@@ -1,8 +1,10 @@
 """Sessions at work: what is lost, restored or turned over costs an envelope, never an answer."""
 
+import base64
 import json
 import shutil
 import sqlite3
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -397,3 +399,70 @@ def everything_opened(federation: Federation, directory: Path, traffic: list[Mes
             opened += 1
             break
     return opened
+
+
+async def test_after_the_erasure_no_byte_of_a_share_or_a_key_is_on_either_disk(
+    trust: Trust, tmp_path: Path
+) -> None:
+    """Not in pages that a database freed, nor in its log, nor in the file that keys hang on."""
+    async with Federation(trust, tmp_path / "disks", holders=HOLDERS) as federation:
+        late = federation.wire.cut("clinic-b", NODE, "/shares$")  # the round stays open
+        job, _ = await federation.collecting(wrapping="session")
+        for _ in range(3):
+            await federation.step()
+            federation.clock.move(1.0)
+        secrets = session_secrets(federation, tmp_path / "disks")
+        early = found_on_disk(tmp_path, secrets)
+        assert {kind for kind, _ in early} == {"share", "first key", "prekey", "stored under"}
+        assert {place for kind, place in early if kind == "share"} == {*SITES, *federation.nodes}
+
+        federation.wire.rules.remove(late)
+        assert await finish(federation, job) == CLIENTS
+        assert "share" not in {kind for kind, _ in found_on_disk(tmp_path, secrets)}
+        for _ in range(4):  # beyond the prekeys' window
+            federation.clock.move(HOUR)
+            await federation.step()
+        assert found_on_disk(tmp_path, secrets) == set()
+
+
+def session_secrets(federation: Federation, disks: Path) -> list[tuple[str, bytes]]:
+    """Return what is to be erased: shares on their way, first keys, and nodes' secrets."""
+    specs = {
+        signed.digest: signed.body
+        for signed in (
+            decode(each.body, RoundSpec)
+            for each in federation.wire.log
+            if each.path == "/v1/rounds"
+        )
+    }
+    found = [("first key", key) for key in federation.session_keys.values()]
+    for message in federation.wire.log:
+        if message.path.endswith("/shares"):
+            envelope = parse_under_session(message.body)
+            header, spec = envelope.header, specs[envelope.header.round_id]
+            first = federation.session_keys[header.holder, header.number, message.receiver]
+            steps = hour_for(header.number, spec.opened_at) - header.number // 3600
+            key = round_key(advance(first, steps), spec.digest)
+            share = envelope.open(key, manifest=spec.manifest).payload
+            found += [("share", share[:32]), ("share", share[-32:])]
+    for node in federation.nodes:
+        secrets = Secrets.read(disks / node / NODE_FILE)
+        found += [("prekey", bytes.fromhex(each.private)) for each in secrets.prekeys]
+        found += [("stored under", bytes.fromhex(each)) for each in secrets.keys.values()]
+    return found
+
+
+def found_on_disk(directory: Path, secrets: list[tuple[str, bytes]]) -> set[tuple[str, str]]:
+    """Return what kinds of these are in files, and in whose: as bytes, in hex or in base64."""
+    copy = directory / "copy"
+    # by another process: one that closes a database's file here gives up SQLite's locks on it
+    subprocess.run(["cp", "-r", directory / "disks", copy], check=True)
+    found = set()
+    for path in copy.rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        for kind, secret in secrets:
+            forms = (secret, secret.hex().encode(), base64.b64encode(secret[:30]))
+            if any(each in content for each in forms):
+                found.add((kind, path.relative_to(copy).parts[0]))
+    shutil.rmtree(copy)
+    return found
