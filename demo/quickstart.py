@@ -15,12 +15,14 @@ def quickstart(
 ) -> list[Process]:
     """Make a federation's files in `home` and return its services, not started.
 
-    `clients` are how many of them each site has; `options` are the command's, beyond these. A
-    service writes its output to a file in `logs`.
+    `clients` are how many of them each site has; `options` are the command's, beyond these.
+    Without a data dictionary among them jobs may name any columns. A service writes its output to
+    a file in `logs`.
     """
     command = [
         *(sys.executable, "-m", "shoal_command", "quickstart", str(home), "--json"),
         *("--compute", str(nodes), "--first-port", str(free_ports(nodes + 2 + len(clients)))),
+        *([] if "--dictionary" in options else ["--no-dictionary"]),
         *options,
         *(f"--clients={site}={count}" for site, count in clients.items()),
     ]

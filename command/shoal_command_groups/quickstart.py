@@ -11,6 +11,7 @@ from shoal_command.options import VALID_DAYS, ExtraHosts
 from shoal_command.terminal import AsJson, now, tell, warn
 from shoal_command_groups.policy import policy_of, policy_options
 from shoal_consortium.dictionary_files import read_variables
+from shoal_consortium.example_dictionary import EXAMPLE_VARIABLES
 from shoal_consortium.quickstart import Plan, Process, agents, exists, make, services
 from shoal_hosting.manifests.manifest_chain import open_chain
 
@@ -53,8 +54,11 @@ def quickstart(
     name: Annotated[str, typer.Option(help="Name of the consortium.")] = "quickstart",
     dictionary: Annotated[
         Path | None,
-        typer.Option(help="The data dictionary in TOML; without it jobs may name any columns."),
+        typer.Option(help="The data dictionary in TOML; without it that of `shoal job example`."),
     ] = None,
+    no_dictionary: Annotated[
+        bool, typer.Option("--no-dictionary", help="Let jobs name any columns.")
+    ] = False,
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave a federation that exists as it is.")
     ] = False,
@@ -64,6 +68,9 @@ def quickstart(
 
     In production every organisation makes its own party: see `shoal party new`.
     """
+    if dictionary is not None and no_dictionary:
+        raise ValueError("--dictionary and --no-dictionary exclude each other")
+    variables = EXAMPLE_VARIABLES if dictionary is None else read_variables(dictionary)
     if not (if_missing and exists(directory)):
         plan = Plan(
             consortium=name,
@@ -74,7 +81,7 @@ def quickstart(
             extra_hosts=san or [],
             policy=policy_of(rules),
             valid_days=VALID_DAYS,
-            dictionary=() if dictionary is None else read_variables(dictionary),
+            dictionary=() if no_dictionary else variables,
         )
         make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
     consortium = open_chain(directory / "consortium")[-1]

@@ -84,7 +84,13 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         home = tmp_path / "federation"
-        arguments = ["--clients", f"site={CLIENTS}", "--first-port", str(port - 4)]
+        arguments = [
+            "--clients",
+            f"site={CLIENTS}",
+            "--first-port",
+            str(port - 4),
+            "--no-dictionary",
+        ]
         made = run("quickstart", home, *arguments, "--maximum-local-epsilon", "1.0")
         assert made.exit_code == 0, made.output
         (home / "crowd.toml").write_text(CROWD)

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import socket
+import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 import pytest
 import structlog
@@ -18,8 +19,9 @@ from typer.testing import Result
 
 from shoal.jobs import async_analyst
 from shoal.jobs.analyst import Job
-from shoal.jobs.task_files import read_task_file
+from shoal.jobs.task_files import TaskName, example, parse_task_file, read_task_file
 from shoal_command_groups.job_views import posterior
+from shoal_consortium.dictionary_files import versions
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
@@ -72,6 +74,9 @@ round = 60
 grace = 60
 """
 UNKNOWN = "ab" * 32
+
+
+NO_DICTIONARY = ["--no-dictionary"]
 
 
 @dataclass
@@ -131,13 +136,13 @@ def no_logs() -> Iterator[None]:
 
 
 @pytest.fixture
-def trial(tmp_path) -> Iterator[Trial]:
+def trial(tmp_path, request) -> Iterator[Trial]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         home = tmp_path / "federation"
         rules = ["--colluding-holders", "0", "--minimum-holders", "1"]
         arguments = ["--clients", "site=30", *rules, "--first-port", str(port - 4)]
-        made = run("quickstart", str(home), *arguments)
+        made = run("quickstart", str(home), *arguments, *getattr(request, "param", NO_DICTIONARY))
         assert made.exit_code == 0, made.output
         (home / "task.toml").write_text(TASK)
         yield Trial(home, listener)
@@ -248,6 +253,31 @@ async def test_a_job_is_checked_against_the_dictionary_before_it_is_submitted(tr
             refused = await shoal("job", command, *trial.who, trial.task, status=status)
             assert "column 2 is not in the consortium's data dictionary" in refused.stderr
             assert "near to it are pressur" in refused.stderr
+
+
+@pytest.mark.parametrize("trial", [[]], indirect=True, ids=["as it is"])
+async def test_a_quickstart_refuses_a_misspelt_column_at_once_by_its_own_dictionary(trial) -> None:
+    directory = trial.home / "consortium"
+    async with trainer_of(trial):
+        trial.task.write_text(TASK.replace("pressure =", "systolic_presure ="))
+        for command, status in (("check", 1), ("submit", 3)):
+            refused = await shoal("job", command, *trial.who, trial.task, status=status)
+            assert "data dictionary; near to it are systolic_pressure" in refused.stderr
+    found = versions(directory)[-1].body
+    for name in get_args(TaskName):
+        if name != "numpyro_model":
+            columns = parse_task_file(tomllib.loads(example(name))).task.columns
+            assert found.fault_of(columns, as_levels=False) is None
+
+
+def test_a_quickstart_takes_a_dictionary_of_ones_own_or_none(tmp_path) -> None:
+    (tmp_path / "own.toml").write_text(DICTIONARY)
+    own, none = ["--dictionary", tmp_path / "own.toml"], NO_DICTIONARY
+    for name, options, expected in (("own", own, ["age", "pressur"]), ("none", none, None)):
+        assert run("quickstart", tmp_path / name, "--clients", "site=1", *options).exit_code == 0
+        found = versions(tmp_path / name / "consortium")
+        assert (list(found[-1].body.named()) if found else None) == expected
+    assert run("quickstart", tmp_path / "both", *own, *none).exit_code != 0
 
 
 async def test_a_check_says_who_would_answer_and_exits_with_0_if_the_job_would_run(trial) -> None:
