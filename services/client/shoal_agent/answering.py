@@ -1,11 +1,11 @@
 """Fetches rounds, offers them to the vault, has answers made and sees them delivered."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
 from shoal_agent.next_rounds import NextRounds
-from shoal_agent.relaying import Relaying
 from shoal_agent.reupload import Reupload
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import (
@@ -29,6 +29,9 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob, UnknownManifest
 
+if TYPE_CHECKING:
+    from shoal_agent.relaying import Relaying
+
 
 class Answering:
     """Takes the rounds of the jobs that were joined from their specs to the Compute nodes."""
@@ -38,7 +41,7 @@ class Answering:
         vault: VaultLink,
         directory: Directory,
         delivery: Delivery,
-        relaying: Relaying | None,
+        relaying: "Relaying | None",
         reupload: Reupload,
         next_rounds: NextRounds,
         clock: Clock,

@@ -28,7 +28,6 @@ from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
 from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
-from shoal_agent.relaying import Relaying
 from shoal_agent.reupload import Reupload
 from shoal_agent.sessions import Sessions
 from shoal_agent.status import HolderStatus
@@ -164,7 +163,11 @@ class DataHolder:
             behind=reupload.note_behind,
             other_key=self._directory.note_other_key,
         )
-        relaying = Relaying(vault, report, clock, other_key=self._directory.note_other_key)
+        relaying = None
+        if relay:
+            from shoal_agent.relaying import Relaying  # reads envelopes under sessions, too
+
+            relaying = Relaying(vault, report, clock, other_key=self._directory.note_other_key)
         self._charges = ChargesCheck(vault, self._directory, clock, report)
         self._joining = Joining(vault, self._directory, self._charges, report)
         self._declaring = Declaring(vault, self._directory, report)
@@ -173,7 +176,7 @@ class DataHolder:
             vault,
             self._directory,
             delivery,
-            relaying if relay else None,
+            relaying,
             reupload,
             self._next_rounds,
             clock,
