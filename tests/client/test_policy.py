@@ -7,6 +7,7 @@ import pytest
 
 from shoal_holder.policy import Policy
 from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from tests.world.around_holder import POLICY, PRIVACY, QUERY, TASK, World
@@ -36,6 +37,43 @@ def test_the_rules_are_read_from_toml(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(RULES)
     assert Policy.from_toml(path) == POLICY.model_copy(update={"declare": True})
+
+
+def columns_of(tmp_path: Path, columns: str) -> Policy:
+    path = tmp_path / "policy.toml"
+    path.write_text(RULES.replace('["age", "pressure"]', columns))
+    return Policy.from_toml(path)
+
+
+def test_columns_may_have_ranges(tmp_path: Path) -> None:
+    found = columns_of(tmp_path, '{age = [0, 120], pressure = "any"}')
+    assert found.columns == ("age", "pressure")
+    assert found.ranges == (ColumnBounds(name="age", lower=0, upper=120),)
+    assert found.declared is not None and found.declared.ranges == found.ranges
+
+
+@pytest.mark.parametrize("value", ['"some"', "[1]", "[2, 1]", "18", "[1, 2, 3]", "{lower = 1}"])
+def test_a_range_is_two_numbers_in_order(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ValueError, match=r"columns|ranges"):
+        columns_of(tmp_path, f"{{age = {value}}}")
+
+
+@pytest.mark.parametrize("names", [["height"], ["age", "age"]])
+def test_a_range_is_of_one_column_that_is_allowed(names: list[str]) -> None:
+    ranges = [{"name": name, "lower": 0.0, "upper": 1.0} for name in names]
+    with pytest.raises(ValueError, match="a range is of one of the columns"):
+        with_rules(ranges=ranges)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "allowed"),
+    [(0, 120, True), (-1, 130, True), (1, 120, False), (0, 119, False), (130, 140, False)],
+)
+def test_a_jobs_bounds_are_within_the_range(request_for, lower, upper, allowed) -> None:
+    ranges = [{"name": "age", "lower": lower, "upper": upper}]
+    reason = with_rules(ranges=ranges).refusal(request_for())  # which is about ages up to 120
+    assert (reason is None) == allowed
+    assert allowed or f"the column 'age' between {lower} and {upper} alone" in str(reason)
 
 
 @pytest.mark.parametrize("missing", [line.split()[0] for line in RULES.strip().splitlines()])

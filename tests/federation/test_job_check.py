@@ -121,6 +121,17 @@ async def test_what_the_trainer_would_refuse_is_refused_by_the_check(
     assert not report.would_run
 
 
+async def test_a_check_says_which_range_an_owner_allows(trust: Trust, tmp_path: Path) -> None:
+    ranges = [{"name": "age", "lower": 18.0, "upper": 65.0}]
+    policy = type(HOLDER_POLICY).model_validate(HOLDER_POLICY.model_dump() | {"ranges": ranges})
+    holders = {"clinic-a": {"policy": policy}}
+    async with Federation(trust, tmp_path, holders=holders) as federation:
+        await federation.step()
+        report = await checked(federation)
+        [reason] = [each.reason for each in report.holders if each.reason]
+        assert reason == "this data holder allows the column 'age' between 18 and 65 alone"
+
+
 async def test_an_owner_who_declares_nothing_is_named_as_such(trust: Trust, tmp_path: Path) -> None:
     silent = {"policy": HOLDER_POLICY.model_copy(update={"declare": False})}
     async with Federation(trust, tmp_path, holders={"clinic-a": silent}) as federation:

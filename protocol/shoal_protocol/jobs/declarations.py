@@ -3,13 +3,15 @@
 The rules are those of the owner's policy: who reads them judges a job as the vault does.
 """
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Collection
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Mechanism, QueryName
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust import limits
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
@@ -19,12 +21,14 @@ from shoal_protocol.wire.encoding import HolderIndex, Name, Timestamp
 class HolderRules(Model):
     """The rules by which a data holder takes part in jobs in rounds; its policy explains them.
 
-    Without `maximum_epsilon` the owner does not show what all jobs together may cost one client.
+    A job's bounds of a column that is among `ranges` are within that range. Without
+    `maximum_epsilon` the owner does not show what all jobs together may cost one client.
     """
 
     analysts: tuple[Name, ...]
     queries: tuple[QueryName, ...]
     columns: tuple[str, ...]
+    ranges: tuple[ColumnBounds, ...] = ()
     maximum_epsilon: float | None = Field(default=None, gt=0, le=100)
     delta: float = Field(ge=0, lt=1)
     minimum_population: int = Field(ge=2)
@@ -36,6 +40,13 @@ class HolderRules(Model):
     maximum_join_seconds: int = Field(default=limits.JOIN_SECONDS, ge=1, le=limits.LONGEST_SECONDS)
     maximum_job_seconds: int = Field(default=limits.JOB_SECONDS, ge=1, le=limits.LONGEST_SECONDS)
 
+    @model_validator(mode="after")
+    def _ranges_of_columns(self) -> Self:
+        names = [each.name for each in self.ranges]
+        if len(set(names)) < len(names) or not set(names) <= set(self.columns):
+            raise ValueError("a range is of one of the columns, and each has one at most")
+        return self
+
     def refusal(self, request: JobRequest) -> str | None:
         """Return why no client of this data holder takes part in a job, or None if they may."""
         if request.analyst not in self.analysts:
@@ -46,8 +57,8 @@ class HolderRules(Model):
         for query in request.terms.query_names:
             if query not in self.queries:
                 return f"this data holder does not allow the query {query}"
-        if forbidden := sorted(set(request.terms.column_names) - set(self.columns)):
-            return f"this data holder does not allow the column {forbidden[0]!r}"
+        if reason := self.columns_refusal(request.terms.bounds):
+            return reason
         if request.smallest_round < self.minimum_population:
             what = "minimum_population" if request.terms.batch is None else "the job's batch"
             return (
@@ -66,6 +77,20 @@ class HolderRules(Model):
             if not allowed.allows(request.privacy.cost):
                 asked = request.privacy.cap
                 return f"{asked} exceeds what this data holder allows one client: {allowed}"
+        return None
+
+    def columns_refusal(self, bounds: Collection[ColumnBounds]) -> str | None:
+        """Return why a job may not read columns between these bounds, or None if it may."""
+        if forbidden := sorted({each.name for each in bounds} - set(self.columns)):
+            return f"this data holder does not allow the column {forbidden[0]!r}"
+        ranges = {each.name: each for each in self.ranges}
+        for each in bounds:
+            allowed = ranges.get(each.name, each)
+            if each.lower < allowed.lower or allowed.upper < each.upper:
+                return (
+                    f"this data holder allows the column {each.name!r} between "
+                    f"{allowed.lower:g} and {allowed.upper:g} alone"
+                )
         return None
 
     def _sharing_refusal(self, sharing: Sharing) -> str | None:

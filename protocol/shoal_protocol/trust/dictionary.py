@@ -211,6 +211,23 @@ class DataDictionary(Document):
                 )
         return None
 
+    def bounds_fault_of(self, columns: Iterable[ColumnBounds]) -> str | None:
+        """Return why a job's bounds of a variable that is known cannot be meant, or None.
+
+        Narrower bounds are the analyst's choice, wider ones cost accuracy alone. Bounds between
+        which no value lies are in another unit.
+        """
+        named = self.named()
+        for place, column in enumerate(columns, start=1):
+            if variable := named.get(column.name):
+                lower, upper = variable.limits
+                if column.upper <= lower or upper <= column.lower:
+                    return (
+                        f"column {place}, {variable.name}, is from {lower:g} to {upper:g} in the "
+                        "data dictionary, and never between the job's bounds"
+                    )
+        return None
+
 
 def read_dictionary(encoded: bytes, parties: Parties) -> Signed[DataDictionary]:
     """Read any version of the consortium's data dictionary.

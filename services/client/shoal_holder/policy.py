@@ -5,8 +5,9 @@ It is applied before anything is signed or sent, and again before every answer.
 
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shoal_holder.toml_files import read_toml
 from shoal_protocol.jobs.declarations import HolderRules
@@ -24,6 +25,8 @@ class Policy(HolderRules):
     `minimum_threshold` is how many Compute nodes must at least be needed to open a sum; without
     it all of them must be, so that only jobs with additive sharing are allowed. `mechanisms` are
     the kinds of noise; without it the one that fits `delta`: Laplace if it is 0, else Gaussian.
+    Where `columns` maps each column to its range, [lower, upper], or to "any", the bounds that a
+    job assumes of a column are within its range.
     `models` are the NumPyro models whose gradients may be computed here, each as "name@digest":
     their code was read by whoever lists it. `maximum_local_epsilon` caps what all crowd jobs
     together may cost one record, in pure epsilon under local privacy, and `crowd_families` are the
@@ -42,6 +45,22 @@ class Policy(HolderRules):
     require_isolation: bool = False
     declare: bool = True
     declare_cap: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _columns_with_ranges(cls, content: Any) -> Any:
+        """Read `columns` as a table, too."""
+        columns = content.get("columns") if isinstance(content, dict) else None
+        if not isinstance(columns, dict):
+            return content
+        limited = {name: each for name, each in columns.items() if each != "any"}
+        if not all(isinstance(each, list) and len(each) == 2 for each in limited.values()):
+            raise ValueError('columns: a range is [lower, upper] or "any"')
+        ranges = [
+            {"name": name, "lower": lower, "upper": upper}
+            for name, (lower, upper) in limited.items()
+        ]
+        return content | {"columns": list(columns), "ranges": ranges}
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> "Policy":

@@ -93,14 +93,16 @@ class Dictionaries:
         """Refuse a job that reads these columns, unless no dictionary is there.
 
         Raises:
-            RefusedJob: one of them is not in the dictionary, is retired, or is no quantity.
+            RefusedJob: one of them is not in the dictionary, is retired, is no quantity, or has
+                bounds between which no value lies.
             StorageUnavailable
         """
         found = await self._own.storage.run(_version, None)
         if found is None:
             return
         dictionary = (await asyncio.to_thread(decode, found, DataDictionary)).body
-        if fault := dictionary.fault_of(columns, as_levels=as_levels):
+        fault = dictionary.fault_of(columns, as_levels=as_levels)
+        if fault := fault or dictionary.bounds_fault_of(columns):
             raise RefusedJob(fault)
 
 

@@ -24,8 +24,8 @@ def crowd_refusal(policy: Policy, request: CrowdJobRequest) -> str | None:
         return "the analyst is not among those that this data holder allows"
     if task.family not in policy.crowd_families:
         return "this data holder does not allow the model: see `crowd_families` in its policy"
-    if forbidden := sorted(set(task.column_names) - set(policy.columns)):
-        return f"this data holder does not allow the column {forbidden[0]!r}"
+    if reason := policy.columns_refusal((*task.features, task.target)):
+        return reason
     one = Cost.pure(task.contribution_epsilon)
     if not record_cap(policy).allows(one):
         return (
