@@ -214,6 +214,29 @@ async def test_an_answer_that_a_node_has_is_acknowledged_in_a_sealed_box(
         assert boxes == [200, 200, 200]
 
 
+@pytest.mark.parametrize("path", ["/v1/prekey$", "/v1/openings$", "/shares$"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(Fault.RECEIVER_DIES_BEFORE, Fault.RECEIVER_DIES_AFTER),
+        *(Fault.SENDER_DIES_BEFORE, Fault.SENDER_DIES_AFTER),
+    ],
+    ids=lambda fault: fault.name,
+)
+async def test_whoever_dies_at_a_message_of_sessions_loses_no_answer(
+    trust: Trust, tmp_path: Path, fault: Fault, path: str
+) -> None:
+    """Two of each kind: of two sites, to two nodes."""
+    async with Federation(trust, tmp_path, holders=HOLDERS) as federation:
+        federation.wire.rules += [
+            Rule(fault, SITE, NODE, path, nth=(0,)),
+            Rule(fault, "clinic-c", "compute-2", path, nth=(0,)),
+        ]
+        job = await federation.submit(wrapping="session")
+        assert await finish(federation, job) == CLIENTS
+        assert "BOX" not in sent(federation)
+
+
 async def test_a_lower_number_is_refused_for_ever(trust: Trust, tmp_path: Path) -> None:
     async with Federation(trust, tmp_path, holders=HOLDERS) as federation:
         await federation.learn(wrapping="session")
