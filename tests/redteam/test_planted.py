@@ -248,6 +248,7 @@ PLANTED: list[tuple[Plant, str]] = [
     (impossible_totals, "overflowing-client"),
     (any_step, "crowd-submissions"),
     (any_signer, "crowd-submissions"),
+    (any_signer, "sessions"),
     (loose_json, "non-canonical"),
     (no_limits, "oversized"),
     (slow_noise, "timing-of-noise"),
