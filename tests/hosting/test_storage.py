@@ -209,7 +209,7 @@ def test_transactions_that_wait_for_each_other_are_both_done_in_the_end(
             for order in ((10, 20), (20, 10))
         ]:
             done.result()
-    # One of the two was broken off and begun again: more than once, if it was quicker than the other.
+    # One of the two was broken off and begun again: more than once, if it was quicker.
     assert sorted(attempts[:2]) == [10, 20]
     assert len(attempts) >= 3
     engine.dispose()
