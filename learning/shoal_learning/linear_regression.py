@@ -85,10 +85,11 @@ class LinearRegression:
         query = released.query
         if not isinstance(query, Moments):
             raise ValueError("a sum answers another task's query")
-        names = tuple(column.name for column in self.task.columns)
+        columns = [(each.name, each.term) for each in self.task.columns]
         constant = 0.0 if query.name == "norm_counts" else self.task.intercept
-        asked = (names, constant, self.task.records_per_client)
-        if (query.column_names, query.intercept, query.records_per_client) != asked:
+        asked = (columns, constant, self.task.records_per_client)
+        answered = [(each.name, each.term) for each in query.columns]
+        if (answered, query.intercept, query.records_per_client) != asked:
             raise ValueError("a sum answers another task's query")
 
     def _thresholds(self, measured: ReleasedSum) -> Thresholds:

@@ -1,10 +1,10 @@
 """An adversary who looks for the two records furthest apart after encoding; simulation only.
 
-The search goes through the real `encode`, so rounding and cutting are in it, and knows of a query
-only how many columns and records it takes. It starts from random rows, corners, axes, extreme
-floats and rows that are known to be bad, and climbs by pattern search, which needs no gradient.
-Neighbours differ by replacement of a client's whole contribution, also by the number of records:
-either may have none.
+The search goes through the real `encode`, so rounding, cutting and terms are in it, and knows of a
+query only how many columns and records it takes, and where these are cut. It starts from random
+rows, corners, axes, extreme floats and rows that are known to be bad, and climbs by pattern search,
+which needs no gradient. Neighbours differ by replacement of a client's whole contribution, also by
+the number of records: either may have none.
 """
 
 import itertools
@@ -58,10 +58,22 @@ def search(query: Any, mechanism: Mechanism, *, starts: int, seed: int) -> Findi
 
 def in_data_units(query: Any, rows: Records) -> Records:
     """Return records, shape (r, m), that normalise to `rows`; what overflows is cut to a float."""
-    centres = np.array([column.centre for column in query.columns])
-    scales = np.array([column.scale for column in query.columns])
+    centres, scales = np.array([_units(query, name) for name in query.column_names]).T
     with np.errstate(over="ignore"):
         return np.clip(centres + scales * rows, -1.79e308, 1.79e308)
+
+
+def _units(query: Any, name: str) -> tuple[float, float]:
+    """Return middle and half width of what a variable is cut to where it is read first."""
+    for column in query.columns:
+        if column.term is None and column.name == name:
+            return column.centre, column.scale
+        for factor in () if column.term is None else column.term.factors:
+            if factor.variable == name:
+                if factor.kind == "level":
+                    return 0.0, factor.value or 1.0
+                return (factor.lower + factor.upper) / 2.0, (factor.upper - factor.lower) / 2.0
+    raise AssertionError(name)
 
 
 def exceeds(query: Any, mechanism: Mechanism, one: Records, other: Records) -> bool:
@@ -138,7 +150,7 @@ class _Measure:
 
 
 def _starts(query: Any, generator: Generator) -> Iterator[tuple[Records, Records]]:
-    most, columns = query.records_per_client, len(query.columns)
+    most, columns = query.records_per_client, len(query.column_names)
     kinds: list[Callable[[tuple[int, int]], Records]] = [
         np.ones,
         lambda shape: np.tile(np.where(np.arange(columns) % 2, 1.0, -1.0), (shape[0], 1)),

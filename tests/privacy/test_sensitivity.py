@@ -28,6 +28,8 @@ from shoal_protocol.queries import (
     SecondMoments,
     UnitRowMatrix,
 )
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.terms import Level, Log, Power, Spline, Term
 from tests.privacy.sensitivity_search import (
     EXTREME_FLOATS,
     distance,
@@ -317,6 +319,31 @@ def test_no_record_is_a_neighbour_of_every_record_and_adds_nothing(kind, mechani
             assert distance(query, mechanism, np.ones((2, 3)), nobody) == pytest.approx(declared)
     with pytest.raises(ValueError, match="at most 2 records"):
         query.encode(np.ones((3, 3)))
+
+
+TERMS = {
+    "a power": Power(variable="x", lower=-1.0, upper=1.0, exponent=3),
+    "a logarithm": Log(variable="y", lower=0.5, upper=20.0),
+    "a level": Level(variable="stage", value=1.0),
+    "a spline": Spline(variable="x", lower=-1.0, upper=1.0, knots=(0.0,), place=4),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_pitfall_15_no_term_exceeds_the_sensitivity_that_is_declared_of_its_column(kind, mechanism):
+    several = Term(factors=tuple(TERMS.values())[:3])
+    terms = {name: Term(factors=(factor,)) for name, factor in TERMS.items()} | {"all": several}
+    bounds = [ColumnBounds.of_term(name, term) for name, term in terms.items()]
+    narrow = bounds[0].model_copy(update={"name": "narrow", "lower": 0.1, "upper": 0.2})
+    for radius, intercept in ((None, 0.0), (0.9, 0.3)):
+        query = make_query(kind, 2, radius=radius, intercept=intercept)
+        columns = tuple(each.column() for each in (*bounds, narrow))
+        query = query.model_copy(update={"columns": columns})
+        found = search(query, mechanism, starts=4, seed=1)
+        assert query.column_names == ("x", "y", "stage")
+        assert not found.exceeds and found.distance > 0.25
 
 
 def known_number_of_records(design, query):

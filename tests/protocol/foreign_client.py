@@ -476,7 +476,7 @@ def norm_counts(query: dict[str, Any], rows: list[list[int]]) -> list[int]:
 def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
     if not all(map(math.isfinite, record)):
         raise ValueError("a value is not finite")
-    columns = zip(record, query["columns"], strict=True)
+    columns = zip(design(query["columns"], record), query["columns"], strict=True)
     row = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
     if query["name"] == "unit_row_matrix":
         *features, target = row
@@ -487,10 +487,51 @@ def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
     return onto_the_grid(row, query["radius"], norm_limit(query), query["grid_bits"])
 
 
+def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:
+    read = [
+        factor["variable"] if column["term"] else column["name"]
+        for column in columns
+        for factor in (column["term"] or {"factors": [column]})["factors"]
+    ]
+    values = dict(zip(dict.fromkeys(read), record, strict=True))
+    return [
+        values[column["name"]]
+        if column["term"] is None
+        else math.prod(
+            factor_of(each, values[each["variable"]]) for each in column["term"]["factors"]
+        )
+        for column in columns
+    ]
+
+
+def factor_of(factor: dict[str, Any], value: float) -> float:
+    if factor["kind"] == "level":
+        return float(value == factor["value"])
+    cut = max(factor["lower"], min(factor["upper"], value))
+    if factor["kind"] == "power":
+        return math.prod([cut] * factor["exponent"])
+    if factor["kind"] == "log":
+        return math.log(cut)
+    knots = [factor["lower"]] * 4 + factor["knots"] + [factor["upper"]] * 4
+    return spline(knots, factor["place"], 3, cut)
+
+
+def spline(knots: list[float], place: int, degree: int, x: float) -> float:
+    first, second = knots[place], knots[place + 1]
+    if degree == 0:
+        return float(first <= x < second or first < second == x == knots[-1])
+    found, last, end = 0.0, knots[place + degree], knots[place + degree + 1]
+    if last > first:
+        found += (x - first) / (last - first) * spline(knots, place, degree - 1, x)
+    if end > second:
+        found += (end - x) / (end - second) * spline(knots, place + 1, degree - 1, x)
+    return found
+
+
 def gradient_row(query: dict[str, Any], record: list[float]) -> list[int]:
     if not all(map(math.isfinite, record)):
         raise ValueError("a value is not finite")
-    columns = zip(record, query["columns"], strict=True)
+    columns = zip(design(query["columns"], record), query["columns"], strict=True)
     *features, last = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
     model = query["model"]
     row = [model["intercept"], *features] if model["intercept"] > 0 else features

@@ -8,6 +8,7 @@ from nacl.signing import SigningKey
 from pydantic import ValidationError
 
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.terms import Level, Log, Power, Term
 from shoal_protocol.trust.dictionary import (
     Category,
     DataDictionary,
@@ -127,6 +128,46 @@ def test_a_job_reads_what_the_dictionary_has() -> None:
     )
     assert known.fault_of([column("stage")], as_levels=True) is None
     assert "no quantity" in (known.fault_of([column("stage")], as_levels=False) or "")
+
+
+AGE_ITSELF = Power(variable="age", lower=18, upper=100, exponent=1)
+
+
+@pytest.mark.parametrize(
+    ("factors", "fault"),
+    [
+        ([AGE_ITSELF, Level(variable="stage", value=2)], None),
+        ([Level(variable="smoker", value=1)], None),
+        ([Level(variable="age", value=40.5)], None),
+        ([Power(variable="age", lower=20, upper=40, exponent=2)], None),
+        ([Log(variable="age", lower=18, upper=100)], None),
+        ([AGE_ITSELF, Level(variable="stage", value=3)], "stage, has no such level"),
+        ([Level(variable="stage", value=0.5)], "stage, has no such level"),
+        ([Level(variable="smoker", value=2)], "smoker, has no such level"),
+        ([Level(variable="age", value=17)], "age, has no such level"),
+        ([Power(variable="stage", lower=0, upper=2, exponent=1)], "stage, has 3 levels"),
+        ([Power(variable="age", lower=17, upper=100, exponent=2)], "age, is from 18 to 100"),
+        ([Log(variable="age", lower=18, upper=101)], "age, is from 18 to 100"),
+        ([AGE_ITSELF, Level(variable="stge", value=2)], "near to it are stage"),
+    ],
+)
+def test_a_term_reads_variables_as_the_dictionary_has_them(
+    factors: list[Any], fault: str | None
+) -> None:
+    read = ColumnBounds(name="a column", lower=0, upper=1, term=Term(factors=tuple(factors)))
+    found = dictionary().fault_of([column("smoker"), read], as_levels=False)
+    if fault is None:
+        assert found is None
+    else:
+        assert found is not None and found.startswith("column 2") and fault in found
+
+
+def test_a_retired_variable_is_read_by_no_term() -> None:
+    retired = dictionary(variables=(AGE.model_copy(update={"retired": True}), SMOKER))
+    read = ColumnBounds.of_term("age again", Term(factors=(AGE_ITSELF,)))
+    assert retired.fault_of([read], as_levels=False) == (
+        "column 1, age, is retired in the data dictionary"
+    )
 
 
 def test_a_misspelt_column_is_named_by_its_place_and_its_neighbours() -> None:

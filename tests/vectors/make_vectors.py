@@ -19,13 +19,17 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import (
     BinCounts,
+    Column,
     Counts,
     FirstMoments,
     GradientSum,
     NormCounts,
+    SecondMomentMatrix,
     UnitRowMatrix,
 )
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
+from shoal_protocol.queries.terms import Term
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.prime_field import MODULUS
@@ -262,6 +266,7 @@ def query_cases() -> Iterator[Case]:
             rows = [row[: len(query.columns)] for row in rows]
             yield f"{what}, {name}", "encode_query", {"query": fields, "records": rows}
     yield from gradient_cases()
+    yield from term_cases()
 
 
 def gradient_cases() -> Iterator[Case]:
@@ -291,6 +296,45 @@ def gradient_cases() -> Iterator[Case]:
                 fields = query.model_dump(mode="json")
                 label = f"gradients of the {what} model {where}, {name}"
                 yield label, "encode_query", {"query": fields, "records": rows}
+
+
+def term_cases() -> Iterator[Case]:
+    age = {"variable": "age", "lower": 18.0, "upper": 90.0}
+    pressure = {"variable": "pressure", "lower": 60.0, "upper": 200.0}
+    terms: dict[str, list[dict[str, Any]]] = {
+        "a power": [{"kind": "power", **age, "exponent": 3}],
+        "an even power": [{"kind": "power", **age, "lower": -50.0, "exponent": 2}],
+        "a logarithm": [{"kind": "log", **pressure}],
+        "a level": [{"kind": "level", "variable": "age", "value": 40.0}],
+        "a product": [
+            {"kind": "power", **age, "exponent": 1},
+            {"kind": "log", **pressure},
+            {"kind": "level", "variable": "age", "value": 40.0},
+        ],
+        **{
+            f"spline {place}": [{"kind": "spline", **age, "knots": [40.0, 65.0], "place": place}]
+            for place in range(6)
+        },
+    }
+    records = {
+        "in between": [[151.3, 40.0], [133.7, 47.5]],
+        "cut to the bounds": [[-1e9, 1e9], [1e9, -1e9]],
+        "at the ends": [[60.0, 90.0], [200.0, 18.0]],
+    }
+    for what, factors in terms.items():
+        column = ColumnBounds.of_term(what, Term.model_validate({"factors": factors})).column()
+        query = SecondMomentMatrix(
+            columns=(Column(name="pressure", centre=130.0, scale=70.0), column),
+            intercept=0.25,
+            radius=None,
+            grid_bits=12,
+            records_per_client=2,
+        )
+        width = len(query.column_names)
+        for name, rows in records.items():
+            fields = query.model_dump(mode="json")
+            given = [row[:width] for row in rows]
+            yield f"{what}, {name}", "encode_query", {"query": fields, "records": given}
 
 
 CLIENT = 4

@@ -218,7 +218,10 @@ class CrowdModel(Model):
         """
         if task is None:
             return tuple(map(float, self.averaged))
-        if (task.family, task.column_names) != (self.task.family, self.task.column_names):
+        columns, own = (
+            [(each.name, each.term) for each in one.columns] for one in (task, self.task)
+        )
+        if (task.family, columns) != (self.task.family, own):
             raise ValueError("a start needs a task of the same family and columns")
         return tuple(map(float, units.to_normalised(task, self.coefficients)))
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.privacy.accounting import PRICE_MARGIN
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.wire.documents import Model
 
@@ -63,8 +64,7 @@ class CrowdTask(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names = self.column_names
-        if len(set(names)) != len(names):
+        if len({each.name for each in self.columns}) != len(self.columns):
             raise ValueError("two columns have the same name")
         if self.start is not None and len(self.start) != self.dimension:
             raise ValueError(f"start must have {self.dimension} weights, the intercept's first")
@@ -83,9 +83,14 @@ class CrowdTask(Model):
         return self
 
     @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The features in order, then the target."""
+        return (*self.features, self.target)
+
+    @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns that a record needs: the features', then the target's."""
-        return (*(bounds.name for bounds in self.features), self.target.name)
+        """Names of the columns that a record needs: of the variables that are read."""
+        return variables_of(self.columns)
 
     @property
     def weight_names(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
 from shoal_protocol.queries import quantisation
+from shoal_protocol.queries.columns import design_of
 from shoal_protocol.queries.models.regressions import probability
 from shoal_protocol.wire.encoding import Int64Vector
 
@@ -33,21 +34,24 @@ def first_weights(task: CrowdTask) -> IntArray:
 
 
 def design_rows(task: CrowdTask, records: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return rows x, shape (r, p), and targets y, shape (r,), of `records`, shape (r, m).
+    """Return rows x, shape (r, p), and targets y, shape (r,), of `records`, shape (r, variables).
 
-    Columns come in the order of `task.column_names`; each is cut to its bounds. Targets: a linear
-    model's in [-1, 1]; a logistic model's 0 or 1, the nearer one; a Poisson model's in its own
-    units.
+    Records' columns are `task.column_names`; each of the task's is cut to its bounds. Targets: a
+    linear model's in [-1, 1]; a logistic model's 0 or 1, the nearer one; a Poisson model's in its
+    own units.
 
     Raises:
         ValueError: another shape, no record, or a number that is not finite.
     """
     records = np.asarray(records, dtype=np.float64)
     quantisation.refuse_unusable(records, task.column_names, max(1, len(records)))
-    bounds = [*task.features, task.target]
-    centres = np.array([each.centre for each in bounds])
-    scales = np.array([each.half_range for each in bounds])
-    boxed = quantisation.to_box(records, centres, scales)
+    return _normalised(task, design_of(task.columns, records))
+
+
+def _normalised(task: CrowdTask, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
+    centres = np.array([each.centre for each in task.columns])
+    scales = np.array([each.half_range for each in task.columns])
+    boxed = quantisation.to_box(columns, centres, scales)
     rows = boxed[:, :-1]
     if task.intercept:
         rows = np.column_stack([np.ones(len(rows)), rows])
@@ -68,8 +72,10 @@ def feature_rows(task: CrowdTask, features: FloatArray) -> FloatArray:
     features = np.asarray(features, dtype=np.float64)
     if features.ndim != 2 or features.shape[1] != len(task.features):
         raise ValueError(f"rows must have shape (n, {len(task.features)}): one per feature")
-    records = np.column_stack([features, np.full(len(features), task.target.upper)])
-    return design_rows(task, records)[0]
+    names = [each.name for each in task.features]
+    quantisation.refuse_unusable(features, names, max(1, len(features)))
+    whole = np.column_stack([features, np.full(len(features), task.target.upper)])
+    return _normalised(task, whole)[0]
 
 
 def means(task: CrowdTask, predictors: FloatArray) -> FloatArray:

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.queries import GradientSum, Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.errors import RefusedSpec
@@ -80,7 +81,8 @@ class RoundTerms(Model):
         """
         if query.name != self.query.name:
             raise RefusedSpec("the job's terms do not ask this query in this round")
-        if query.column_names != self.query.column_names:
+        named = [[(each.name, each.term) for each in one.columns] for one in (query, self.query)]
+        if named[0] != named[1]:
             raise RefusedSpec("the query's columns are not those of the job's terms")
         asked, due = (each.model_dump(exclude=_OPEN) for each in (query, self.query))
         if different := sorted(name for name in due if asked[name] != due[name]):
@@ -100,7 +102,7 @@ class RoundTerms(Model):
 class Terms(Model):
     """What all rounds of a job may ask, in their order; the price is in the request.
 
-    `bounds` are the public ranges of all columns that the rounds read. A round asks `batch`
+    `bounds` are the public ranges of all columns that the rounds are about. A round asks `batch`
     clients, None: all who joined.
     """
 
@@ -110,11 +112,12 @@ class Terms(Model):
 
     @model_validator(mode="after")
     def _bounds_of_all(self) -> Self:
-        names = {each.name for each in self.bounds}
-        if len(names) != len(self.bounds):
+        bounded = {each.name: each.term for each in self.bounds}
+        if len(bounded) != len(self.bounds):
             raise ValueError("two columns have the same name")
-        if any(names != set(kind.query.column_names) for kind in self.kinds):
-            raise ValueError("every kind of round reads the columns that have bounds")
+        asked = [{each.name: each.term for each in kind.query.columns} for kind in self.kinds]
+        if any(bounded != columns for columns in asked):
+            raise ValueError("every kind of round is about the columns that have bounds")
         if self.rounds > MOST_ROUNDS:
             raise ValueError(f"a job has at most {MOST_ROUNDS} rounds")
         return self
@@ -126,8 +129,8 @@ class Terms(Model):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns that the rounds read."""
-        return tuple(each.name for each in self.bounds)
+        """Names of the columns of the records that the rounds read."""
+        return variables_of(self.bounds)
 
     @property
     def query_names(self) -> tuple[QueryName, ...]:

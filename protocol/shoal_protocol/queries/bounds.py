@@ -1,35 +1,39 @@
 """Public bounds of columns, from general knowledge and never from the data."""
 
-from typing import Annotated, Final
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-from shoal_protocol.queries.columns import Column
-
-_LARGEST: Final = 1e30  # of a bound: products and squares of it are still floats
-_NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e6 places in it apart
-
-_Bound = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+from shoal_protocol.queries.columns import Column, ColumnName
+from shoal_protocol.queries.terms import Bound, Term, refuse_unusable_range
 
 
 class ColumnBounds(BaseModel):
-    """A column's name and the public range that its values are assumed to lie in."""
+    """A column's name and the public range that its values are assumed to lie in.
+
+    What a `term` makes of a record's variables has the range that follows from theirs, or any
+    narrower one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
-    lower: _Bound
-    upper: _Bound
+    name: ColumnName
+    lower: Bound
+    upper: Bound
+    term: Term | None = None
 
     @model_validator(mode="after")
     def _usable(self) -> "ColumnBounds":
-        if not self.lower < self.upper:
-            raise ValueError("the lower bound of a column must be below its upper bound")
-        largest = max(abs(self.lower), abs(self.upper))
-        if self.upper - self.lower < max(_NARROWEST * largest, 1.0 / _LARGEST):
-            raise ValueError("the bounds of a column are too close to be told apart")
-        self.column()  # the same rules for names
+        refuse_unusable_range(self.lower, self.upper)
         return self
+
+    @classmethod
+    def of_term(cls, name: str, term: Term) -> "ColumnBounds":
+        """Return the column of a term, with the bounds that follow from its variables'.
+
+        Raises:
+            ValueError: the term is the same of all records.
+        """
+        lower, upper = term.range
+        return cls(name=name, lower=lower, upper=upper, term=term)
 
     @property
     def centre(self) -> float:
@@ -43,4 +47,4 @@ class ColumnBounds(BaseModel):
 
     def column(self) -> Column:
         """Return the column of a query that takes the range to [-1, 1]."""
-        return Column(name=self.name, centre=self.centre, scale=self.half_range)
+        return Column(name=self.name, centre=self.centre, scale=self.half_range, term=self.term)

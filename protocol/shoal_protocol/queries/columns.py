@@ -1,25 +1,57 @@
-"""Columns of a client's records, and their public maps to [-1, 1]."""
+"""Columns that queries are about: of a client's records, or worked out from them by a term."""
 
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
-ColumnName = Annotated[str, Field(min_length=1, max_length=64)]
+from shoal_protocol.queries.terms import ColumnName as ColumnName
+from shoal_protocol.queries.terms import Term
+
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Column(BaseModel):
-    """One column of a client's records, and the affine map of its public range to [-1, 1]."""
+    """A column, and the affine map of its public range to [-1, 1].
+
+    It is what `term` makes of a record's variables; without one, the variable that has its name.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ColumnName
     centre: FiniteFloat
     scale: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    term: Term | None = None
 
-    @field_validator("name")
-    @classmethod
-    def _printable(cls, name: str) -> str:
-        if not name.isprintable() or name != name.strip():
-            raise ValueError("a column's name must be printable and must not start or end in space")
-        return name
+
+class NamedTerm(Protocol):
+    """What reads variables: `Column`, or `ColumnBounds`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def term(self) -> Term | None: ...
+
+
+def variables_of(columns: Iterable[NamedTerm]) -> tuple[str, ...]:
+    """Return the names of the variables that columns read, each once, in order of appearance."""
+    read = ((each.name,) if each.term is None else each.term.variables for each in columns)
+    return tuple(dict.fromkeys(name for names in read for name in names))
+
+
+def factors_in(columns: Iterable[NamedTerm]) -> int:
+    """Return how many factors the columns' terms have."""
+    return sum(len(each.term.factors) for each in columns if each.term is not None)
+
+
+def design_of(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the columns, shape (r, len(columns)), of finite records, shape (r, variables)."""
+    if all(each.term is None for each in columns):
+        return records
+    values = dict(zip(variables_of(columns), records.T, strict=True))
+    return np.column_stack(
+        [values[each.name] if each.term is None else each.term.of(values) for each in columns]
+    )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.columns import Column, FiniteFloat
+from shoal_protocol.queries.columns import Column, FiniteFloat, design_of, variables_of
 from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
@@ -46,8 +46,8 @@ class CellCounts(BaseModel, ABC):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The name of the one column of the records."""
-        return tuple(column.name for column in self.columns)
+        """Names of the columns of the records, in order: of the variables that are read."""
+        return variables_of(self.columns)
 
     @property
     def grid(self) -> int:
@@ -80,7 +80,9 @@ class CellCounts(BaseModel, ABC):
         )
 
     def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (dimension,), from `records`, shape (r, 1).
+        """Return the client's contribution, shape (dimension,), from `records`.
+
+        Shape (r, len(column_names)).
 
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
@@ -88,14 +90,14 @@ class CellCounts(BaseModel, ABC):
         return self.summed(self.rows(records))
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the records as they are, shape (r, 1).
+        """Return the one column of the records, shape (r, 1).
 
         Raises:
             ValueError: as `encode`.
         """
         records = np.asarray(records, dtype=np.float64)
         quantisation.refuse_unusable(records, self.column_names, self.records_per_client)
-        return records
+        return design_of(self.columns, records)
 
     def summed(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return what records with these `rows` contribute, shape (dimension,)."""

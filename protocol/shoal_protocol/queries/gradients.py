@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.columns import Column
+from shoal_protocol.queries.columns import Column, design_of, variables_of
 from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
@@ -54,7 +54,7 @@ class GradientSum(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> "GradientSum":
-        if len(set(self.column_names)) != len(self.columns):
+        if len({column.name for column in self.columns}) != len(self.columns):
             raise ValueError("two columns have the same name")
         if len(self.point) != self.model.dimension(len(self.columns)):
             raise ValueError("the point does not have one coordinate for each latent of the model")
@@ -64,8 +64,8 @@ class GradientSum(BaseModel):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the m columns of the records, in order."""
-        return tuple(column.name for column in self.columns)
+        """Names of the columns of the records, in order: of the variables that are read."""
+        return variables_of(self.columns)
 
     @property
     def grid(self) -> int:
@@ -99,7 +99,7 @@ class GradientSum(BaseModel):
     def encode(
         self, records: NDArray[np.float64], gradients: Gradients | None = None
     ) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (d,), from `records`, shape (r, m).
+        """Return the client's contribution, shape (d,), from `records`, shape (r, variables).
 
         `gradients` are those of an installed model, which this package does not load.
 
@@ -124,7 +124,7 @@ class GradientSum(BaseModel):
         """
         records = np.asarray(records, dtype=np.float64)
         quantisation.refuse_unusable(records, self.column_names, self.records_per_client)
-        found = self._gradients(records, gradients)
+        found = self._gradients(design_of(self.columns, records), gradients)
         if found.shape != (len(records), self.dimension):
             raise ValueError("the model's gradients do not have the shape (records, latents)")
         return quantisation.to_lattice(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.columns import Column
+from shoal_protocol.queries.columns import Column, design_of, variables_of
 from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
@@ -26,7 +26,8 @@ class Moments(BaseModel):
     """Base of the moment queries: a record becomes a row w of p integers.
 
     w = trunc(2^grid_bits r), r = (intercept, u_1, ..., u_m) shrunk into the l2 ball of `radius`,
-    u = (x - centre) / scale cut to [-1, 1]. Without `intercept` (0) its coordinate is left out.
+    u = (x - centre) / scale cut to [-1, 1], x the m `columns`, which terms make of the record.
+    Without `intercept` (0) its coordinate is left out.
 
     A contribution ends with B^2 times the number of the client's records, which is private: noise
     is added to it, as to everything else.
@@ -42,7 +43,7 @@ class Moments(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Moments":
-        if len(set(self.column_names)) != len(self.columns):
+        if len({column.name for column in self.columns}) != len(self.columns):
             raise ValueError("two columns have the same name")
         if 0.0 < self.intercept * self.grid < 1.0:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
@@ -52,8 +53,8 @@ class Moments(BaseModel):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the m columns of the records, in order; the intercept is not among them."""
-        return tuple(column.name for column in self.columns)
+        """Names of the columns of the records, in order: of the variables that are read."""
+        return variables_of(self.columns)
 
     @property
     def grid(self) -> int:
@@ -88,7 +89,9 @@ class Moments(BaseModel):
         """Return what records with these `rows`, shape (r, p), contribute, shape (dimension,)."""
 
     def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (dimension,), from `records`, shape (r, m).
+        """Return the client's contribution, shape (dimension,), from `records`.
+
+        Shape (r, len(column_names)).
 
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
@@ -100,7 +103,7 @@ class Moments(BaseModel):
         return np.append(sums, self.grid**2 * len(rows))
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the integer rows w, shape (r, p), of `records`, shape (r, len(columns)).
+        """Return the integer rows w, shape (r, p), of `records`, shape (r, len(column_names)).
 
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
@@ -108,7 +111,7 @@ class Moments(BaseModel):
         records = np.asarray(records, dtype=np.float64)
         quantisation.refuse_unusable(records, self.column_names, self.records_per_client)
         boxed = quantisation.to_box(
-            records,
+            design_of(self.columns, records),
             np.array([column.centre for column in self.columns]),
             np.array([column.scale for column in self.columns]),
         )

@@ -14,6 +14,7 @@ from nacl.signing import VerifyKey
 from pydantic import Field, StringConstraints
 
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.terms import Factor, Level
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
 from shoal_protocol.wire.documents import Document, Model, Role, Signed, decode
 from shoal_protocol.wire.encoding import Digest, Name, VerifyKeyHex
@@ -192,23 +193,22 @@ class DataDictionary(Document):
         """Return why a job may not read these columns, or None; it repeats no name that was sent.
 
         Places of more than two levels are no quantity: only what counts them (`as_levels`) may read
-        them.
+        them, and a factor of a term that is 1 at one of them. The bounds of a term's variables are
+        within the dictionary's: no value is beyond.
         """
         named = self.named()
         in_use = [name for name, each in named.items() if not each.retired]
         for place, column in enumerate(columns, start=1):
-            variable = named.get(column.name)
-            if variable is None:
-                near = difflib.get_close_matches(column.name, in_use, n=3)
-                hint = f"; near to it are {', '.join(near)}" if near else ""
-                return f"column {place} is not in the consortium's data dictionary{hint}"
-            if variable.retired:
-                return f"column {place}, {variable.name}, is retired in the data dictionary"
-            if isinstance(variable, Category) and len(variable.levels) > 2 and not as_levels:
-                return (
-                    f"column {place}, {variable.name}, has {len(variable.levels)} levels, which "
-                    "are no quantity: count them, or map each to a flag"
-                )
+            for factor in [None] if column.term is None else column.term.factors:
+                name = column.name if factor is None else factor.variable
+                variable = named.get(name)
+                if variable is None:
+                    near = difflib.get_close_matches(name, in_use, n=3)
+                    hint = f"; near to it are {', '.join(near)}" if near else ""
+                    return f"column {place} is not in the consortium's data dictionary{hint}"
+                fault = _fault_of_reading(variable, factor, as_levels=as_levels)
+                if fault is not None:
+                    return f"column {place}, {variable.name}, {fault}"
         return None
 
     def bounds_fault_of(self, columns: Iterable[ColumnBounds]) -> str | None:
@@ -227,6 +227,28 @@ class DataDictionary(Document):
                         "data dictionary, and never between the job's bounds"
                     )
         return None
+
+
+def _fault_of_reading(
+    variable: Number | Flag | Category | Date, factor: Factor | None, *, as_levels: bool
+) -> str | None:
+    """Return why a column, or a factor of its term, may not be of a variable that is known."""
+    lower, upper = variable.limits
+    if variable.retired:
+        return "is retired in the data dictionary"
+    if isinstance(factor, Level):
+        is_place = isinstance(variable, Number | Date) or factor.value == int(factor.value)
+        if not (lower <= factor.value <= upper and is_place):
+            return "has no such level in the data dictionary"
+        return None
+    if isinstance(variable, Category) and len(variable.levels) > 2 and not as_levels:
+        return (
+            f"has {len(variable.levels)} levels, which are no quantity: count them, or read each "
+            "as a level, as a formula's C() does"
+        )
+    if factor is not None and not lower <= factor.lower < factor.upper <= upper:
+        return f"is from {lower:g} to {upper:g} in the data dictionary: keep its bounds within"
+    return None
 
 
 def read_dictionary(encoded: bytes, parties: Parties) -> Signed[DataDictionary]:

@@ -14,6 +14,7 @@ from shoal_holder import machine, release_timing
 from shoal_holder.contribution import box_keys, draw_noise, encoded_together, seal_contribution
 from shoal_holder.site import Site
 from shoal_holder.state import State, Unwrapped
+from shoal_protocol.queries.columns import factors_in
 from shoal_protocol.rounds.round_spec import RoundSpec
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def allowed_seconds(spec: RoundSpec, slots: int) -> float:
     query = spec.query
     encoding = release_timing.encoding_seconds(
         columns=len(query.column_names),
+        factors=factors_in(query.columns),
         coordinates=query.dimension,
         records=query.records_per_client,
     )

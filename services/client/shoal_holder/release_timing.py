@@ -23,7 +23,7 @@ _GAUSSIAN_DRAW_SECONDS: Final = 14e-6
 _LAPLACE_STEP_SECONDS: Final = 7e-6
 _LAPLACE_SHARE_SECONDS: Final = 0.5e-6
 _SLOT_SECONDS: Final = 60e-6  # to choose and encode one slot's records, at least
-_ENTRY_SECONDS: Final = 60e-9  # more, for each column and each coordinate of each record
+_ENTRY_SECONDS: Final = 60e-9  # more, for each column, factor and coordinate of each record
 _CHOICE_SECONDS: Final = 2e-9  # more, for each column of each row among which records are chosen
 _SURPRISE: Final = 42 * math.log(2.0)  # two such events together are rarer than 2^-40
 
@@ -49,14 +49,16 @@ def sampling_seconds(blocks: Sequence[tuple[int, NoisePart]]) -> float:
     return seconds
 
 
-def encoding_seconds(*, columns: int, coordinates: int, records: int) -> float:
+def encoding_seconds(*, columns: int, factors: int, coordinates: int, records: int) -> float:
     """Return how long choosing and encoding a slot's records may take, however many there are.
 
-    `records` is the most that count, `coordinates` the length of what they become. Models that are
+    `records` is the most that count, `factors` how many terms have, `coordinates` the length of
+    what they become. Models that are
     not built in may take longer, but as long for any records: they are always handed as many.
     """
     choosing = _CHOICE_SECONDS * MOST_ROWS * columns
-    return _SLOT_SECONDS + choosing + _ENTRY_SECONDS * records * (1 + columns + coordinates)
+    entries = 1 + columns + factors + coordinates
+    return _SLOT_SECONDS + choosing + _ENTRY_SECONDS * records * entries
 
 
 def release_time(*, began: float, ready: float, allowed_seconds: float) -> float:

@@ -90,11 +90,12 @@ def _mean(query: Query) -> NDArray[np.float64]:
     """Return what one client contributes on average, shape (dimension,): zeros of gradients."""
     if isinstance(query, GradientSum):
         return np.zeros(query.dimension)
-    columns = len(query.column_names)
-    steps = np.sqrt(np.arange(2, columns + 2))  # Richtmyer's sequence, and hardly a row twice
+    columns = tuple(each.model_copy(update={"term": None}) for each in query.columns)
+    query = query.model_copy(update={"columns": columns})  # what a term makes is spread evenly
+    steps = np.sqrt(np.arange(2, len(columns) + 2))  # Richtmyer's sequence, and hardly a row twice
     places = np.modf(np.outer(np.arange(1, _RECORDS + 1), steps))[0]
-    centres = np.array([column.centre for column in query.columns])
-    scales = np.array([column.scale for column in query.columns])
+    centres = np.array([column.centre for column in columns])
+    scales = np.array([column.scale for column in columns])
     records = centres + scales * (2.0 * places - 1.0)
     one = np.ones((query.records_per_client, 1))
     mean: NDArray[np.float64] = np.mean([query.encode(one * each) for each in records], axis=0)

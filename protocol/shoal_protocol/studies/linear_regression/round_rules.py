@@ -127,7 +127,8 @@ def check_query(
     """
     if not isinstance(query, Moments):
         raise RefusedSpec("a linear regression asks for moments and counts only")
-    if query.column_names != tuple(bounds.name for bounds in task.columns):
+    due = [(bounds.name, bounds.term) for bounds in task.columns]
+    if [(column.name, column.term) for column in query.columns] != due:
         raise RefusedSpec("the query's columns are not those of the job")
     if (query.intercept, query.grid_bits) != (_intercept(task, query.name), task.grid_bits):
         raise RefusedSpec("the query's intercept or grid is not the job's")
@@ -261,7 +262,7 @@ def _query(
 ) -> _Moments:
     return _KINDS[name](
         columns=tuple(
-            Column(name=bounds.name, centre=centre, scale=scale)
+            Column(name=bounds.name, centre=centre, scale=scale, term=bounds.term)
             for bounds, centre, scale in zip(task.columns, centres, scales, strict=True)
         ),
         intercept=_intercept(task, name),

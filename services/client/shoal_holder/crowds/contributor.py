@@ -28,6 +28,7 @@ from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.crowds.documents import Draw
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.queries.columns import factors_in
 from shoal_protocol.wire.documents import decode
 
 MOST_TOGETHER: Final = 64  # contributions that are drawn for, charged and sent together
@@ -187,7 +188,10 @@ class Contributor:
         noise = draw_noise(task, count, self._site.noise)
         allowed = sampling_seconds([(task.touched * count, noise_part(task))])
         columns = len(task.column_names)
-        allowed += count * encoding_seconds(columns=columns, coordinates=0, records=1)
+        factors = factors_in(task.columns)
+        allowed += count * encoding_seconds(
+            columns=columns, factors=factors, coordinates=0, records=1
+        )
         leaves = release_time(began=began, ready=timer.now(), allowed_seconds=allowed)
         timer.sleep(leaves - timer.now())
         return records, noise
