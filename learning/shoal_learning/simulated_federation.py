@@ -4,21 +4,25 @@ It has NO PRIVACY: its user has all records, and the noise is numpy's. Its poste
 distributed as those of a real federation's job at that price.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from shoal_learning.coding import Variable
 from shoal_learning.learners import learner_for
-from shoal_learning.simulated_records import by_column
+from shoal_learning.simulated_records import SimulatedRecords
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, compile_model
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
+from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ class SimulatedFederation:
     noise; the same `seed` and the same calls give the same posteriors. `models` are the NumPyro
     models that tasks may name, by entry point: what a real federation has installed.
 
+    A text is a level, and becomes its place. `variables` are those of a data dictionary, by which
+    tasks are judged as a trainer does, and gaps get an indicator. Without them they are made from
+    the records: levels sorted, bounds the least and the largest number. A real federation never
+    does that, for it would tell of records; here it tells of yours to you.
+
     It can be taken apart by position, as scikit-learn's `cross_val_score` and its kin do:
     `federation[rows]` is the federation of these clients, `federation["age"]` is a column.
     """
@@ -64,31 +73,54 @@ class SimulatedFederation:
         seed: int,
         missing: int = 0,
         models: Mapping[str, Model] | None = None,
+        variables: Iterable[Variable] | None = None,
     ) -> None:
         """Copy the records.
 
         Raises:
-            ValueError: they are not vectors of finite numbers of one length, or the price or the
-                counts are out of range.
+            ValueError: they are not columns of one length, a number is not finite, or the price or
+                the counts are out of range.
         """
-        self.columns, self._values = by_column(records, missing=True)
+        known = None if variables is None else tuple(variables)
+        self._records = SimulatedRecords.of(records, known, missing=True)
         if not 0 <= missing <= dropouts or colluders < 0:
             raise ValueError("missing must lie between 0 and dropouts, and colluders not below 0")
-        if dropouts + colluders + 1 >= len(self._values):
-            raise ValueError("there must be more clients than dropouts + colluders + 1")
         self._cap = Cap(epsilon=epsilon, delta=delta)
         self._dropouts, self._colluders, self._missing = dropouts, colluders, missing
         self._models = dict(models or {})
         self._seeds = np.random.SeedSequence(seed)
+        self._require_clients()
+
+    def _require_clients(self) -> None:
+        if self._dropouts + self._colluders + 1 >= len(self):
+            raise ValueError("there must be more clients than dropouts + colluders + 1")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return self._records.names
+
+    def variables(self) -> Mapping[str, Variable]:
+        """Return what is known of the columns, by name: those agreed, or made from the records."""
+        return self._records.variables
+
+    def with_variables(self, given: Mapping[str, Variable]) -> Self:
+        """Return this federation with other levels and bounds; those that were agreed stay.
+
+        A value that is none of a variable's levels then is missing. Both draw from one seed.
+        """
+        part = copy(self)
+        part._records = self._records.with_variables(given)
+        return part
 
     def __len__(self) -> int:
         """Return the number of clients."""
-        return len(self._values)
+        return len(self._records)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of clients, and of columns."""
-        return (len(self._values), len(self.columns))
+        return (len(self), len(self.columns))
 
     def __repr__(self) -> str:
         return f"<SimulatedFederation of {len(self):,} clients at {self._cap}: NO PRIVACY>"
@@ -102,22 +134,12 @@ class SimulatedFederation:
         if isinstance(key, str):
             if key not in self.columns:
                 raise KeyError(key)
-            return self._values[:, self.columns.index(key)].copy()
+            return self._records.select([key])[:, 0]
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # as scikit-learn takes rows
-        return self._of(self._values[key])
-
-    def _of(self, values: NDArray[np.float64]) -> Self:
-        part = type(self)(
-            {name: values[:, place] for place, name in enumerate(self.columns)},
-            epsilon=self._cap.epsilon,
-            delta=self._cap.delta,
-            dropouts=self._dropouts,
-            colluders=self._colluders,
-            seed=0,
-            missing=self._missing,
-            models=self._models,
-        )
+        part = copy(self)
+        part._records = self._records.of_clients(key)
+        part._require_clients()
         [part._seeds] = self._seeds.spawn(1)
         return part
 
@@ -125,10 +147,11 @@ class SimulatedFederation:
         """Carry out a task's rounds here and now.
 
         Raises:
-            ValueError: a column of the task is missing, its model is not at hand, or there are too
-                few clients for it.
+            ValueError: a column of the task is missing, or not as the variables that were agreed
+                say, its model is not at hand, or there are too few clients for it.
         """
-        records = self._values[:, self._places([column.name for column in task.columns])]
+        self._require_dictionary(task)
+        records = self._records.select(variables_of(task.columns))
         [seeds] = self._seeds.spawn(1)
         federation = Federation(
             population=len(self),
@@ -154,11 +177,17 @@ class SimulatedFederation:
         )
         return SimulatedOutcome(task, outcome.posterior, spent)
 
-    def _places(self, names: Sequence[str]) -> list[int]:
-        missing = [name for name in names if name not in self.columns]
-        if missing:
-            raise ValueError(f"the records have no column {', '.join(map(repr, missing))}")
-        return [self.columns.index(name) for name in names]
+    def _require_dictionary(self, task: Task) -> None:
+        columns, known = task.columns, self.variables()
+        if not self._records.is_agreed:  # bounds of what was made from the records bind nobody
+            columns = tuple(
+                each
+                for each in columns
+                if each.term is None and isinstance(known.get(each.name), Category)
+            )
+        as_levels = set(task.query_names()) <= COUNTING
+        if fault := fault_of(known, columns, as_levels=as_levels):
+            raise ValueError(fault)
 
     def _compiled(self, task: NumpyroTask) -> CompiledModel:
         if task.entry_point not in self._models:

@@ -102,7 +102,6 @@ def test_it_says_that_it_has_no_privacy() -> None:
 @pytest.mark.parametrize(
     ("rows", "changes", "said"),
     [
-        ({"age": ["old"], "pressure": [1.0]}, {}, "columns of numbers"),
         ({"age": [1.0, 2.0], "pressure": [1.0]}, {}, "one length"),
         ({"age": [np.inf] * 50, "pressure": [1.0] * 50}, {}, "finite"),
         ({"age": [20.0] * 21, "pressure": [90.0] * 21}, {}, "more clients"),
@@ -114,6 +113,14 @@ def test_it_says_that_it_has_no_privacy() -> None:
 def test_what_cannot_be_simulated_is_refused(rows: Any, changes: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         federation(rows, **changes)
+
+
+def test_a_column_that_is_neither_numbers_nor_levels_is_read_by_nobody() -> None:
+    rows: dict[str, Any] = {**records(), "notes": [{}] * 300}
+    federation(rows).learn(TASK)
+    rows["age"] = ["old"] * 300
+    with pytest.raises(ValueError, match="neither numbers nor a few levels"):
+        federation(rows).learn(TASK)
 
 
 def test_a_column_that_is_missing_is_named() -> None:

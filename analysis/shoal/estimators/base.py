@@ -4,10 +4,12 @@ It follows scikit-learn's conventions without importing it: parameters are store
 checked by `fit`, fitted attributes end in an underscore, and `sklearn.base.clone` works.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
+from shoal.estimators.described import described
 from shoal.estimators.parameters import Parameters
+from shoal.formulas.variables import Variable
 from shoal.jobs.federation import Learned, Learning, Waiting
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors.base import LEVEL
@@ -37,13 +39,16 @@ class Estimator(Parameters, Generic[PosteriorT]):
     report_: PosteriorReport | None
     _learned: Learned | None = None
 
-    def to_task(self) -> Task:
+    def to_task(self, variables: Mapping[str, Variable] | None = None) -> Task:
         """Return the task that the parameters describe, as a federation gets it.
+
+        `variables`: those of the federation's data dictionary, which `fit` asks for.
 
         Raises:
             ValueError: they describe none; the message names the parameter.
+            ImportError: there is a formula, and formulaic is not installed.
         """
-        task: Task = self._checked()
+        task: Task = self._checked(variables)
         return task
 
     def fit(self, federation: Learning) -> Self:
@@ -58,8 +63,10 @@ class Estimator(Parameters, Generic[PosteriorT]):
                 "fit takes a federation, for records stay with their holders: shoal's "
                 "Federation, or shoal_learning's SimulatedFederation of records that you have"
             )
-        task = self.to_task()
-        return self._take(task, federation.learn(task))
+        there, known = described(self, federation)
+        task = self.to_task(known)
+        self._variables = self._known().over(known).variables
+        return self._take(task, there.learn(task))
 
     def fit_from(self, job: Waiting) -> Self:
         """Fit by a job that was submitted earlier, `Federation.resume(id)`; waits for its end.
@@ -68,7 +75,9 @@ class Estimator(Parameters, Generic[PosteriorT]):
             ValueError: a parameter is not usable, or the job is of another task.
             JobFailed, JobInterrupted, Unavailable: as `SubmittedJob.wait`.
         """
-        task, learned = self.to_task(), job.wait()
+        _, known = described(self, job)
+        task, learned = self.to_task(known), job.wait()
+        self._variables = self._known().over(known).variables
         if learned.task.name != task.name:
             raise ValueError(f"the job's task is another one: {learned.task.name}")
         self._require_same(task, learned.task)

@@ -1,4 +1,4 @@
-"""Reads an estimator's columns: their bounds as a user writes them, and rows to predict.
+"""Reads an estimator's columns: bounds or levels as a user writes them, and rows to predict.
 
 Rows are arrays, or have columns by name as pandas and Polars data frames do; neither library is
 imported. Messages name columns, never values.
@@ -11,11 +11,18 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from shoal.formulas.designing import level_columns
+from shoal.formulas.variables import Known, Variable, is_levels
+from shoal_learning.coding import coded
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.trust.dictionary import Category
 from shoal_protocol.wire.documents import describe
 
-Bounds = Mapping[str, tuple[float, float]] | Sequence[ColumnBounds] | ColumnBounds
-"""Columns with their public bounds: {"age": (18, 90)}, or `ColumnBounds`."""
+Bounds = Mapping[str, tuple[float, float] | Sequence[str]] | Sequence[ColumnBounds] | ColumnBounds
+"""Columns with their public bounds, {"age": (18, 90)}, or levels, {"smoker": ("no", "yes")}, the
+reference first; or `ColumnBounds`."""
+
+NOTHING_KNOWN: Final = Known()
 
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
@@ -23,8 +30,22 @@ FloatMatrix = NDArray[np.float64]
 _LARGEST: Final = 1e150  # squares of differences from it are still floats, and sums of them
 
 
-def bounds_of(columns: object, parameter: str) -> tuple[ColumnBounds, ...]:
-    """Return the bounds that a parameter of an estimator names, in order.
+def levels_in(columns: object, parameter: str) -> Known:
+    """Return the variables whose levels a parameter of an estimator gives.
+
+    Raises:
+        ValueError: they are no levels; the message begins with `parameter`.
+    """
+    given = columns.items() if isinstance(columns, Mapping) else ()
+    return Known.given({name: said for name, said in given if is_levels(said)}, parameter)
+
+
+def bounds_of(
+    columns: object, parameter: str, known: Known = NOTHING_KNOWN
+) -> tuple[ColumnBounds, ...]:
+    """Return the columns that a parameter of an estimator names, in order.
+
+    Of levels, one for each but the reference; places are those that are `known`.
 
     Raises:
         ValueError: they are no bounds; the message begins with `parameter`.
@@ -32,22 +53,31 @@ def bounds_of(columns: object, parameter: str) -> tuple[ColumnBounds, ...]:
     if isinstance(columns, ColumnBounds):
         return (columns,)
     if isinstance(columns, Mapping):
-        return tuple(_bounds(name, pair, parameter) for name, pair in columns.items())
+        known = levels_in(columns, parameter).over(known.variables)
+        return tuple(
+            column
+            for name, said in columns.items()
+            for column in (
+                level_columns(str(name), known)
+                if is_levels(said)
+                else (_bounds(name, said, parameter),)
+            )
+        )
     if isinstance(columns, Sequence) and all(isinstance(each, ColumnBounds) for each in columns):
         return tuple(columns)
     raise ValueError(
-        f'{parameter} must be a mapping from names to bounds, as {{"age": (18, 90)}}, or '
-        "ColumnBounds"
+        f'{parameter} must be a mapping from names to bounds, as {{"age": (18, 90)}}, or to '
+        "levels, or ColumnBounds"
     )
 
 
-def one_of(columns: object, parameter: str) -> ColumnBounds:
+def one_of(columns: object, parameter: str, known: Known = NOTHING_KNOWN) -> ColumnBounds:
     """Return the bounds of a parameter that takes one column.
 
     Raises:
         ValueError: they are no bounds, or not of one column.
     """
-    found = bounds_of(columns, parameter)
+    found = bounds_of(columns, parameter, known)
     if len(found) != 1:
         raise ValueError(f"{parameter} must be one column with its bounds, not {len(found)}")
     return found[0]
@@ -74,11 +104,13 @@ def names_of(rows: object) -> tuple[str, ...] | None:
     return None if fields is None else tuple(fields)
 
 
-def matrix_of(rows: Any, columns: Sequence[str]) -> FloatMatrix:
+def matrix_of(
+    rows: Any, columns: Sequence[str], variables: Mapping[str, Variable] | None = None
+) -> FloatMatrix:
     """Return numbers, shape (n, len(columns)), in the order of `columns`.
 
     Columns are matched by name where `rows` has names, others than `columns` are left out; an array
-    without names must have exactly these columns.
+    without names must have exactly these columns. Levels of `variables` become their places.
 
     Raises:
         ValueError: a column is missing, or the shape or a number is not usable.
@@ -89,7 +121,8 @@ def matrix_of(rows: Any, columns: Sequence[str]) -> FloatMatrix:
     missing = [name for name in columns if name not in names]
     if missing:
         raise ValueError(f"the rows have no column {', '.join(map(repr, missing))}")
-    parts = [np.atleast_1d(_numbers(rows[name])) for name in columns]
+    known = variables or {}
+    parts = [np.atleast_1d(_of_variable(rows[name], known.get(name))) for name in columns]
     if any(part.ndim != 1 or len(part) != len(parts[0]) for part in parts):
         raise ValueError("the columns must be vectors of one length")
     return _checked(np.column_stack(parts), len(columns))
@@ -108,6 +141,19 @@ def vector_of(values: Any, what: str) -> FloatVector:
         raise ValueError(f"{what} must be a vector of finite numbers")
     if np.abs(numbers).max() > _LARGEST:
         raise ValueError(f"{what} must not be above {_LARGEST:g} in magnitude")
+    return numbers
+
+
+def _of_variable(values: Any, variable: Variable | None) -> NDArray[np.float64]:
+    found = np.asarray(values)
+    is_text = found.dtype.kind in "OUT" and isinstance(variable, Category)
+    if variable is None or not (is_text or found.dtype.kind == "M"):
+        return _numbers(values)
+    numbers = coded(np.atleast_1d(found), variable)
+    if np.isnan(numbers).any():
+        levels = variable.levels[:20] if isinstance(variable, Category) else ()
+        of_these = f", or none of the levels {', '.join(levels)}" if levels else ""
+        raise ValueError(f"column {variable.name!r}: a value is missing{of_these}")
     return numbers
 
 

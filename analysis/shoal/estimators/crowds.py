@@ -4,13 +4,16 @@ They have neither intervals nor standard deviations: theory gives the error from
 not the model's distance from a fit without noise.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from shoal.estimators.columns import FloatVector
+from shoal.estimators.described import described
 from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, r_squared
+from shoal.formulas.variables import Variable
 from shoal.jobs.federation import LearningCrowd, WaitingCrowd
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.stationarity import SNAPSHOTS_NEEDED, Stationarity
@@ -35,13 +38,15 @@ class CrowdRegression(Predictor):
     _learned_attribute = "model_"
     family: ClassVar[Family]
 
-    def to_task(self) -> CrowdTask:
+    def to_task(self, variables: Mapping[str, Variable] | None = None) -> CrowdTask:
         """Return the task that the parameters describe, as a crowd gets it.
+
+        `variables`: those of the data dictionary, which `fit` asks for.
 
         Raises:
             ValueError: they describe none; the message names the parameter.
         """
-        task: CrowdTask = self._checked(family=self.family)
+        task: CrowdTask = self._checked(variables, family=self.family)
         return task
 
     def fit(self, crowd: LearningCrowd) -> Self:
@@ -56,7 +61,9 @@ class CrowdRegression(Predictor):
                 "fit takes a crowd, for records stay with their holders: shoal's "
                 "CrowdFederation, or shoal_learning's SimulatedCrowd of records that you have"
             )
-        return self._take(*crowd.learn(self.to_task()))
+        there, known = described(self, crowd)
+        self._variables = self._known().over(known).variables
+        return self._take(*there.learn(self.to_task(known)))
 
     def fit_from(self, job: WaitingCrowd) -> Self:
         """Fit by a job that was opened earlier, `CrowdFederation.resume(id)`; waits for its end.
@@ -65,7 +72,9 @@ class CrowdRegression(Predictor):
             ValueError: a parameter is not usable, or the job is of another task.
             JobFailed, JobInterrupted, Unavailable: as `SubmittedCrowd.wait`.
         """
-        task, models = self.to_task(), job.wait()
+        _, known = described(self, job)
+        task, models = self.to_task(known), job.wait()
+        self._variables = self._known().over(known).variables
         self._require_same(task, models[-1].task)
         return self._take(*models)
 
@@ -73,7 +82,7 @@ class CrowdRegression(Predictor):
         *earlier, self.model_ = models
         self.snapshots_ = tuple(earlier)
         self.intercept_, self.coef_ = self.model_.coefficients[0], self.model_.coefficients[1:]
-        self._target = self.model_.task.target
+        self._features, self._target = self.model_.task.features, self.model_.task.target
         self._take_names(self.model_.task.features)
         return self
 
@@ -148,6 +157,7 @@ class CrowdLinearRegression(CrowdRegression):
     """Linear regression that a crowd learns; `score` is R^2."""
 
     family = "linear"
+    _centres_target = True
     _metric = staticmethod(r_squared)
 
 

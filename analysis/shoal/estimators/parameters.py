@@ -1,16 +1,20 @@
 """Turns an estimator's parameters into a checked task, and raises where it is not fitted."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from shoal.estimators.columns import bounds_of, one_of
+from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
+from shoal.formulas.designing import about_zero, design
+from shoal.formulas.parsing import parse
+from shoal.formulas.variables import Known, Variable, Variables
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.wire.documents import describe
 
 
@@ -22,12 +26,17 @@ class Parameters:
     """The parameters of `task_type`, with its names and defaults, but for those that are `_fixed`.
 
     A subclass that names its `task_type` becomes a dataclass of them. Those that are columns in the
-    task are given with their bounds. What a fit learns first is `_learned_attribute`.
+    task are given with their bounds or levels. What a fit learns first is `_learned_attribute`.
+
+    A task of features and a target may have a `formula` in their place, whose variables are those
+    of `variables`, or else of what it is fitted on: a federation's data dictionary.
     """
 
     task_type: ClassVar[type[Any]]
     _fixed: ClassVar[frozenset[str]] = frozenset({"name"})
     _learned_attribute: ClassVar[str]
+    _formulaic: ClassVar[bool] = False
+    _centres_target: ClassVar[bool] = False
 
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
@@ -43,11 +52,16 @@ class Parameters:
         if "task_type" not in vars(cls):
             return
         cls.__annotations__ = dict(cls.__annotations__)
+        cls._formulaic = {"features", "target"} <= cls.task_type.model_fields.keys()
         for name, field in cls.task_type.model_fields.items():
             if name not in cls._fixed:
                 cls.__annotations__[name] = field.annotation
                 if not field.is_required():
                     setattr(cls, name, field.default)
+        if cls._formulaic:
+            cls.__annotations__ |= {"formula": str | None, "variables": Variables | None}
+            for name in ("features", "target", "formula", "variables"):
+                setattr(cls, name, None)
         dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -70,19 +84,68 @@ class Parameters:
             setattr(self, name, value)
         return self
 
-    def _checked(self, **fixed: Any) -> Any:
+    def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
         """Return the task that the parameters, and those that are `fixed`, describe.
+
+        `variables` are those of a data dictionary, where there is one.
 
         Raises:
             ValueError: they describe none; the message names the parameter.
+            ImportError: there is a formula, and formulaic is not installed.
         """
         given = {**self.get_params(), **fixed}
+        known = self._known().over(variables or {})
+        if self._formulaic:
+            given = self._designed(given, known)
         for name, read in self._column_parameters().items():
-            given[name] = read(given[name], name)
+            given[name] = read(given[name], name, known)
         try:
             return self.task_type(**given)
         except pydantic.ValidationError as error:
             raise ValueError(f"{type(self).__name__}: {describe(error)}") from None
+
+    def _known(self) -> Known:
+        """Return what the parameters say of variables.
+
+        Raises:
+            ValueError: they are not usable.
+        """
+        if not self._formulaic:
+            return NOTHING_KNOWN
+        known = Known.given(self.variables or {}, "variables")
+        for parameter in ("features", "target"):
+            for name, variable in levels_in(getattr(self, parameter), parameter).variables.items():
+                known = known.and_one(name, variable, parameter)
+        return known
+
+    def _asks_for_variables(self) -> bool:
+        """Tell whether a dictionary can say more than the parameters: a variable, or places."""
+        if not self._formulaic:
+            return False
+        known = self._known()
+        read = () if self.formula is None else parse(self.formula).variables
+        return bool(known.references) or not known.variables.keys() >= set(read)
+
+    def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
+        """Return a task's parameters with the columns of a formula, if there is one."""
+        text = given.pop("formula")
+        del given["variables"]
+        columns = {name: given[name] for name in ("features", "target")}
+        if text is None:
+            for name, said in columns.items():
+                if said is None:
+                    raise ValueError(f"{type(self).__name__} needs {name}, or a formula")
+            return given
+        if not isinstance(text, str) or any(said is not None for said in columns.values()):
+            raise ValueError("a formula is a text, and says itself what features and target are")
+        formula = parse(text)
+        found = design(formula, known)
+        given |= {"features": found.features, "target": found.target}
+        if not formula.constant:
+            given["intercept"] = type(given["intercept"])(0)
+            if self._centres_target:
+                given["target"] = about_zero(found.target)
+        return given
 
     @staticmethod
     def _require_same(asked: pydantic.BaseModel, had: pydantic.BaseModel) -> None:
@@ -97,11 +160,12 @@ class Parameters:
             raise ValueError(f"the job was submitted with another {', '.join(different)}")
 
     @classmethod
-    def _column_parameters(cls) -> dict[str, Callable[[object, str], Any]]:
+    def _column_parameters(cls) -> dict[str, Callable[[object, str, Known], Any]]:
         """Return, by name, how the parameters are read that are columns in the task."""
-        found: dict[str, Callable[[object, str], Any]] = {}
+        found: dict[str, Callable[[object, str, Known], Any]] = {}
         for name in cls._parameter_names():
-            kind = cls.task_type.model_fields[name].annotation
+            field = cls.task_type.model_fields.get(name)
+            kind = None if field is None else field.annotation
             if kind is ColumnBounds:
                 found[name] = one_of
             elif ColumnBounds in get_args(kind):
@@ -122,8 +186,9 @@ class Parameters:
 
     def _take_names(self, columns: tuple[ColumnBounds, ...]) -> None:
         """Keep which columns rows must have, as scikit-learn names them."""
-        self.n_features_in_ = len(columns)
-        self.feature_names_in_ = np.array([each.name for each in columns], dtype=object)
+        names = variables_of(columns)
+        self.n_features_in_ = len(names)
+        self.feature_names_in_ = np.array(names, dtype=object)
 
     def _require_fit(self) -> None:
         if not self.__sklearn_is_fitted__():

@@ -1,20 +1,28 @@
 """Shared base of the estimators that predict a target from features."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
+from shoal.formulas.variables import Variable
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import design_of, variables_of
 
 
 class Predictor(Parameters):
-    """Rows are arrays with one column for each feature, in order, or have columns by name."""
+    """Rows are arrays with one column for each variable, in order, or have columns by name.
+
+    Variables are the features, or what the terms of a formula read; texts are levels.
+    """
 
     _estimator_type: ClassVar[str] = "regressor"
+    _features: tuple[ColumnBounds, ...]
     _target: ColumnBounds
+    _variables: Mapping[str, Variable]
 
     @abstractmethod
     def _means(self, rows: object) -> FloatVector:
@@ -22,7 +30,11 @@ class Predictor(Parameters):
 
     def _table(self, rows: object) -> FloatMatrix:
         self._require_fit()
-        return matrix_of(rows, self.feature_names_in_.tolist())
+        return self._design(rows, self._features)
+
+    def _design(self, rows: object, columns: tuple[ColumnBounds, ...]) -> FloatMatrix:
+        """Return columns, shape (n, len(columns)), of rows that have their variables."""
+        return design_of(columns, matrix_of(rows, variables_of(columns), self._variables))
 
     def score(self, rows: object, targets: object = None) -> float:
         """Return how well `targets`, shape (n,), are predicted: at most 1.
@@ -45,7 +57,7 @@ class Predictor(Parameters):
         """Return targets, shape (n,), on the scale of the predictions."""
         self._require_fit()
         if targets is None:
-            targets = matrix_of(rows, [self._target.name])
+            targets = self._design(rows, (self._target,))
         return vector_of(targets, "targets")
 
     @staticmethod

@@ -38,7 +38,10 @@ RegressionT = TypeVar(
 
 
 class Regression(Predictor, Estimator[RegressionT]):
-    """Base of all regressions: `features` and `target` are columns with their public bounds."""
+    """Base of all regressions: `features` and `target` are columns with their public bounds.
+
+    In their place a `formula` may stand: see `shoal.formulas.parsing`.
+    """
 
     @property
     def coef_(self) -> FloatVector:
@@ -47,7 +50,7 @@ class Regression(Predictor, Estimator[RegressionT]):
         In the units of the data, but of the "unit_rows" method: there `predict` scales rows first.
         """
         coefficients = self._coefficients
-        return np.array([coefficients[name] for name in self.feature_names_in_.tolist()])
+        return np.array([coefficients[each.name] for each in self._features])
 
     @property
     def intercept_(self) -> float:
@@ -61,9 +64,8 @@ class Regression(Predictor, Estimator[RegressionT]):
         return dict(zip(posterior.names, posterior.mean.tolist(), strict=True))
 
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
-        self._target = task.target
-        features: tuple[ColumnBounds, ...] = task.features
-        return features
+        self._features, self._target = task.features, task.target
+        return self._features
 
     def _expected(self, rows: object) -> tuple[FloatVector, FloatVector]:
         """Return what the posterior expects of the target, and with which standard deviation."""
@@ -136,6 +138,7 @@ class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDr
     """
 
     task_type = LinearRegressionTask
+    _centres_target = True
     _metric = staticmethod(r_squared)
 
 

@@ -5,7 +5,7 @@ model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 18
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Final, Generic, Protocol, Self, TypeVar
@@ -21,8 +21,12 @@ from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.studies import Posterior, Task
+from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 
 _SNAPSHOTS: Final = 200  # of one crowd job, about
+
+Dictionary = Mapping[str, Number | Flag | Category | Date]
+"""The variables of a data dictionary, by name."""
 
 SettingsT = TypeVar("SettingsT", bound=JobSettings | CrowdSettings)
 JobT = TypeVar("JobT", bound=Job | CrowdJob)
@@ -117,9 +121,13 @@ class LearnedJob:
 
 
 class _Submitted(ABC, Generic[JobT, OutcomeT]):
-    def __init__(self, job: JobT, console: Console | None) -> None:
+    def __init__(
+        self, job: JobT, console: Console | None, variables: Callable[[], Dictionary]
+    ) -> None:
         self.job = job
         """To look at the job, end it early, or verify how it ended."""
+        self.variables = variables
+        """To ask for the data dictionary's variables, as the federation's `variables`."""
         self._console = console
 
     @property
@@ -174,8 +182,15 @@ class SubmittedCrowd(_Submitted[CrowdJob, tuple[CrowdModel, ...]]):
     signed closing.
     """
 
-    def __init__(self, job: CrowdJob, console: Console | None, *, every_seconds: float) -> None:
-        super().__init__(job, console)
+    def __init__(
+        self,
+        job: CrowdJob,
+        console: Console | None,
+        variables: Callable[[], Dictionary],
+        *,
+        every_seconds: float,
+    ) -> None:
+        super().__init__(job, console, variables)
         self._every_seconds = every_seconds
 
     def _outcome(self) -> tuple[CrowdModel, ...]:
@@ -223,6 +238,18 @@ class _Federation(Generic[SettingsT]):
         analyst = Analyst.open(party, consortium, notice=notice)
         return cls(analyst, settings, show_progress=show_progress)
 
+    def variables(self) -> Dictionary:
+        """Return the variables of the consortium's data dictionary that are in use, by name.
+
+        Indicators of missing values are among them.
+
+        Raises:
+            JobRefused: there is no dictionary.
+            Unavailable, ProtocolError: as `Analyst.dictionary`.
+        """
+        named = self._analyst.dictionary().named()
+        return {name: each for name, each in named.items() if not each.retired}
+
 
 class Federation(_Federation[JobSettings]):
     """A consortium, one of its analysts, and what every job of hers asks and may cost.
@@ -251,7 +278,7 @@ class Federation(_Federation[JobSettings]):
 
         `estimator.fit_from(federation.resume(job))` waits for it and is fitted by it.
         """
-        return SubmittedJob(self._analyst.job(job), self._console)
+        return SubmittedJob(self._analyst.job(job), self._console, self.variables)
 
     def learn(self, task: Task) -> LearnedJob:
         """Submit a job for a task, wait for the posterior and show how the job goes on.
@@ -283,7 +310,9 @@ class CrowdFederation(_Federation[CrowdSettings]):
         `estimator.fit_from(federation.resume(job))` waits for it and is fitted by it.
         """
         pause = max(1.0, self.settings.open_seconds / _SNAPSHOTS)
-        return SubmittedCrowd(self._analyst.crowd(job), self._console, every_seconds=pause)
+        return SubmittedCrowd(
+            self._analyst.crowd(job), self._console, self.variables, every_seconds=pause
+        )
 
     def learn(self, task: CrowdTask) -> tuple[CrowdModel, ...]:
         """Open a crowd job for a task, wait for its end and show how it goes on.

@@ -5,14 +5,16 @@ those of a real crowd's job with as many contributions.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shoal_learning.coding import Variable
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulation import in_turn, simulate
-from shoal_learning.simulated_records import by_column
+from shoal_learning.simulated_records import SimulatedRecords
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import design_rows
 
@@ -35,19 +37,35 @@ class SimulatedCrowd:
         """Copy the records.
 
         Raises:
-            ValueError: they are not vectors of finite numbers of one length, or there are none.
+            ValueError: they are not columns of one length, a number is not finite, or there are
+                none.
         """
-        self.columns, self._values = by_column(records)
-        if not len(self._values):
+        self._records = SimulatedRecords.of(records, missing=False)
+        if not len(self):
             raise ValueError("there must be records")
         if snapshot_every is not None and snapshot_every < 1:
             raise ValueError("snapshot_every must be at least 1")
         self._snapshot_every = snapshot_every
         self._seeds = np.random.SeedSequence(seed)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return self._records.names
+
+    def variables(self) -> Mapping[str, Variable]:
+        """Return the variables that the records look like: see `SimulatedFederation`."""
+        return self._records.variables
+
+    def with_variables(self, given: Mapping[str, Variable]) -> Self:
+        """Return this crowd with other levels and bounds. Both draw from one seed."""
+        part = copy(self)
+        part._records = self._records.with_variables(given)
+        return part
+
     def __len__(self) -> int:
         """Return the number of clients."""
-        return len(self._values)
+        return len(self._records)
 
     def __repr__(self) -> str:
         return f"<SimulatedCrowd of {len(self):,} clients: NO PRIVACY>"
@@ -72,11 +90,7 @@ class SimulatedCrowd:
             ValueError: a column of the task is missing, a snapshot is none of this job's, or
                 sessions are below 0.
         """
-        missing = [name for name in task.column_names if name not in self.columns]
-        if missing:
-            raise ValueError(f"the records have no column {', '.join(map(repr, missing))}")
-        places = [self.columns.index(name) for name in task.column_names]
-        rows, targets = design_rows(task, self._values[:, places])
+        rows, targets = design_rows(task, self._records.select(task.column_names))
         total = contributions_per_client * len(self)
         if snapshots is None:
             every = self._snapshot_every

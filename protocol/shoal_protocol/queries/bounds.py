@@ -9,8 +9,8 @@ from shoal_protocol.queries.terms import Bound, Term, refuse_unusable_range
 class ColumnBounds(BaseModel):
     """A column's name and the public range that its values are assumed to lie in.
 
-    What a `term` makes of a record's variables has the range that follows from theirs, or any
-    narrower one.
+    What a `term` makes of a record's variables is in the range that follows from theirs: see
+    `of_term`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

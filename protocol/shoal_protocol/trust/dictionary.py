@@ -5,7 +5,7 @@ changes: what is measured otherwise gets a new name, so that a column means the 
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Annotated, ClassVar, Final, Literal, Self
 
@@ -22,6 +22,9 @@ from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
 
 EPOCH: Final = date(1970, 1, 1)
 """Dates are days since then, as numbers of records."""
+
+COUNTING: Final = frozenset({"counts", "bin_counts"})
+"""The queries that may read places of levels: they count them."""
 
 MOST_VARIABLES: Final = 10_000
 MOST_LEVELS: Final = 1_000
@@ -190,26 +193,35 @@ class DataDictionary(Document):
         )
 
     def fault_of(self, columns: Iterable[ColumnBounds], *, as_levels: bool) -> str | None:
-        """Return why a job may not read these columns, or None; it repeats no name that was sent.
+        """Return why a job may not read these columns, or None: see `fault_of`."""
+        return fault_of(self.named(), columns, as_levels=as_levels)
 
-        Places of more than two levels are no quantity: only what counts them (`as_levels`) may read
-        them, and a factor of a term that is 1 at one of them. The bounds of a term's variables are
-        within the dictionary's: no value is beyond.
-        """
-        named = self.named()
-        in_use = [name for name, each in named.items() if not each.retired]
-        for place, column in enumerate(columns, start=1):
-            for factor in [None] if column.term is None else column.term.factors:
-                name = column.name if factor is None else factor.variable
-                variable = named.get(name)
-                if variable is None:
-                    near = difflib.get_close_matches(name, in_use, n=3)
-                    hint = f"; near to it are {', '.join(near)}" if near else ""
-                    return f"column {place} is not in the consortium's data dictionary{hint}"
-                fault = _fault_of_reading(variable, factor, as_levels=as_levels)
-                if fault is not None:
-                    return f"column {place}, {variable.name}, {fault}"
-        return None
+
+def fault_of(
+    named: Mapping[str, Number | Flag | Category | Date],
+    columns: Iterable[ColumnBounds],
+    *,
+    as_levels: bool,
+) -> str | None:
+    """Return why a job may not read these columns, or None; it repeats no name that was sent.
+
+    Places of more than two levels are no quantity: only what counts them (`as_levels`) may read
+    them, and a factor of a term that is 1 at one of them. The bounds of a term's variables are
+    within the dictionary's: no value is beyond.
+    """
+    in_use = [name for name, each in named.items() if not each.retired]
+    for place, column in enumerate(columns, start=1):
+        for factor in [None] if column.term is None else column.term.factors:
+            name = column.name if factor is None else factor.variable
+            variable = named.get(name)
+            if variable is None:
+                near = difflib.get_close_matches(name, in_use, n=3)
+                hint = f"; near to it are {', '.join(near)}" if near else ""
+                return f"column {place} is not in the consortium's data dictionary{hint}"
+            fault = _fault_of_reading(variable, factor, as_levels=as_levels)
+            if fault is not None:
+                return f"column {place}, {variable.name}, {fault}"
+    return None
 
     def bounds_fault_of(self, columns: Iterable[ColumnBounds]) -> str | None:
         """Return why a job's bounds of a variable that is known cannot be meant, or None.

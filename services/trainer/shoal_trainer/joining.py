@@ -13,6 +13,7 @@ from shoal_hosting.server.replies import Outcome
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave, check_ending
 from shoal_protocol.privacy.epsilons import epsilon_left
+from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_canonical_json
@@ -104,7 +105,7 @@ class Joining:
 
     async def _check(self, request: StudyRequest, consortium: Consortium) -> None:
         own, terms = self._resources, request.terms
-        as_levels = {kind.query.name for kind in terms.kinds} <= {"counts", "bin_counts"}
+        as_levels = set(terms.query_names) <= COUNTING
         await self._dictionaries.check(terms.bounds, as_levels=as_levels)
         await asyncio.to_thread(check_request, request, consortium, now=own.clock())
         check_affordable(request, consortium, own.committed)

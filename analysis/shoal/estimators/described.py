@@ -1,0 +1,29 @@
+"""Asks what an estimator is fitted on for the variables that its formula or levels are about."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from shoal.estimators.parameters import Parameters
+from shoal.formulas.variables import Variable
+
+T = TypeVar("T")
+
+
+def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Variable]]:
+    """Return what to fit on, by the estimator's own variables, and the variables that it knows.
+
+    A simulation takes levels and bounds from the estimator where nobody agreed on others. A real
+    federation is asked for its data dictionary only where that can say more than the estimator.
+
+    Raises:
+        ValueError: a parameter is not usable.
+        JobRefused: the variables are not all given, and there is no dictionary.
+    """
+    simulated: Any = getattr(learning, "with_variables", None)
+    if simulated is not None:
+        there = simulated(estimator._known().variables)
+        return there, there.variables()
+    ask: Any = getattr(learning, "variables", None)
+    if ask is None or not estimator._asks_for_variables():
+        return learning, {}
+    return learning, ask()

@@ -1,0 +1,116 @@
+"""The variables that a formula or features may name: their bounds or levels, as a user gives them.
+
+Levels are those of the data dictionary where there is one, which says what each level's place is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import pydantic
+
+from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
+from shoal_protocol.wire.documents import describe
+
+Variable = Number | Flag | Category | Date
+Variables = Mapping[str, tuple[float, float] | Sequence[str] | Variable]
+"""Variables by name: their bounds, their levels with the reference first, or the dictionary's."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """Variables by name, and the reference of those whose levels were given in an order."""
+
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    references: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def given(cls, variables: object, parameter: str) -> Self:
+        """Return what a user says of variables.
+
+        Raises:
+            ValueError: it is not usable; the message begins with `parameter`.
+        """
+        if not isinstance(variables, Mapping):
+            raise ValueError(f'{parameter} must be a mapping, as {{"age": (18, 90)}}')
+        found = cls()
+        for name, said in variables.items():
+            found = found.and_one(str(name), said, parameter)
+        return found
+
+    def and_one(self, name: str, said: object, parameter: str) -> Self:
+        """Return these and one more variable.
+
+        Raises:
+            ValueError: as `given`.
+        """
+        variable = _variable(name, said, parameter)
+        more: dict[str, Variable] = {name: variable}
+        if variable.indicator is not None:
+            more[variable.indicator.name] = variable.indicator
+        references = dict(self.references)
+        if isinstance(variable, Category):
+            references[name] = variable.levels[0]
+        return replace(self, variables={**self.variables, **more}, references=references)
+
+    def over(self, dictionary: Mapping[str, Variable]) -> Self:
+        """Return what is known with a dictionary: bounds are these, places of levels are its own.
+
+        Raises:
+            ValueError: the dictionary has other levels.
+        """
+        known = {**dictionary, **self.variables}
+        for name, variable in self.variables.items():
+            agreed = dictionary.get(name)
+            if not isinstance(variable, Category) or agreed is None:
+                continue
+            levels = agreed.levels if isinstance(agreed, Category) else ()
+            if set(levels) != set(variable.levels):
+                agreed_on = ", ".join(levels) or "none"
+                raise ValueError(f"{name!r} has other levels in the data dictionary: {agreed_on}")
+            known[name] = agreed
+        return replace(self, variables=known)
+
+
+def is_levels(said: object) -> bool:
+    """Tell whether what is said of a variable are levels, and not bounds."""
+    return (
+        isinstance(said, Sequence)
+        and not isinstance(said, str)
+        and any(isinstance(each, str) for each in said)
+    )
+
+
+def _variable(name: str, said: object, parameter: str) -> Variable:
+    if isinstance(said, Variable):
+        if said.name != name:
+            raise ValueError(f"{parameter}: {name!r} is a variable of another name")
+        return said
+    try:
+        if is_levels(said):
+            return Category(name=name, meaning=name, levels=said)  # type: ignore[arg-type]
+        if isinstance(said, Sequence | np.ndarray) and not isinstance(said, str) and len(said) == 2:
+            return Number(name=name, meaning=name, lower=said[0], upper=said[1])
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{parameter}, {name!r}: {describe(error)}") from None
+    raise ValueError(
+        f'{parameter}: {name!r} has bounds, (18, 90), or levels, ("no", "yes"), the reference first'
+    )
+
+
+def named(variables: Mapping[str, Variable], name: str) -> Any:
+    """Return the variable of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in variables:
+        base = name.removesuffix("_missing")
+        if base != name and base in variables:
+            raise ValueError(f"{base!r} has no indicator of missing values in the data dictionary")
+        raise ValueError(
+            f"there is no variable {name!r}: give its bounds or levels in `variables`, as "
+            f"{{{name!r}: (0, 1)}}"
+        )
+    return variables[name]

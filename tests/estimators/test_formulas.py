@@ -1,0 +1,405 @@
+"""Formulas: how they are read, which columns they mean, and estimators that are given one."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+
+from shoal.estimators import (
+    CrowdLogisticRegression,
+    LinearRegression,
+    LogisticRegression,
+)
+from shoal.estimators.parameters import Parameters
+from shoal.formulas.designing import Design, design
+from shoal.formulas.parsing import parse
+from shoal.formulas.variables import Known
+from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import design_of, variables_of
+from shoal_protocol.queries.terms import Level, Log, Power, Spline, Term
+from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
+
+VARIABLES: dict[str, Any] = {
+    "age": (18, 90),
+    "bmi": (15, 45),
+    "crp": (0, 300),
+    "y": (80, 220),
+    "sex": ("f", "m"),
+    "smoker": ("no", "yes", "former"),
+    "treated": Flag(name="treated", meaning="was treated"),
+    "dose": Number(name="dose", meaning="dose", lower=0, upper=5, missing="indicator"),
+    "body mass": (40, 150),
+}
+KNOWN = Known.given(VARIABLES, "variables")
+
+
+def designed(formula: str, known: Known = KNOWN) -> Design:
+    return design(parse(formula), known)
+
+
+def names(formula: str) -> list[str]:
+    return [each.name for each in designed(formula).features]
+
+
+@pytest.mark.parametrize(
+    ("right", "due"),
+    [
+        ("age", ["age"]),
+        ("age + bmi", ["age", "bmi"]),
+        ("age * bmi", ["age", "bmi", "age:bmi"]),
+        ("(age + bmi + treated)**2 - bmi:treated", "age bmi treated age:bmi age:treated".split()),
+        ("age + bmi - age", ["bmi"]),
+        ("treated", ["treated"]),
+        ("C(treated)", ["C(treated)[1]"]),
+        ("smoker", ["smoker[yes]", "smoker[former]"]),
+        ("C(smoker)", ["C(smoker)[yes]", "C(smoker)[former]"]),
+        ('C(smoker, reference="yes")', ["C(smoker)[no]", "C(smoker)[former]"]),
+        ("C(age, levels=[20, 30, 40])", ["C(age)[30]", "C(age)[40]"]),
+        ('level(smoker, "yes")', ["level(smoker, yes)"]),
+        ("level(age, 30)", ["level(age, 30.0)"]),
+        ("age:sex", ["age:sex[f]", "age:sex[m]"]),
+        ("age + age:sex", ["age", "age:sex[m]"]),
+        ("age*sex", ["age", "sex[m]", "age:sex[m]"]),
+        ("0 + sex + smoker", ["sex[f]", "sex[m]", "smoker[yes]", "smoker[former]"]),
+        (
+            "sex*smoker",
+            [
+                *("sex[m]", "smoker[yes]", "smoker[former]"),
+                *("sex[m]:smoker[yes]", "sex[m]:smoker[former]"),
+            ],
+        ),
+        ("I(age**2)", ["age**2"]),
+        ("age + age**2", ["age", "age**2"]),
+        ("power(`body mass`, 3) + `body mass`", ["body mass**3", "body mass"]),
+        ("log(bmi) + log(crp, 0.1)", ["log(bmi)", "log(crp)"]),
+        ("spline(bmi, 4)", [f"spline(bmi)[{place}]" for place in (1, 2, 3, 4)]),
+        ("spline(bmi, knots=[20, 25, 30])", [f"spline(bmi)[{place}]" for place in range(1, 7)]),
+        ("dose + missing(dose)", ["dose", "dose_missing"]),
+    ],
+)
+def test_a_formula_means_these_columns(right: str, due: list[str]) -> None:
+    assert names(f"y ~ {right}") == due
+
+
+def test_a_number_by_itself_is_its_column_and_all_else_a_term_with_the_bounds_that_follow() -> None:
+    found = designed("log(y) ~ age + bmi:smoker + spline(bmi, 3) + log(crp, 0.5)")
+    by_name = {each.name: each for each in found.features}
+    age, log, spline = (by_name[name] for name in ("age", "log(crp)", "spline(bmi)[1]"))
+    yes, former = by_name["bmi:smoker[yes]"], by_name["bmi:smoker[former]"]
+    assert age == ColumnBounds(name="age", lower=18, upper=90)
+    bmi = {"variable": "bmi", "lower": 15.0, "upper": 45.0}
+    assert spline.term == Term(factors=(Spline(**bmi, knots=(), place=1),))
+    assert log.term == Term(factors=(Log(variable="crp", lower=0.5, upper=300),))
+    assert (log.lower, log.upper) == (np.log(0.5), np.log(300))
+    itself = Power(**bmi, exponent=1)
+    assert yes.term == Term(factors=(itself, Level(variable="smoker", value=1)))
+    assert former.term == Term(factors=(itself, Level(variable="smoker", value=2)))
+    assert (yes.lower, yes.upper) == (0.0, 45.0)
+    assert found.target.term == Term(factors=(Log(variable="y", lower=80, upper=220),))
+
+
+def test_a_spline_has_evenly_spaced_knots_between_its_variables_bounds() -> None:
+    [*_, last] = designed("y ~ spline(bmi, 5)").features
+    assert last.term is not None
+    [factor] = last.term.factors
+    assert isinstance(factor, Spline) and factor.knots == (25.0, 35.0) and factor.place == 5
+
+
+@pytest.mark.parametrize(
+    ("formula", "reason"),
+    [
+        ("y", "one target and one sum"),
+        ("~ age", "one target and one sum"),
+        ("y ~ age | bmi", "one target and one sum"),
+        ("y + age ~ bmi", "one target"),
+        ("y ~ 1", "a feature at least"),
+        ("y ~ age +", "cannot be read"),
+        ("y ~ 2:age", "cannot be scaled"),
+        ("y ~ .", "cannot be read"),
+        ("y ~ np.log(age)", "not supported: a formula has variables"),
+        ("y ~ bs(age)", "not supported"),
+        ("y ~ {age + 1}", "not supported"),
+        ("y ~ I(age + 1)", "neither a number nor a text"),
+        ("y ~ __import__('os')", "not supported"),
+        ("y ~ __import__('os').system('true')", "cannot be read"),
+        ("y ~ log(age, 1, 2)", "wrong arguments"),
+        ("y ~ power(age, 7)", "whole power from 1 to 6"),
+        ("y ~ I(age**1.5)", "whole power from 1 to 6"),
+        ("y ~ spline(age)", "number of columns"),
+        ("y ~ spline(age, 2)", "3 at least"),
+        ("y ~ spline(age, knots=[10, 50])", "knots ascend"),
+        ("y ~ log(crp)", "lower bound above 0"),
+        ("y ~ height", "no variable 'height'"),
+        ("y ~ missing(age)", "'age' has no indicator"),
+        ("y ~ log(smoker)", r"write C\(smoker\)"),
+        ("y ~ C(age)", "list its levels"),
+        ("y ~ C(smoker, reference='never')", "no level of 'smoker', which has no, yes, former"),
+        ("y ~ level(age, 100)", "beyond the bounds"),
+        ("smoker ~ age", "the target 'smoker' has 2 columns"),
+        ("y ~ age:bmi:crp:dose:treated", "at most 4"),
+    ],
+)
+def test_what_is_not_of_the_language_is_refused_with_what_is(formula: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        designed(formula)
+
+
+def test_a_name_that_would_be_too_long_has_the_levels_place() -> None:
+    long = "a level of which somebody had much to say, and said it all here in full"
+    known = Known.given({"stage": ("I", long), "y": (0, 1)}, "variables")
+    assert [each.name for each in designed("y ~ stage", known).features] == ["stage[#1]"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ([1], "a mapping"),
+        ({"age": 5}, "bounds, .* or levels"),
+        ({"age": (90, 18)}, "below its upper"),
+        ({"sex": ("f", "f")}, "two levels are the same"),
+        ({"sex": ("f",)}, "at least 2"),
+        ({"age": Flag(name="old", meaning="is old")}, "another name"),
+    ],
+)
+def test_variables_that_say_nothing_are_refused(variables: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Known.given(variables, "variables")
+
+
+def test_places_are_the_dictionarys_and_the_reference_is_the_first_level_given() -> None:
+    agreed = Category(name="smoker", meaning="smokes", levels=("former", "no", "yes"))
+    known = KNOWN.over({"smoker": agreed})
+    found = designed("y ~ smoker", known).features
+    assert [each.name for each in found] == ["smoker[former]", "smoker[yes]"]
+    assert [each.term and each.term.factors[0] for each in found] == [
+        Level(variable="smoker", value=0),
+        Level(variable="smoker", value=2),
+    ]
+    fewer = Category(name="smoker", meaning="smokes", levels=("no", "yes"))
+    with pytest.raises(ValueError, match="other levels in the data dictionary: no, yes"):
+        KNOWN.over({"smoker": fewer})
+
+
+# On federations
+
+
+CLIENTS = 900
+
+
+def frame(seed: int = 1) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    age = generator.uniform(18, 90, CLIENTS)
+    sex = generator.choice(["f", "m"], CLIENTS)
+    smoker = generator.choice(["no", "yes", "former"], CLIENTS)
+    effect = pd.Series(smoker).map({"no": 0.0, "yes": 20.0, "former": 8.0}).to_numpy()
+    pressure = 100 + 0.5 * age + effect + 6.0 * (sex == "m") + generator.normal(0, 2, CLIENTS)
+    return pd.DataFrame(
+        {
+            "id": [f"patient {each}" for each in range(CLIENTS)],
+            "age": age,
+            "sex": sex,
+            "smoker": smoker,
+            "treated": generator.uniform(size=CLIENTS) < 0.5,
+            "seen": pd.to_datetime("2020-01-01") + pd.to_timedelta(age.astype(int), "D"),
+            "pressure": pressure,
+            "high": np.where(pressure > 130, "yes", "no"),
+        }
+    )
+
+
+def federation(rows: Any = None, **changes: Any) -> SimulatedFederation:
+    arguments: dict[str, Any] = {
+        **{"epsilon": 50.0, "delta": 1e-5, "dropouts": 5, "colluders": 5, "seed": 1},
+        **changes,
+    }
+    return SimulatedFederation(frame() if rows is None else rows, **arguments)
+
+
+def test_a_formula_is_learned_from_a_frame_with_texts_and_predicts_for_such_frames() -> None:
+    model = LinearRegression(formula="pressure ~ age + C(smoker, reference='no') + sex")
+    model.set_params(method="plain").fit(federation())
+    assert model.posterior_.names == (
+        *("intercept", "age", "C(smoker)[former]", "C(smoker)[yes]", "sex[m]"),
+    )
+    assert model.coef_ == pytest.approx([0.5, 8.0, 20.0, 6.0], abs=3.0)
+    assert model.feature_names_in_.tolist() == ["age", "smoker", "sex"]
+    assert model.n_features_in_ == 3
+    rows = frame(seed=2)
+    assert model.score(rows) > 0.9
+    one = pd.DataFrame({"age": [50.0], "smoker": ["yes"], "sex": ["m"]})
+    assert model.predict(one) == pytest.approx([151.0], abs=3.0)
+    places = model.predict(np.array([[50.0, 2.0, 1.0]]))  # levels sorted: former, no, yes
+    assert places == pytest.approx(model.predict(one))
+    assert model.predict_interval(one).shape == (1, 2)
+    model.plot_predictions(rows.head(20), rows["pressure"].head(20))
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict(one) == pytest.approx(model.predict(one))
+    with pytest.raises(ValueError, match=r"'smoker': .* none of the levels former, no, yes"):
+        model.predict(one.assign(smoker="a secret"))
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_predictions_are_of_what_data_holders_would_make_of_the_rows() -> None:
+    formula = "pressure ~ spline(age, 4) + age:sex + I(age**2) + log(age)"
+    model = LinearRegression(formula=formula, method="plain").fit(federation())
+    features = model._features
+    read = variables_of(features)
+    rows = frame(seed=3)
+    numbers = federation(rows)._records.select(read)
+    assert np.array_equal(model._table(rows), design_of(features, numbers))
+
+
+def test_features_may_be_named_by_levels_beside_texts_that_nobody_reads() -> None:
+    features = {"age": (18, 90), "smoker": ("no", "yes", "former")}
+    model = LinearRegression(features=features, target={"pressure": (80, 220)}, method="plain")
+    model.fit(federation())
+    assert model.posterior_.names == ("intercept", "age", "smoker[yes]", "smoker[former]")
+    assert model.coef_ == pytest.approx([0.5, 20.0, 8.0], abs=3.0)
+    assert model.score(frame(seed=2)) > 0.8
+
+
+def test_a_text_that_is_no_level_and_a_gap_are_no_record() -> None:
+    rows = frame()
+    rows.loc[:299, "smoker"] = "unknown"
+    rows.loc[300:399, "smoker"] = None
+    model = LinearRegression(
+        features={"smoker": ("no", "yes", "former")}, target={"pressure": (80, 220)}, method="plain"
+    )
+    model.fit(federation(rows))
+    assert abs(model.posterior_.records - (CLIENTS - 400)) < 30
+
+
+def test_a_text_can_be_the_target_of_two_classes() -> None:
+    model = LogisticRegression(
+        formula="high ~ age + smoker", rounds=40, batch=None, prior_sd=3.0, clip=1.0
+    )
+    model.fit(federation())
+    assert model.classes_.tolist() == [0.0, 1.0]
+    assert model.score(frame(seed=2)) > 0.7
+    assert model.predict_proba(frame(seed=2)).shape == (CLIENTS, 2)
+
+
+def test_a_crowd_learns_a_formula() -> None:
+    model = CrowdLogisticRegression(
+        formula="high ~ age + sex", clip=0.1, epsilon=50.0, learning_rate=0.1, instances=2
+    )
+    model.fit(SimulatedCrowd(frame(), seed=1))
+    assert model.model_.task.weight_names == ("(intercept)", "age", "sex[m]")
+    assert model.predict(frame(seed=2)).shape == (CLIENTS,)
+
+
+def test_no_constant_in_the_formula_is_no_constant_in_the_model() -> None:
+    rows = frame()
+    means = rows.groupby("sex")["pressure"].mean()
+    model = LinearRegression(formula="pressure ~ 0 + sex", method="plain").fit(federation())
+    assert model.posterior_.names == ("intercept", "sex[f]", "sex[m]")
+    assert model.intercept_ == 0.0
+    assert model.coef_ == pytest.approx(means.to_numpy(), rel=0.03)
+    through = LinearRegression(formula="pressure ~ age - 1", method="plain").fit(federation())
+    slope = (rows["age"] @ rows["pressure"]) / (rows["age"] @ rows["age"])
+    assert through.coef_ == pytest.approx([slope], rel=0.15)  # long rows are shrunk
+    assert through.intercept_ == 0.0
+
+
+def test_folds_keep_the_levels_of_the_whole() -> None:
+    rows = frame()
+    rows.loc[1:, "sex"] = "f"
+    rows.loc[0, "sex"] = "m"
+    model = LinearRegression(formula="pressure ~ age + sex", method="plain")
+    assert len(cross_val_score(model, federation(rows), cv=3)) == 3
+
+
+def test_a_simulation_by_a_dictionary_refuses_what_the_trainer_would_and_fills_gaps() -> None:
+    agreed = [
+        Number(name="age", meaning="age", lower=18, upper=90, missing="indicator"),
+        Category(name="smoker", meaning="smokes", levels=("no", "yes", "former")),
+        Number(name="pressure", meaning="pressure", lower=80, upper=220),
+    ]
+    rows = frame()
+    rows.loc[:99, "age"] = np.nan
+    there = federation(rows, variables=agreed)
+    model = LinearRegression(formula="pressure ~ age + missing(age)", method="plain").fit(there)
+    assert model.posterior_.names == ("intercept", "age", "age_missing")
+    assert abs(model.posterior_.records - CLIENTS) < 30
+    with pytest.raises(ValueError, match="no variable 'sex'"):
+        LinearRegression(formula="pressure ~ sex").fit(there)
+    with pytest.raises(ValueError, match="not in the consortium's data dictionary"):
+        LinearRegression(features={"sex": ("f", "m")}, target={"pressure": (80, 220)}).fit(there)
+    for where in (there, federation()):
+        raw = LinearRegression(features={"smoker": (0, 2)}, target={"pressure": (80, 220)})
+        with pytest.raises(ValueError, match="no quantity"):
+            raw.fit(where)
+
+
+def test_bounds_given_to_the_estimator_are_those_of_the_formula() -> None:
+    model = LinearRegression(
+        formula="pressure ~ log(age)", variables={"age": (10, 100), "pressure": (50, 250)}
+    )
+    there = federation()
+    model.fit(there)
+    [feature] = model._features
+    assert (feature.lower, feature.upper) == (np.log(10), np.log(100))
+    assert (model._target.lower, model._target.upper) == (50.0, 250.0)
+    assert there.variables()["age"].limits[0] > 10  # whose own are as before
+
+
+def test_what_a_frame_looks_like() -> None:
+    found = federation().variables()
+    assert {name: type(each) for name, each in found.items()} == {
+        **{"id": Category, "age": Number, "sex": Category, "smoker": Category},
+        **{"treated": Flag, "seen": Date, "pressure": Number, "high": Category},
+    }
+    smoker = found["smoker"]
+    assert isinstance(smoker, Category) and smoker.levels == ("former", "no", "yes")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"features": None}, "needs features, or a formula"),
+        ({"formula": "pressure ~ age"}, "says itself what features and target are"),
+        ({"formula": 5, "features": None, "target": None}, "a formula is a text"),
+        ({"features": {"smoker": ("no", 5)}}, "levels"),
+        ({"features": {"smoker": ("no", "yes"), "smoker[yes]": (0, 1)}}, "same name"),
+    ],
+)
+def test_a_task_has_either_a_formula_or_features(changes: dict[str, Any], reason: str) -> None:
+    given = {"features": {"age": (18, 90)}, "target": {"pressure": (80, 220)}} | changes
+    with pytest.raises(ValueError, match=reason):
+        LinearRegression(**given).to_task()
+
+
+class Agreed:
+    """A federation that has a dictionary, and counts who asks for it."""
+
+    asked = 0
+
+    def variables(self) -> dict[str, Any]:
+        self.asked += 1
+        return dict(KNOWN.variables)
+
+    def learn(self, task: Any) -> Any:
+        raise InterruptedError(task)
+
+
+def test_a_dictionary_is_asked_only_where_it_can_say_more() -> None:
+    there = Agreed()
+    plain: list[Parameters] = [
+        LinearRegression(features={"age": (18, 90)}, target={"y": (80, 220)}),
+        LinearRegression(formula="y ~ age", variables={"age": (18, 90), "y": (80, 220)}),
+    ]
+    for each in plain:
+        with pytest.raises(InterruptedError):
+            each.fit(there)  # type: ignore[attr-defined]
+    assert there.asked == 0
+    with pytest.raises(InterruptedError) as told:
+        LinearRegression(formula="y ~ age + smoker").fit(there)  # type: ignore[arg-type]
+    assert there.asked == 1
+    [task] = told.value.args
+    assert [each.name for each in task.features] == ["age", "smoker[yes]", "smoker[former]"]

@@ -1,0 +1,108 @@
+"""A formula over the whole federation, by a dictionary that has a variable of text levels."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.estimators import LinearRegression
+from shoal.jobs.job_failures import JobRefused
+from shoal_consortium.party_files import read_signing_key
+from shoal_holder.records import Records
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.terms import Power, Term
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.trust.dictionary import Category, DataDictionary, Flag, Number, Variable
+from shoal_protocol.wire.documents import sign
+from tests.world.audit import audit
+from tests.world.federation import Federation
+from tests.world.trust import HOLDER_POLICY, SITES, Trust
+
+VARIABLES: tuple[Variable, ...] = (
+    Number(name="age", meaning="age", unit="years", lower=0, upper=120),
+    Category(name="smoker", meaning="smokes", levels=("no", "yes", "former")),
+    Flag(name="treated", meaning="was treated"),
+    Number(name="pressure", meaning="blood pressure", unit="mmHg", lower=60, upper=200),
+)
+COLUMNS = tuple(each.name for each in VARIABLES)
+FORMULA = "pressure ~ age + C(smoker) + age:treated + I(age**2) + spline(age, 3)"
+PRESSURE = ColumnBounds(name="pressure", lower=60, upper=200)
+
+
+class Surveyed(Trust):
+    """A consortium whose data holders have all variables of the dictionary."""
+
+    def records(self, site: str) -> Records:
+        """Return records as a loader makes them: levels are places."""
+        count = SITES[site]
+        numbers = np.arange(count) + 7 * list(SITES).index(site)
+        age = 30.0 + (numbers * 37) % 50
+        table = [age, numbers % 3, numbers % 2, 90.0 + 0.5 * age + 10.0 * (numbers % 3 == 1)]
+        return Records(COLUMNS, np.column_stack(table), np.arange(count + 1))
+
+
+@pytest.fixture
+async def surveyed(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
+    policy = HOLDER_POLICY.model_copy(update={"columns": COLUMNS})
+    holders: dict[str, dict[str, Any]] = {site: {"policy": policy} for site in SITES}
+    with_variables = Surveyed(trust.directory, trust.consortium)
+    async with Federation(with_variables, tmp_path, holders=holders) as running:
+        await running.step()
+        manifest = trust.consortium.manifest
+        body = DataDictionary(
+            consortium=manifest.consortium,
+            authority=manifest.authority,
+            sequence=1,
+            previous=None,
+            variables=VARIABLES,
+        )
+        key = read_signing_key(trust.directory / "authority" / "signing.key")
+        signed = sign(body, "authority", key).encode()
+        answer = await running.ask("trainer", "/v1/dictionary", method="PUT", content=signed)
+        assert answer.status_code == 201
+        yield running
+
+
+async def test_a_formula_is_learned_and_data_holders_evaluate_its_terms(
+    surveyed: Federation,
+) -> None:
+    dictionary = await surveyed.after(surveyed.analyst.dictionary())
+    task: Any = LinearRegression(formula=FORMULA, method="plain").to_task(dictionary.named())
+    report = await surveyed.learn(task=task)
+    assert report.posterior.columns == (
+        *("age", "C(smoker)[yes]", "C(smoker)[former]", "age**2"),
+        *("spline(age)[1]", "spline(age)[2]", "spline(age)[3]", "age:treated", "pressure"),
+    )
+    await audit(surveyed)  # what each holder sent is what its records' terms are, and its noise
+
+
+@pytest.mark.parametrize(
+    ("feature", "reason"),
+    [
+        (ColumnBounds(name="smoker", lower=0, upper=2), "smoker, has 3 levels"),
+        (
+            ColumnBounds.of_term(
+                "age**2", Term(factors=(Power(variable="age", lower=0, upper=130, exponent=2),))
+            ),
+            "age, is from 0 to 120",
+        ),
+    ],
+)
+async def test_what_the_dictionary_does_not_agree_to_is_refused(
+    surveyed: Federation, feature: ColumnBounds, reason: str
+) -> None:
+    task = LinearRegressionTask(features=(feature,), target=PRESSURE, method="plain")
+    with pytest.raises(JobRefused, match=reason):
+        await surveyed.submit(task=task)
+
+
+async def test_a_data_holder_does_not_answer_for_a_variable_that_its_owner_does_not_allow(
+    surveyed: Federation,
+) -> None:
+    hidden = HOLDER_POLICY.model_copy(update={"columns": ("age", "pressure", "smoker")})
+    dictionary = await surveyed.after(surveyed.analyst.dictionary())
+    task: Any = LinearRegression(formula=FORMULA, method="plain").to_task(dictionary.named())
+    request = surveyed.request(task=task).body
+    assert hidden.refusal(request) == "this data holder does not allow the column 'treated'"
