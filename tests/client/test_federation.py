@@ -22,6 +22,7 @@ from shoal.jobs.retry import Notice
 from shoal.jobs.watching import Watch
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.trust.dictionary import DataDictionary, Number
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, UnknownJob
 from tests.world.around_analyst import ReportingTrainer
@@ -339,3 +340,27 @@ def test_progress_is_shown_while_a_fit_waits(
 
 def test_a_submitted_job_is_what_fit_from_takes(world: World, trainer: ReportingTrainer) -> None:
     assert isinstance(federation(world).submit(regression().to_task()), SubmittedJob)
+
+
+class WithDictionary:
+    """An analyst whose trainer has a data dictionary."""
+
+    def dictionary(self) -> DataDictionary:
+        age = Number(name="age", meaning="age", lower=18, upper=90, missing="indicator")
+        gone = Number(name="height", meaning="height", lower=1, upper=2, retired=True)
+        return DataDictionary(
+            consortium="example",
+            authority="0" * 64,
+            sequence=1,
+            previous=None,
+            variables=(age, gone),
+        )
+
+
+def test_formulas_read_the_dictionarys_variables_that_are_in_use_and_their_indicators() -> None:
+    analyst: Any = WithDictionary()
+    there = Federation(analyst, JobSettings(**ASKED), show_progress=False)
+    assert list(there.variables()) == ["age", "age_missing"]
+    assert list(CrowdFederation(analyst, CrowdSettings(**CROWD_ASKED)).variables()) == list(
+        there.variables()
+    )

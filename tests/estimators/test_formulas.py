@@ -18,6 +18,7 @@ from shoal.estimators.parameters import Parameters
 from shoal.formulas.designing import Design, design
 from shoal.formulas.parsing import parse
 from shoal.formulas.variables import Known
+from shoal.jobs.job_failures import JobRefused
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -380,16 +381,21 @@ class Agreed:
 
     asked = 0
 
+    def __init__(self, variables: dict[str, Any] | None) -> None:
+        self._variables = variables
+
     def variables(self) -> dict[str, Any]:
         self.asked += 1
-        return dict(KNOWN.variables)
+        if self._variables is None:
+            raise JobRefused("unknown-dictionary", "there is none")
+        return self._variables
 
     def learn(self, task: Any) -> Any:
         raise InterruptedError(task)
 
 
 def test_a_dictionary_is_asked_only_where_it_can_say_more() -> None:
-    there = Agreed()
+    there = Agreed(dict(KNOWN.variables))
     plain: list[Parameters] = [
         LinearRegression(features={"age": (18, 90)}, target={"y": (80, 220)}),
         LinearRegression(formula="y ~ age", variables={"age": (18, 90), "y": (80, 220)}),
@@ -403,3 +409,14 @@ def test_a_dictionary_is_asked_only_where_it_can_say_more() -> None:
     assert there.asked == 1
     [task] = told.value.args
     assert [each.name for each in task.features] == ["age", "smoker[yes]", "smoker[former]"]
+
+
+def test_where_there_is_no_dictionary_all_variables_must_be_given() -> None:
+    there: Any = Agreed(None)
+    levels = LinearRegression(features={"sex": ("m", "f")}, target={"y": (80, 220)})
+    with pytest.raises(InterruptedError) as told:
+        levels.fit(there)
+    [task] = told.value.args
+    assert task.features[0].term == Term(factors=(Level(variable="sex", value=1),))
+    with pytest.raises(JobRefused):
+        LinearRegression(formula="y ~ age", variables={"y": (80, 220)}).fit(there)

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from shoal.estimators.parameters import Parameters
 from shoal.formulas.variables import Variable
+from shoal.jobs.job_failures import JobRefused
 
 T = TypeVar("T")
 
@@ -13,7 +14,8 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
     """Return what to fit on, by the estimator's own variables, and the variables that it knows.
 
     A simulation takes levels and bounds from the estimator where nobody agreed on others. A real
-    federation is asked for its data dictionary only where that can say more than the estimator.
+    federation is asked for its data dictionary only where that can say more than the estimator; if
+    it has none, places of levels are as the estimator orders them.
 
     Raises:
         ValueError: a parameter is not usable.
@@ -26,4 +28,9 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
     ask: Any = getattr(learning, "variables", None)
     if ask is None or not estimator._asks_for_variables():
         return learning, {}
-    return learning, ask()
+    try:
+        return learning, ask()
+    except JobRefused:
+        if estimator._lacks_variables():
+            raise
+        return learning, {}

@@ -120,11 +120,13 @@ class Parameters:
 
     def _asks_for_variables(self) -> bool:
         """Tell whether a dictionary can say more than the parameters: a variable, or places."""
-        if not self._formulaic:
+        return self._lacks_variables() or bool(self._known().references)
+
+    def _lacks_variables(self) -> bool:
+        """Tell whether a formula reads a variable of which the parameters say nothing."""
+        if not self._formulaic or not isinstance(self.formula, str):
             return False
-        known = self._known()
-        read = () if self.formula is None else parse(self.formula).variables
-        return bool(known.references) or not known.variables.keys() >= set(read)
+        return not self._known().variables.keys() >= set(parse(self.formula).variables)
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         """Return a task's parameters with the columns of a formula, if there is one."""
