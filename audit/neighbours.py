@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries import BinCounts, Counts, FirstMoments, Query, SecondMoments
+from shoal_protocol.queries import BinCounts, Counts, FirstMoments, Query, SecondMoments, Tables
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +25,9 @@ def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
     if isinstance(query, BinCounts):
         ones = np.ones((query.records_per_client, 1))
         return ones * query.edges[0], ones * query.edges[-1]
+    if isinstance(query, Tables):  # all that is missing against something in each table
+        there = np.zeros((query.records_per_client, len(query.columns)))
+        return np.full_like(there, np.nan), there
     columns = len(query.columns)
     one, other = np.zeros(columns), np.zeros(columns)
     if query.squared_norm_limit is not None:

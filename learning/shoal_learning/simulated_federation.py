@@ -47,7 +47,8 @@ class SimulatedFederation:
     """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
 
     `records` has columns by name: a mapping to vectors, or a data frame. A client with a NaN in a
-    column of the task has no record for it, which nobody is told: it adds its noise alone. In each
+    column of the task has no record for it, which nobody is told: it adds its noise alone. Where a
+    task counts what is missing, only a client without any value has no record. In each
     round the first `missing` clients fail; the noise is calibrated for `dropouts` and `colluders`,
     to cost each client (`epsilon`, `delta`), as `Analyst.submit` has it. Each `learn` draws new
     noise; the same `seed` and the same calls give the same posteriors. `models` are the NumPyro
@@ -171,6 +172,7 @@ class SimulatedFederation:
             federation,
             np.random.default_rng(seeds),
             gradients=None if model is None else model.gradients,
+            there=np.any(~np.isnan(self._values), axis=1),
         )
         spent = PrivacySpent(
             epsilon=self._cap.epsilon, delta=self._cap.delta, mu=self._cap.whole.mu

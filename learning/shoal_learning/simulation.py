@@ -14,7 +14,7 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.privacy.fineness import effective_noise_clients
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
-from shoal_protocol.queries import Mechanism, Query
+from shoal_protocol.queries import Mechanism, Query, Tables
 from shoal_protocol.queries.gradients import Gradients
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies import Posterior
@@ -50,16 +50,20 @@ def run(
     generator: np.random.Generator,
     *,
     gradients: Gradients | None = None,
+    there: NDArray[np.bool_] | None = None,
 ) -> Outcome:
     """Return the posterior that `learner` would get from `records`, shape (population, columns).
 
-    Each client has one record; one whose row has a NaN has none, and adds its noise alone.
+    Each client has one record; one whose row has a NaN has none, and adds its noise alone. Tables
+    count what is missing: for them only clients not `there`, shape (population,), have no record,
+    None: those whose whole row is NaN.
     The first `missing` clients fail before every round; the noise is calibrated for `dropouts`.
     A round of a batch asks those who were asked least often, at random among equals.
     `gradients` are those of the installed model that the learner asks for, if it does.
     """
     budget = Cap(epsilon=federation.epsilon, delta=federation.delta)
     mechanism: Mechanism = "discrete_laplace" if budget.is_pure else "discrete_gaussian"
+    with_record = ~np.all(np.isnan(records), axis=1) if there is None else there
     asked = np.zeros(federation.population, dtype=np.int64)
     sums: list[ReleasedSum] = []
     while True:
@@ -81,7 +85,10 @@ def run(
             dropouts=federation.dropouts,
             colluders=federation.colluders,
         )
-        cohort = records[batch[batch >= federation.missing]]
+        here = batch[batch >= federation.missing]
+        cohort = records[here]
+        is_whole = np.all(~np.isnan(cohort), axis=1)
+        counted = cohort[with_record[here] if isinstance(step.query, Tables) else is_whole]
         parts = [
             noise.part(block.relative_scale, parties=parties)
             for block in design.blocks
@@ -91,7 +98,7 @@ def run(
         sums.append(
             ReleasedSum(
                 query=step.query,
-                values=_sum(step.query, cohort, gradients) + np.rint(drawn).astype(np.int64),
+                values=_sum(step.query, counted, gradients) + np.rint(drawn).astype(np.int64),
                 cohort_size=len(cohort),
                 noise_sd=np.sqrt([part.variance(clients=len(cohort)) for part in parts]),
                 mechanism=mechanism,
@@ -112,8 +119,7 @@ def _batch(
 def _sum(
     query: Query, cohort: NDArray[np.float64], gradients: Gradients | None
 ) -> NDArray[np.int64]:
-    """Return the sum over clients of one record each, or none, in one go."""
-    cohort = cohort[~np.isnan(cohort).any(axis=1)]
+    """Return the sum over clients of one record each in one go."""
     if not len(cohort):
         return np.zeros(query.dimension, dtype=np.int64)
     whole = query.model_copy(update={"records_per_client": len(cohort)})

@@ -46,7 +46,10 @@ def test_the_order_is_the_same_every_time_and_another_keys_choice_is_another() -
 def test_a_larger_bound_takes_the_smaller_ones_records_and_more() -> None:
     rows = np.arange(50.0)[:, None]
     rows[::3] = np.nan
-    chosen = [chosen_records(rows, most=most)[:, 0].tolist() for most in (0, 5, 20, 100)]
+    chosen = [
+        chosen_records(rows, [0], most=most, with_gaps=False)[:, 0].tolist()
+        for most in (0, 5, 20, 100)
+    ]
 
     assert [len(each) for each in chosen] == [0, 5, 20, 33]
     for fewer, more in pairwise(chosen):
@@ -60,6 +63,6 @@ def test_one_row_more_displaces_one_other_at_most() -> None:
     def chosen(values: np.ndarray) -> set[float]:
         records = Records(("x",), values[:, None], np.array([0, len(values)]))
         ordered = in_chosen_order(records, [SEED])
-        return set(chosen_records(ordered.values, most=10)[:, 0])
+        return set(chosen_records(ordered.values, [0], most=10, with_gaps=False)[:, 0])
 
     assert len(chosen(few) - chosen(more)) <= 1

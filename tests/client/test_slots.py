@@ -368,3 +368,25 @@ async def test_slots_that_are_given_after_a_restore_start_at_the_largest_charge_
     found = state_of(holder).committed().of(grown)
     assert {slot: found[slot].mu for slot in grown} == pytest.approx(dict.fromkeys(grown, 0.5))
     await holder.close()
+
+
+@pytest.mark.parametrize(
+    ("with_gaps", "counted"), [(False, [1.0, 30.0]), (True, [1.0, 30.0, None])]
+)
+async def test_tables_count_rows_that_lack_a_value_but_none_without_any(
+    world: World, with_gaps: bool, counted: list[float | None]
+) -> None:
+    people = {name: [np.nan] for name in PEOPLE}
+    people |= {"patient-carl": [1.0, np.nan], "patient-dora": [30.0]}
+    made = records_of(people, most=2)
+    made.values[1, 1] = 7.0  # Bela's pressure: the age is missing
+    holder = world.holder(records=made)
+    try:
+        site = vault_of(holder)._site
+        places = [*site.positions().values(), None]
+        values, there = site.records_together(places, COLUMNS[:1], most=2, with_gaps=with_gaps)
+        expected = np.array(counted, dtype=np.float64)
+        np.testing.assert_array_equal(np.sort(values[there].ravel()), expected)
+        assert not values[~there].any()
+    finally:
+        await holder.close()

@@ -324,6 +324,8 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         return describe_gradients(query, gaussian=gaussian)
     if query["name"] in ("counts", "bin_counts"):
         return describe_counts(query, gaussian=gaussian)
+    if query["name"] == "tables":
+        return describe_tables(query, gaussian=gaussian)
     m = len(query["columns"])
     p = m + (query["intercept"] > 0)
     r, b = query["records_per_client"], 2 ** query["grid_bits"]
@@ -418,6 +420,43 @@ def describe_counts(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     return with_count(blocks, changed, unit, unit=unit, r=r, gaussian=gaussian)
 
 
+def describe_tables(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
+    unit, r = 2 ** query["grid_bits"], query["records_per_client"]
+    scales = [table["scale"] for table in query["tables"]]
+    order = 2 if gaussian else 1
+    once = sum(scale**-order for scale in scales)
+    sizes = [math.prod(table_shape(query, table)) + 1 for table in query["tables"]]
+    changed, left_out = ((each * once) ** (1 / order) * unit for each in (2, 1))
+    blocks = list(zip(sizes, scales, strict=True))
+    return with_count(blocks, changed, left_out, unit=unit, r=r, gaussian=gaussian)
+
+
+def table_shape(query: dict[str, Any], table: dict[str, Any]) -> list[int]:
+    cuts = [(query["cuts"][axis["cut"]], axis["merged"]) for axis in table["axes"]]
+    return [
+        (len(cut["edges"]) - 1 if cut["kind"] == "edges" else len(cut["levels"]) + 1) // merged
+        for cut, merged in cuts
+    ]
+
+
+def table_cell(query: dict[str, Any], table: dict[str, Any], record: list[Any]) -> int:
+    shape, cell = table_shape(query, table), 0
+    for axis, size in zip(table["axes"], shape, strict=True):
+        cut = query["cuts"][axis["cut"]]
+        value, said = record[cut["column"]], 0.0
+        if cut["indicator"] is not None:
+            said = record[cut["indicator"]]
+        if value is None or said is None or said == 1:  # null stands for what is missing
+            return math.prod(shape)
+        if cut["kind"] == "edges":
+            place = sum(edge <= value for edge in cut["edges"][1:-1])
+        else:
+            levels = cut["levels"]
+            place = levels.index(value) if value in levels else len(levels)
+        cell = cell * size + place // axis["merged"]
+    return cell
+
+
 def norm_limit(query: dict[str, Any]) -> int | None:
     if query["radius"] is None:
         return None
@@ -433,6 +472,13 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     if query["name"] == "gradient_sum":
         vectors = [gradient_row(query, record) for record in records]
         return [sum(entries) for entries in zip([0] * len(query["point"]), *vectors, strict=True)]
+    if query["name"] == "tables":
+        counts = []
+        for table in query["tables"]:
+            cells = [table_cell(query, table, record) for record in records]
+            size = math.prod(table_shape(query, table)) + 1
+            counts += [cells.count(each) for each in range(size)]
+        return [count * 2 ** query["grid_bits"] for count in [*counts, len(records)]]
     if query["name"] == "bin_counts":
         inner = query["edges"][1:-1]  # of what is below the first, and from the last on, too
         bins = [sum(edge <= value for edge in inner) for [value] in records]

@@ -18,13 +18,18 @@ from shoal_protocol.jobs.membership import Join
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import (
+    Axis,
     BinCounts,
     Column,
     Counts,
+    EdgeCut,
     FirstMoments,
     GradientSum,
+    LevelCut,
     NormCounts,
     SecondMomentMatrix,
+    Table,
+    Tables,
     UnitRowMatrix,
 )
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -265,8 +270,37 @@ def query_cases() -> Iterator[Case]:
             fields = query.model_dump(mode="json")
             rows = [row[: len(query.columns)] for row in rows]
             yield f"{what}, {name}", "encode_query", {"query": fields, "records": rows}
+    yield from table_cases()
     yield from gradient_cases()
     yield from term_cases()
+
+
+def table_cases() -> Iterator[Case]:
+    flag = Column(name="age_missing", centre=0.5, scale=0.5)
+    query = Tables(
+        columns=(*MOMENTS.columns, flag),
+        cuts=(
+            EdgeCut(column=0, indicator=2, edges=(0.0, 30.0, 40.0, 60.0, 120.0)),
+            LevelCut(column=1, levels=(130.0, 120.0)),
+        ),
+        tables=(
+            Table(axes=(Axis(cut=0),)),
+            Table(axes=(Axis(cut=0, merged=2),), scale=0.5),
+            Table(axes=(Axis(cut=1), Axis(cut=0, merged=2)), scale=2.0),
+        ),
+        grid_bits=20,
+        records_per_client=2,
+    )
+    fields = query.model_dump(mode="json")
+    for name, rows in {
+        "one record": [[40.0, 120.0, 0.0]],
+        "two records": [[39.9, 120.0, 0.0], [77.7, 151.3, 0.0]],
+        "beyond the edges": [[-1e9, 130.0, 0.0], [1e9, 130.0, 0.0]],
+        "values that are missing": [[None, 130.0, 0.0], [40.0, None, 0.0]],
+        "indicators of missing values": [[40.0, 130.0, 1.0], [40.0, 130.0, None]],
+        "nobody": [[None, None, None]],
+    }.items():
+        yield f"tables, {name}", "encode_query", {"query": fields, "records": rows}
 
 
 def gradient_cases() -> Iterator[Case]:

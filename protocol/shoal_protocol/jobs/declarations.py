@@ -37,6 +37,7 @@ class HolderRules(Model):
     mechanisms: tuple[Mechanism, ...] = ()
     models: tuple[Annotated[str, Field(pattern=r"^[^@]+@[0-9a-f]{64}$")], ...] = ()
     allow_sessions: bool = False
+    smallest_cell: int = Field(default=0, ge=0, le=1_000_000)
     maximum_join_seconds: int = Field(default=limits.JOIN_SECONDS, ge=1, le=limits.LONGEST_SECONDS)
     maximum_job_seconds: int = Field(default=limits.JOB_SECONDS, ge=1, le=limits.LONGEST_SECONDS)
 
@@ -59,6 +60,11 @@ class HolderRules(Model):
                 return f"this data holder does not allow the query {query}"
         if reason := self.columns_refusal(request.terms.bounds):
             return reason
+        if (
+            "tables" in request.terms.query_names
+            and request.terms.smallest_cell < self.smallest_cell
+        ):
+            return f"smallest_cell is below this data holder's {self.smallest_cell}"
         if request.smallest_round < self.minimum_population:
             what = "minimum_population" if request.terms.batch is None else "the job's batch"
             return (

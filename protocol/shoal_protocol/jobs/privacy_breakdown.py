@@ -14,6 +14,7 @@ from shoal_protocol.wire.documents import Model
 MEASURED: Final[dict[QueryName, str]] = {
     "counts": "counts of values",
     "bin_counts": "counts over bins",
+    "tables": "counts in tables",
     "first_moments": "means of the columns",
     "second_moments": "spreads of the columns",
     "norm_counts": "norms of the rows",

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from shoal_protocol.queries import GradientSum, Query, QueryName
+from shoal_protocol.queries import GradientSum, Query, QueryName, Tables
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models import InstalledModel
@@ -49,9 +49,10 @@ class RoundTerms(Model):
     """`rounds` rounds, one after another, that ask `query` but for what is left open here.
 
     A column's scale is that in `query` times a factor in `stretch`. Its centre is that in `query`,
-    or, in a round that is `recentred`, any within the column's bounds. The radius is in `radius`;
-    None: there is none. The point of a gradient is always open: wherever it is, gradients are
-    clipped, so a client loses no more than the round costs.
+    or, in a round that is `recentred`, any within the column's bounds; so are the edges of tables,
+    no more than in `query`. The radius is in `radius`; None: there is none. The point of a gradient
+    is always open: wherever it is, gradients are clipped, so a client loses no more than the round
+    costs.
     """
 
     rounds: int = Field(ge=1, le=MOST_ROUNDS)
@@ -84,7 +85,8 @@ class RoundTerms(Model):
         named = [[(each.name, each.term) for each in one.columns] for one in (query, self.query)]
         if named[0] != named[1]:
             raise RefusedSpec("the query's columns are not those of the job's terms")
-        asked, due = (each.model_dump(exclude=_OPEN) for each in (query, self.query))
+        is_open = _OPEN | {"cuts"} if self.recentred else _OPEN
+        asked, due = (each.model_dump(exclude=is_open) for each in (query, self.query))
         if different := sorted(name for name in due if asked[name] != due[name]):
             raise RefusedSpec(f"the query's {different[0]} is not that of the job's terms")
         for column, as_stated in zip(query.columns, self.query.columns, strict=True):
@@ -95,6 +97,9 @@ class RoundTerms(Model):
                 raise RefusedSpec("the query's columns are not centred as the job's terms say")
             if not self.stretch.holds(column.scale / as_stated.scale):
                 raise RefusedSpec("the query's scales are not in the range of the job's terms")
+        if self.recentred and isinstance(self.query, Tables) and isinstance(query, Tables):
+            if not self.query.differs_in_edges_alone(query, bounds):
+                raise RefusedSpec("the query's cuts are not those that the job's terms allow")
         if not self._allows_radius(query):
             raise RefusedSpec("the query's radius is not in the range of the job's terms")
 
@@ -103,11 +108,13 @@ class Terms(Model):
     """What all rounds of a job may ask, in their order; the price is in the request.
 
     `bounds` are the public ranges of all columns that the rounds are about. A round asks `batch`
-    clients, None: all who joined.
+    clients, None: all who joined. Cells of tables that may hold fewer than `smallest_cell` records
+    are not shown.
     """
 
     bounds: tuple[ColumnBounds, ...] = Field(min_length=1, max_length=512)
     batch: int | None = Field(ge=2)
+    smallest_cell: int = Field(default=0, ge=0, le=1_000_000)
     kinds: tuple[RoundTerms, ...] = Field(min_length=1, max_length=4)
 
     @model_validator(mode="after")

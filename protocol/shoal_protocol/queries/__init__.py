@@ -23,10 +23,12 @@ from shoal_protocol.queries.moments import (
     UnitRowMatrix,
 )
 from shoal_protocol.queries.norm_counts import NormCounts
+from shoal_protocol.queries.tables import Axis, EdgeCut, LevelCut, Table, Tables
 
 Query = Annotated[
     Counts
     | BinCounts
+    | Tables
     | FirstMoments
     | SecondMoments
     | SecondMomentMatrix
@@ -40,6 +42,7 @@ Query = Annotated[
 QueryName = Literal[
     "counts",
     "bin_counts",
+    "tables",
     "first_moments",
     "second_moments",
     "second_moment_matrix",
@@ -51,12 +54,15 @@ QueryName = Literal[
 
 __all__ = [
     "OFF_DIAGONAL_SCALE",
+    "Axis",
     "BinCounts",
     "CellCounts",
     "Column",
     "Counts",
+    "EdgeCut",
     "FirstMoments",
     "GradientSum",
+    "LevelCut",
     "Mechanism",
     "Moments",
     "NoiseBlock",
@@ -66,5 +72,7 @@ __all__ = [
     "QueryName",
     "SecondMomentMatrix",
     "SecondMoments",
+    "Table",
+    "Tables",
     "UnitRowMatrix",
 ]

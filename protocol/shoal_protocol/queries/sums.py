@@ -11,6 +11,7 @@ from shoal_protocol.queries.first_moments import FirstMoments
 from shoal_protocol.queries.gradients import GradientSum
 from shoal_protocol.queries.moments import MomentMatrix, SecondMoments
 from shoal_protocol.queries.norm_counts import NormCounts
+from shoal_protocol.queries.tables import Tables
 
 
 def moments_from(
@@ -51,6 +52,19 @@ def counts_from(query: CellCounts, values: NDArray[np.int64]) -> NDArray[np.floa
     """
     _require_length(values, query.dimension)
     return values / float(query.grid)
+
+
+def tables_from(query: Tables, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Return the noisy cells of each table, in records, the last of each what is missing.
+
+    `values`, shape (dimension,), may also be the noise's standard deviations.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    if values.shape != (query.dimension,):
+        raise ValueError(f"expected a vector of {query.dimension} coordinates")
+    return np.split(values[:-1] / float(query.grid), np.cumsum(query.sizes)[:-1])
 
 
 def norm_counts_from(query: NormCounts, values: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ from shoal_protocol.queries import (
     NormCounts,
     SecondMomentMatrix,
     SecondMoments,
+    Tables,
     UnitRowMatrix,
 )
 from shoal_protocol.queries.sums import largest_norms, moments_from, norm_counts_from
@@ -77,7 +78,7 @@ def noisy_count(released: ReleasedSum) -> tuple[float, float]:
     query = released.query
     if isinstance(query, GradientSum):
         raise ValueError("a sum of gradients does not say of how many records it is")
-    unit = float(query.grid if isinstance(query, CellCounts) else query.grid**2)
+    unit = float(query.grid if isinstance(query, CellCounts | Tables) else query.grid**2)
     seen, sd = float(released.values[-1]) / unit, float(released.noise_sd[-1]) / unit
     if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
         return seen, sd

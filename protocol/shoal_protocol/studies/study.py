@@ -56,6 +56,11 @@ class Study(BaseModel, ABC):
         """The kinds of posterior that the job may end with."""
         return tuple(str(each.model_fields["name"].default) for each in self.posteriors)
 
+    @property
+    def fewest_shown(self) -> int:
+        """How many records a cell of a table holds at least, if it is shown."""
+        return 0
+
     @abstractmethod
     def participations(self, population: int) -> int:
         """Return how many rounds one client of so many may be asked in, at most."""
@@ -93,7 +98,9 @@ class Study(BaseModel, ABC):
             ValueError: no query asks this.
         """
         kinds = self.kinds_of_rounds(least=least, most=most)
-        return Terms(bounds=self.columns, batch=self.batch, kinds=kinds)
+        return Terms(
+            bounds=self.columns, batch=self.batch, smallest_cell=self.fewest_shown, kinds=kinds
+        )
 
 
 def check_round_rules(

@@ -14,6 +14,7 @@ from shoal_holder import machine, release_timing
 from shoal_holder.contribution import box_keys, draw_noise, encoded_together, seal_contribution
 from shoal_holder.site import Site
 from shoal_holder.state import State, Unwrapped
+from shoal_protocol.queries import Tables
 from shoal_protocol.queries.columns import factors_in
 from shoal_protocol.rounds.round_spec import RoundSpec
 
@@ -81,7 +82,9 @@ class Answers:
             here = [
                 positions[slot] if slot in used else None for slot in slots[start : start + size]
             ]
-            yield self._site.records_together(here, names, most=most)
+            yield self._site.records_together(
+                here, names, most=most, with_gaps=isinstance(spec.query, Tables)
+            )
 
 
 def allowed_seconds(spec: RoundSpec, slots: int) -> float:

@@ -37,11 +37,28 @@ def in_chosen_order(records: Records, seeds: Sequence[bytes]) -> Records:
     return replace(records, values=records.values[np.concatenate(kept)], starts=starts)
 
 
-def chosen_records(rows: NDArray[np.float64], *, most: int) -> NDArray[np.float64]:
-    """Return the first `most` of a client's `rows`, shape (r, m), that lack no value."""
-    is_whole = np.all(~np.isnan(rows), axis=1)
-    chosen: NDArray[np.float64] = rows[is_whole][:most]
+def chosen_records(
+    rows: NDArray[np.float64], where: Sequence[int], *, most: int, with_gaps: bool
+) -> NDArray[np.float64]:
+    """Return of a client's `rows`, shape (r, columns), the columns `where` of the first that count.
+
+    Shape (at most `most`, len(where)).
+    """
+    chosen: NDArray[np.float64] = rows[that_count(rows, where, with_gaps=with_gaps)][:most, where]
     return chosen
+
+
+def that_count(
+    rows: NDArray[np.float64], where: Sequence[int], *, with_gaps: bool
+) -> NDArray[np.bool_]:
+    """Tell which of `rows`, shape (r, columns), are records, shape (r,).
+
+    They lack none of the columns `where`; `with_gaps` they may, and have some value at all.
+    """
+    there = ~np.isnan(rows)
+    counts: NDArray[np.bool_]
+    counts = np.any(there, axis=1) if with_gaps else np.all(there[:, where], axis=1)
+    return counts
 
 
 def _order(rows: int, seed: bytes) -> NDArray[np.intp]:
