@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import Learner
+from shoal_learning.families.cohort_card import CohortCard
 from shoal_learning.families.counted import Bernoulli, Cells
 from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.summed import NormalMean, Poisson
@@ -21,6 +22,7 @@ from shoal_protocol.queries.models.regressions import rate
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.bernoulli import BernoulliTask
 from shoal_protocol.studies.cells import CellStudy
+from shoal_protocol.studies.cohort_card import CohortCardTask
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionPosterior,
@@ -138,6 +140,7 @@ def _numpyro(task: NumpyroTask, model: CompiledModel) -> Variational:
 _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     BernoulliTask: Bernoulli,
     CellStudy: Cells,
+    CohortCardTask: CohortCard,
     LinearRegressionTask: LinearRegression,
     MultivariateNormalTask: MultivariateNormal,
     NormalMeanTask: NormalMean,

@@ -12,7 +12,7 @@ from shoal_protocol.studies.categorical import CategoricalTask
 from shoal_protocol.studies.multivariate_normal import MultivariateNormalTask
 from shoal_protocol.studies.normal import NormalTask
 from shoal_protocol.studies.normal_mean import NormalMeanTask
-from shoal_protocol.studies.one_round import OneRoundStudy
+from shoal_protocol.studies.one_round import DistributionStudy
 from shoal_protocol.studies.poisson import PoissonTask
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
@@ -20,7 +20,7 @@ from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
 QUERIES = ("counts", "first_moments", "second_moment_matrix")
 AGE = ColumnBounds(name="age", lower=0.0, upper=120.0)
 PRESSURE = ColumnBounds(name="pressure", lower=60.0, upper=200.0)
-TASKS: tuple[OneRoundStudy, ...] = (
+TASKS: tuple[DistributionStudy, ...] = (
     BernoulliTask(column="age", success=30.0),
     CategoricalTask(column="age", levels=(30.0, 67.0)),
     PoissonTask(column="age", upper=120),

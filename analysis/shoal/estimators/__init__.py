@@ -22,7 +22,7 @@ from shoal.estimators.distributions import Distribution
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import LinearRegression, LogisticRegression, PoissonRegression
 from shoal_protocol.studies import STUDIES
-from shoal_protocol.studies.one_round import OneRoundStudy
+from shoal_protocol.studies.one_round import DistributionStudy
 from shoal_protocol.studies.study import Study
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
 
 def _derived(name: str, study: type[Study]) -> type[Estimator[Any]]:
     """Return the estimator of a study whose task says all that there is to it."""
-    base = Distribution if issubclass(study, OneRoundStudy) else Estimator
+    base = Distribution if issubclass(study, DistributionStudy) else Estimator
     return type(
         name, (base,), {"task_type": study, "__doc__": study.__doc__, "__module__": __name__}
     )

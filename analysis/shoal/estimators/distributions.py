@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal.estimators.base import Estimator, PosteriorT
 from shoal.estimators.columns import FloatVector, matrix_of, names_of
-from shoal_protocol.studies.one_round import OneRoundStudy
+from shoal_protocol.studies.one_round import DistributionStudy
 
 
 class Distribution(Estimator[PosteriorT]):
@@ -30,7 +30,7 @@ class Distribution(Estimator[PosteriorT]):
         if len(columns) == 1 and names_of(rows) is None and np.ndim(rows) == 1:
             rows = np.reshape(rows, (-1, 1))
         task = self.to_task()
-        assert isinstance(task, OneRoundStudy)  # noqa: S101 - by `estimator_of`
+        assert isinstance(task, DistributionStudy)  # noqa: S101 - by `estimator_of`
         return task.log_likelihoods(self.posterior_, matrix_of(rows, columns))
 
     def score(self, rows: Any, targets: object = None) -> float:

@@ -124,6 +124,56 @@ def predictions(
     return _finished(axes, "Predictions", caption)
 
 
+def histogram(
+    axes: "Axes",
+    *,
+    edges: Sequence[float] | None,
+    labels: Sequence[str] | None,
+    counts: Sequence[float | None],
+    reaches: Sequence[float],
+    title: str,
+    caption: str | None,
+) -> "Axes":
+    """Draw counts between `edges`, or of `labels`, each with its interval; None is not shown."""
+    heights = np.array([np.nan if each is None else each for each in counts])
+    if edges is not None:
+        lefts, widths = np.array(edges[:-1]), np.diff(edges)
+    else:
+        lefts, widths = np.arange(len(counts)) - 0.4, np.full(len(counts), 0.8)
+        names = [visible(each) for each in labels or ()]
+        axes.set_xticks(np.arange(len(counts)), names, parse_math=False)
+    middles, shown = lefts + widths / 2.0, ~np.isnan(heights)
+    heights, ends, hidden = heights[shown], np.array(reaches)[shown], middles[~shown]
+    axes.bar(
+        *(lefts[shown], heights, widths[shown]),
+        align="edge",
+        color=_COLOUR,
+        alpha=0.35,
+        edgecolor="white",
+    )
+    axes.vlines(middles[shown], np.maximum(heights - ends, 0.0), heights + ends, color=_COLOUR)
+    axes.plot(hidden, np.zeros(len(hidden)), "x", color="0.6", markersize=4)
+    axes.set_ylim(bottom=0.0)
+    axes.set_ylabel("records")
+    return _finished(axes, title, caption)
+
+
+def new_panels(count: int, caption: str | None) -> list["Axes"]:
+    """Return axes of a new figure of pyplot's, one above the other, over a caption.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    panels = _new_grid(count, height=0.8 + 2.2 * count)
+    if caption is not None:
+        figure: Any = panels[0].figure
+        line = 0.3 / figure.get_figheight()  # of the figure, kept free below
+        figure.get_layout_engine().set(rect=(0.0, line, 1.0, 1.0 - line))
+        figure.text(0.02, 0.0, visible(caption), va="bottom", fontsize="small", color="0.35")
+        figure.texts[-1].set_parse_math(False)
+    return panels
+
+
 def instances(
     names: Sequence[str],
     each: NDArray[np.float64],
@@ -208,6 +258,10 @@ def _name_rows(axes: "Axes", names: Sequence[str]) -> None:
 
 def _new_axes(*, height: float) -> "Axes":
     """Return axes of a new figure of pyplot's, so that notebooks show it."""
+    return _new_grid(1, height=height)[0]
+
+
+def _new_grid(rows: int, *, height: float) -> list["Axes"]:
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -215,8 +269,8 @@ def _new_axes(*, height: float) -> "Axes":
             "pictures need matplotlib: install the extra `analysis` (pip install 'shoal[analysis]')"
         ) from error
     size = (7.0, min(height, _LARGEST_HEIGHT))
-    _, axes = pyplot.subplots(figsize=size, layout="constrained")
-    return axes
+    _, grid = pyplot.subplots(rows, 1, figsize=size, layout="constrained", squeeze=False)
+    return list(grid.ravel())
 
 
 def _finished(axes: "Axes", title: str, caption: str | None) -> "Axes":

@@ -13,8 +13,8 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.one_round import (
     COUNT_BITS,
+    DistributionStudy,
     Level,
-    OneRoundStudy,
     Pseudocount,
     log_probabilities,
     spanning,
@@ -32,7 +32,7 @@ class BernoulliPosterior(TabulatedPosterior):
         return self.mean, np.array([math.sqrt(max(self.average * (1.0 - self.average), 0.0))])
 
 
-class BernoulliTask(OneRoundStudy):
+class BernoulliTask(DistributionStudy):
     """The probability that `column` is `success`; whatever is anything else is a failure.
 
     Prior: Beta(prior_successes, prior_failures). `failure` is what the column is otherwise, for

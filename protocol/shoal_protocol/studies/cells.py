@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
 from shoal_protocol.queries import BinCounts, Counts
 from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.studies.one_round import OneRoundStudy, Pseudocount
+from shoal_protocol.studies.one_round import DistributionStudy, Pseudocount
 
 
-class CellStudy(OneRoundStudy):
+class CellStudy(DistributionStudy):
     """The probability that a record of `column` is in each of some cells.
 
     Prior: Dirichlet, `concentration` for each cell.

@@ -13,7 +13,7 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import FiniteFloat
 from shoal_protocol.studies.one_round import (
     SUM_BITS,
-    OneRoundStudy,
+    DistributionStudy,
     PositiveFloat,
     normal_log_densities,
     require_near,
@@ -32,7 +32,7 @@ class NormalMeanPosterior(TabulatedPosterior):
         return self.mean, np.array([math.hypot(self.known_sd, self.deviation)])
 
 
-class NormalMeanTask(OneRoundStudy):
+class NormalMeanTask(DistributionStudy):
     """The mean of normal records of known standard deviation `sd`, cut to the column's bounds.
 
     Prior: normal; None makes its mean the middle of the bounds, its standard deviation half their

@@ -47,14 +47,6 @@ class OneRoundStudy(Study):
     def query(self) -> Query:
         """Return the query of the only round, which carries the number of records."""
 
-    @abstractmethod
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
-        """Return those of records, shape (n, columns), at the mean of a posterior of the study.
-
-        Raises:
-            ValueError: a record can be none of the study's.
-        """
-
     def participations(self, population: int) -> int:
         return 1
 
@@ -88,7 +80,19 @@ class OneRoundStudy(Study):
         return tuple(bounds.column() for bounds in self.columns)
 
 
-class NormalStudy(OneRoundStudy):
+class DistributionStudy(OneRoundStudy):
+    """A study of one round that learns a distribution of records."""
+
+    @abstractmethod
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        """Return those of records, shape (n, columns), at the mean of a posterior of the study.
+
+        Raises:
+            ValueError: a record can be none of the study's.
+        """
+
+
+class NormalStudy(DistributionStudy):
     """Public parameters of a normal family with unknown covariance, besides its columns.
 
     Prior: normal-inverse-Wishart. The mean is worth `prior_mean_records` records. A client holds

@@ -11,7 +11,7 @@ from shoal_protocol.posteriors.tabulated import TabulatedPosterior
 from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.studies.one_round import SUM_BITS, OneRoundStudy, Pseudocount
+from shoal_protocol.studies.one_round import SUM_BITS, DistributionStudy, Pseudocount
 
 
 class PoissonPosterior(TabulatedPosterior):
@@ -25,7 +25,7 @@ class PoissonPosterior(TabulatedPosterior):
         return self.mean, np.array([math.sqrt(self.average + self.deviation**2)])
 
 
-class PoissonTask(OneRoundStudy):
+class PoissonTask(DistributionStudy):
     """The rate of counts that are cut to `upper`, which the posterior knows.
 
     Prior: gamma with shape `prior_shape` and rate `prior_rate`, its mean their quotient; None

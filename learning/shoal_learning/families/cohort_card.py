@@ -1,0 +1,204 @@
+"""Cohort cards from noisy tables: each variable's counts at several widths are put together."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shoal_learning.contract import RequestedRound
+from shoal_learning.families.count_trees import CountTree, Floats, NoisyLevel
+from shoal_learning.families.round import ask_or_take
+from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.queries import EdgeCut, Tables
+from shoal_protocol.queries.sums import tables_from
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.cohort_card import CategoryVariable, CohortCardTask, NumberVariable
+from shoal_protocol.studies.cohort_card.posterior import (
+    REACHES,
+    CategoryCard,
+    CohortCardPosterior,
+    CrossCard,
+    Known,
+    KnownQuantile,
+    NumberCard,
+    Tails,
+    bin_labels,
+    level_labels,
+    reach_of,
+)
+from shoal_protocol.studies.measurements import noisy_count
+
+_BARS: Final = 16
+_TOLD: Final = 4.0  # standard deviations from none: fewer records tell no mean
+
+
+@dataclass(frozen=True)
+class CohortCard:
+    """The learner of one `CohortCardTask`."""
+
+    task: CohortCardTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | CohortCardPosterior:
+        """Return the round, or the posterior when `sums` hold it.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's round.
+        """
+        released = ask_or_take(self.task, population, sums)
+        if isinstance(released, RequestedRound):
+            return released
+        return _Card(self.task, released).posterior()
+
+
+class _Card:
+    def __init__(self, task: CohortCardTask, released: ReleasedSum) -> None:
+        query = released.query
+        assert isinstance(query, Tables)  # noqa: S101 - by `ask_or_take`
+        self._task, self._query = task, query
+        self._total, self._total_sd = noisy_count(released)
+        sds = tables_from(query, released.noise_sd)
+        self._counts = [
+            (counts, float(sd[0]))
+            for counts, sd in zip(
+                tables_from(query, released.values.astype(float)), sds, strict=True
+            )
+        ]
+        self._tails: Tails = "normal" if released.mechanism == "discrete_gaussian" else "laplace"
+        self._reach = reach_of(LEVEL, self._tails)
+
+    def posterior(self) -> CohortCardPosterior:
+        cards: list[NumberCard | CategoryCard] = []
+        rest = iter(self._counts)
+        for variable in self._task.variables:
+            tree = self._tree([(width, *next(rest)) for width in variable.widths])
+            if isinstance(variable, NumberVariable):
+                cards.append(self._number(variable, tree))
+            else:
+                cards.append(self._category(variable, tree))
+        crosses = [
+            self._cross(names, self._tree([(1, *found)]))
+            for names, found in zip(self._task.crosses, rest, strict=True)
+        ]
+        return CohortCardPosterior.of(
+            cards,
+            crosses,
+            total=Known(mean=self._total, sd=self._total_sd),
+            tails=self._tails,
+            columns=tuple(each.name for each in self._task.columns),
+            smallest_cell=self._task.smallest_cell,
+        )
+
+    def _tree(self, levels: Sequence[tuple[int, Floats, float]]) -> CountTree:
+        noisy = [NoisyLevel(width=width, counts=counts, sd=sd) for width, counts, sd in levels]
+        return CountTree(noisy, self._total, self._total_sd)
+
+    def _shown(self, mean: float, sd: float) -> Known | None:
+        """Return a count, or None where it may be too small."""
+        smallest = self._task.smallest_cell
+        if smallest and mean - self._reach * sd < smallest:
+            return None
+        return Known(mean=float(mean), sd=float(sd))
+
+    def _cells(self, tree: CountTree, width: int = 1) -> tuple[Known | None, ...]:
+        """Return the counts of nodes of so many bins each."""
+        weights = np.zeros(tree.size)
+        weights[:width] = 1.0
+        sd = tree.sd(weights)  # that of all of them
+        means = tree.bins.reshape(-1, width).sum(axis=1)
+        return tuple(self._shown(mean, sd) for mean in means.tolist())
+
+    def _category(self, variable: CategoryVariable, tree: CountTree) -> CategoryCard:
+        return CategoryCard(
+            name=variable.name,
+            present=_present(tree),
+            missing=self._shown(tree.missing, tree.missing_sd),
+            levels=variable.levels,
+            counts=self._cells(tree),
+        )
+
+    def _number(self, variable: NumberVariable, tree: CountTree) -> NumberCard:
+        edges, present = np.array(variable.edges), _present(tree)
+        average, variance = _moments(tree, edges)
+        width = max(variable.bins // _BARS, 1)
+        is_told = present.mean > max(_TOLD * present.sd, 1.0)
+        is_told &= present.mean - self._reach * present.sd >= self._task.smallest_cell
+        return NumberCard(
+            name=variable.name,
+            present=present,
+            missing=self._shown(tree.missing, tree.missing_sd),
+            average=average if is_told else None,
+            variance=variance if is_told else None,
+            quantiles=tuple(
+                KnownQuantile(level=level, points=quantile_points(edges, *tree.below(level)))
+                for level in self._task.quantiles
+                if is_told
+            ),
+            edges=tuple(edges[::width].tolist()),
+            bars=self._cells(tree, width),
+        )
+
+    def _cross(self, names: tuple[str, ...], tree: CountTree) -> CrossCard:
+        labels = []
+        for axis in self._query.tables[-1 - self._task.crosses[::-1].index(names)].axes:
+            cut = self._query.cuts[axis.cut]
+            labels.append(
+                bin_labels(cut.edges[:: axis.merged])
+                if isinstance(cut, EdgeCut)
+                else level_labels(cut.levels)
+            )
+        return CrossCard(
+            variables=names, labels=tuple(map(tuple, labels)), counts=self._cells(tree)
+        )
+
+
+def _present(tree: CountTree) -> Known:
+    return Known(mean=float(tree.bins.sum()), sd=tree.sd(np.ones(tree.size)))
+
+
+def _moments(tree: CountTree, edges: Floats) -> tuple[Known, Known]:
+    """Return mean and variance of the values, outer ones cut to the bounds.
+
+    A record is anywhere in its bin: of that too there is a standard deviation, as if all were off
+    their bins' middles together, by an amount that is as likely as any.
+    """
+    middles, within = (edges[1:] + edges[:-1]) / 2.0, float(edges[1] - edges[0]) / math.sqrt(12.0)
+    records = max(float(tree.bins.sum()), 1.0)
+    mean = float(middles @ tree.bins) / records
+    mean = min(max(mean, float(edges[0])), float(edges[-1]))
+    mean_sd = tree.sd((middles - mean) / records)
+    squares = (middles - mean) ** 2
+    variance = float(squares @ tree.bins) / records
+    variance_sd = tree.sd((squares - variance) / records)
+    return (
+        Known(mean=mean, sd=math.hypot(mean_sd, within)),
+        Known(mean=variance + mean_sd**2, sd=math.hypot(variance_sd, within**2)),
+    )
+
+
+def quantile_points(edges: Floats, below: Floats, sd: Floats) -> tuple[float, ...]:
+    """Return where a quantile is at each of `REACHES`, for a `KnownQuantile`.
+
+    `below` and `sd`, shapes (K + 1,), say of each edge how many more records are below it than
+    below the quantile. The ends at z standard deviations are outside of all edges that might, by
+    that many, be on the quantile's other side; so the quantile is between them as often as a normal
+    variable within z, wherever in its bin.
+    """
+    size = len(edges) - 1
+    rising = (np.maximum.accumulate(below) + np.minimum.accumulate(below[::-1])[::-1]) / 2.0
+    at = int(np.clip(np.searchsorted(rising, 0.0, side="right") - 1, 0, size - 1))
+    step = rising[at + 1] - rising[at]
+    part = min(max(-rising[at] / step, 0.0), 1.0) if step > 0.0 else 0.5
+    middle = float(edges[at] + part * (edges[at + 1] - edges[at]))
+    reach = REACHES[len(REACHES) // 2 + 1 :, None]
+    first = np.argmax((below + reach * sd)[:, 1:] >= 0.0, axis=1)  # bins that may hold it
+    may_rise = (below + reach * sd)[:, -1] < 0.0
+    lows = edges[np.where(may_rise, size - 1, first)]
+    is_below = (below - reach * sd)[:, :-1] <= 0.0
+    last = size - 1 - np.argmax(is_below[:, ::-1], axis=1)
+    highs = edges[np.where(is_below.any(axis=1), last, 0) + 1]
+    lows, highs = np.minimum(lows, middle), np.maximum(highs, middle)
+    return (*lows[::-1].tolist(), middle, *highs.tolist())

@@ -1,0 +1,353 @@
+"""What a cohort card says: numbers with intervals, as a table and as pictures."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from shoal_protocol.posteriors import plots
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.summaries import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+REACHES: Final = np.linspace(-6.0, 6.0, 49)
+"""Where a quantile's points are: in standard deviations of how many records are below."""
+
+Tails = Literal["normal", "laplace"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Known(_Part):
+    """A number as noise lets it be known."""
+
+    mean: Finite
+    sd: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+_Cells = tuple[Known | None, ...]
+
+
+class KnownQuantile(_Part):
+    """The `level` quantile: its ends at `REACHES`, and in the middle where it probably is."""
+
+    level: Annotated[float, Field(gt=0.0, lt=1.0)]
+    points: Annotated[tuple[Finite, ...], Field(min_length=49, max_length=49)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if np.any(np.diff(self.points) < 0.0):
+            raise ValueError("points must not fall")
+        return self
+
+
+class NumberCard(_Part):
+    """What is known of a number. `bars` are counts between `edges`; None is not shown."""
+
+    kind: Literal["number"] = "number"
+    name: str
+    present: Known
+    missing: Known | None
+    average: Known | None
+    variance: Known | None
+    quantiles: tuple[KnownQuantile, ...]
+    edges: Annotated[tuple[Finite, ...], Field(min_length=2)]
+    bars: _Cells
+
+
+class CategoryCard(_Part):
+    """What is known of a category: counts of its levels, then of all other values."""
+
+    kind: Literal["category"] = "category"
+    name: str
+    present: Known
+    missing: Known | None
+    levels: tuple[Finite, ...]
+    counts: _Cells
+
+
+class CrossCard(_Part):
+    """Counts of all combinations of the `labels` of some variables, the last one's fastest."""
+
+    variables: Annotated[tuple[str, ...], Field(min_length=2, max_length=3)]
+    labels: tuple[tuple[str, ...], ...]
+    counts: _Cells
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if len(self.counts) != math.prod(map(len, self.labels)):
+            raise ValueError("there is one count for each combination of labels")
+        return self
+
+    def cells(self) -> Iterator[tuple[str, Known | None]]:
+        """Yield the counts with what they are of."""
+        shape = tuple(map(len, self.labels))
+        for place, count in enumerate(self.counts):
+            chosen = np.unravel_index(place, shape)
+            parts = zip(self.variables, self.labels, chosen, strict=True)
+            yield " × ".join(f"{name} {labels[at]}" for name, labels, at in parts), count
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number of the card: normal within limits, a root of such a one, or by its points."""
+
+    label: str
+    known: Known
+    limits: tuple[float, float]
+    whole: Known | None = None
+    is_root: bool = False
+    points: tuple[float, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        if self.points:
+            return self.points[len(REACHES) // 2]
+        mean = min(max(self.known.mean, self.limits[0]), self.limits[1])
+        return math.sqrt(mean) if self.is_root else mean
+
+    @property
+    def sd(self) -> float:
+        low, high = self.at(np.array([-1.0, 1.0]))
+        return float(high - low) / 2.0
+
+    def at(self, reaches: FloatVector) -> FloatVector:
+        """Return the number so many standard deviations away, shape (n,)."""
+        if self.points:
+            return np.asarray(np.interp(reaches, REACHES, self.points))
+        values = np.clip(self.known.mean + reaches * self.known.sd, *self.limits)
+        return np.sqrt(values) if self.is_root else values
+
+
+class CohortCardPosterior(BasePosterior):
+    """Counts, means, spreads and quantiles of the records that there are, seen through noise.
+
+    Intervals are of noise alone: what all of the cohort's records would show lies in them. A count
+    is none where fewer than `smallest_cell` records may be behind it. Draws are of each number by
+    itself. With Laplace `tails` intervals are as wide as a single Laplace variable's.
+    """
+
+    variable = "numbers"
+    dimension = "number"
+
+    name: Literal["cohort_card"] = "cohort_card"
+    columns: tuple[str, ...]
+    smallest_cell: Annotated[int, Field(ge=0)]
+    tails: Tails
+    total: Known
+    cards: Annotated[
+        tuple[Annotated[NumberCard | CategoryCard, Field(discriminator="kind")], ...],
+        Field(min_length=1),
+    ]
+    crosses: tuple[CrossCard, ...]
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.names != tuple(each.label for each in self._numbers):
+            raise ValueError("names must be those of the numbers that are shown, in order")
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        cards: Sequence[NumberCard | CategoryCard],
+        crosses: Sequence[CrossCard],
+        *,
+        total: Known,
+        tails: Tails,
+        columns: tuple[str, ...],
+        smallest_cell: int,
+    ) -> Self:
+        """Return the posterior with these parts."""
+        numbers = _numbers_of(total, cards, crosses)
+        return cls(
+            names=tuple(each.label for each in numbers),
+            records=max(1, round(total.mean)),
+            columns=columns,
+            smallest_cell=smallest_cell,
+            tails=tails,
+            total=total,
+            cards=tuple(cards),
+            crosses=tuple(crosses),
+        )
+
+    @cached_property
+    def _numbers(self) -> list[_Number]:
+        return _numbers_of(self.total, self.cards, self.crosses)
+
+    @property
+    def mean(self) -> FloatVector:
+        return np.array([each.mean for each in self._numbers])
+
+    @property
+    def sd(self) -> FloatVector:
+        return np.array([each.sd for each in self._numbers])
+
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        reach = reach_of(high - low, self.tails)
+        return np.array([each.at(np.array([-reach, reach])) for each in self._numbers])
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        """Return `count` draws of each number by itself, shape (count, k)."""
+        reaches = generator.standard_normal((len(self._numbers), count))
+        return np.column_stack(
+            [each.at(row) for each, row in zip(self._numbers, reaches, strict=True)]
+        )
+
+    @property
+    def withheld(self) -> int:
+        """How many counts are not shown."""
+        return sum(count is None for count in self._counts())
+
+    def _counts(self) -> Iterator[Known | None]:
+        for card in self.cards:
+            yield card.missing
+            yield from card.bars if isinstance(card, NumberCard) else card.counts
+        for cross in self.crosses:
+            yield from cross.counts
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        hidden = f"{self.withheld:,} counts, which may be of fewer than {self.smallest_cell:,}"
+        return (
+            ("Intervals", "of what noise hides of the cohort's own records; no sampling in them"),
+            *([("Not shown", hidden)] if self.withheld else []),
+        )
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return the card as a table, with intervals of that level; histograms are in the picture.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        require_level(level)
+        bars = {
+            f"{card.name}: {label}"
+            for card in self.cards
+            if isinstance(card, NumberCard)
+            for label in bin_labels(card.edges)
+        }
+        reach = reach_of(level, self.tails)
+        rows = []
+        for each in self._numbers:
+            if each.label in bars:
+                continue
+            low, high = each.at(np.array([-reach, reach]))
+            form = "{:,.4g}" if each.whole is None else "{:,.0f}"
+            value = form.format(each.mean)
+            if each.whole is not None and each.whole.mean >= 1.0:
+                value += f" ({min(each.mean / each.whole.mean, 1.0):.1%})"
+            rows.append((each.label, value, form.format(low), form.format(high)))
+        ends = (f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}")
+        headings = ("", "value", *(f"quantile {end}" for end in ends))
+        return Summary(self.title, headings, tuple(rows), self.facts)
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+        caption: str | None = None,
+    ) -> "Axes":
+        """Draw the histogram of each variable of `names`, None: of all, with intervals of counts.
+
+        On `axes` fits one variable; without them each gets its own of a new figure, and the first
+        is returned.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1, a name is no variable's, or there
+                are more than one for `axes`.
+            ImportError: matplotlib is not installed.
+        """
+        require_level(level)
+        chosen = [card for card in self.cards if names is None or card.name in names]
+        if not chosen or (names is not None and len(chosen) != len(set(names))):
+            raise ValueError("names to draw are of the card's variables")
+        if axes is not None and len(chosen) > 1:
+            raise ValueError("axes hold one variable: name it in `names`")
+        below = self.caption_below(caption)
+        drawn = [axes] if axes is not None else plots.new_panels(len(chosen), below)
+        reach = reach_of(level, self.tails)
+        for card, panel in zip(chosen, drawn, strict=True):
+            numeric = isinstance(card, NumberCard)
+            counts = card.bars if isinstance(card, NumberCard) else card.counts
+            plots.histogram(
+                panel,
+                edges=card.edges if isinstance(card, NumberCard) else None,
+                labels=None if numeric else _levels(card),
+                counts=[None if each is None else max(each.mean, 0.0) for each in counts],
+                reaches=[0.0 if each is None else reach * each.sd for each in counts],
+                title=card.name,
+                caption=below if axes is not None else None,
+            )
+        return drawn[0]
+
+
+def reach_of(level: float, tails: Tails) -> float:
+    """Return within how many standard deviations a number is with probability `level`.
+
+    A sum of Laplace variables has lighter tails than one alone of that variance, and heavier ones
+    than a normal.
+    """
+    normal = NormalDist().inv_cdf(0.5 + level / 2.0)
+    return normal if tails == "normal" else max(normal, -math.log(1.0 - level) / math.sqrt(2.0))
+
+
+def _numbers_of(
+    total: Known, cards: Sequence[NumberCard | CategoryCard], crosses: Sequence[CrossCard]
+) -> list[_Number]:
+    counts = (0.0, math.inf)
+    found = [_Number("records", total, counts)]
+
+    def add(label: str, known: Known | None, whole: Known | None = None) -> None:
+        if known is not None:
+            found.append(_Number(label, known, counts, whole))
+
+    for card in cards:
+        if isinstance(card, NumberCard):
+            bounds = (card.edges[0], card.edges[-1])
+            if card.average is not None:
+                found.append(_Number(f"{card.name}: mean", card.average, bounds))
+            if card.variance is not None:
+                most = (0.0, (bounds[1] - bounds[0]) ** 2 / 4.0)
+                found.append(_Number(f"{card.name}: sd", card.variance, most, is_root=True))
+            for each in card.quantiles:
+                label, middle = f"{card.name}: quantile {each.level:g}", len(REACHES) // 2
+                known = Known(mean=each.points[middle], sd=0.0)
+                found.append(_Number(label, known, bounds, points=each.points))
+            cells = zip(bin_labels(card.edges), card.bars, strict=True)
+        else:
+            cells = zip(_levels(card), card.counts, strict=True)
+        for label, count in cells:
+            add(f"{card.name}: {label}", count, card.present)
+        add(f"{card.name}: missing", card.missing, total)
+    for cross in crosses:
+        for label, count in cross.cells():
+            add(label, count, total)
+    return found
+
+
+def bin_labels(edges: Sequence[float]) -> list[str]:
+    """Return names of the bins between ascending edges."""
+    return [f"[{low:.6g}, {high:.6g})" for low, high in pairwise(edges)]
+
+
+def level_labels(levels: Sequence[float]) -> list[str]:
+    """Return names of levels, and of all other values."""
+    return [*(f"{level:.15g}" for level in levels), "other"]
+
+
+def _levels(card: NumberCard | CategoryCard) -> list[str]:
+    return level_labels(card.levels) if isinstance(card, CategoryCard) else []

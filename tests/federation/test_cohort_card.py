@@ -1,0 +1,224 @@
+"""Cohort cards: the task, how often intervals hold, what is not shown, and a job over all services.
+
+Statistical tests count how often intervals hold; they are wrong by chance with probability 1e-4.
+"""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydantic
+import pytest
+
+from shoal import SimulatedFederation
+from shoal.estimators import CohortCard
+from shoal.jobs.task_files import example, parse_task_file
+from shoal_learning.learners import learner_for
+from shoal_learning.simulation import Federation as Setting
+from shoal_learning.simulation import run
+from shoal_protocol.studies.cohort_card import CategoryVariable, CohortCardTask, NumberVariable
+from shoal_protocol.studies.cohort_card.posterior import CohortCardPosterior
+from shoal_protocol.studies.study import check_round_rules
+from shoal_protocol.wire.errors import RefusedSpec
+from tests.world.federation import Federation
+from tests.world.trust import HOLDER_POLICY, SITES, make_trust
+
+TASK = CohortCardTask(
+    variables=(
+        NumberVariable(name="age", lower=0, upper=100, bins=64),
+        CategoryVariable(name="sex", levels=(0, 1)),
+    ),
+    crosses=(("sex", "age"),),
+)
+FREE: dict[str, Any] = {"epsilon": 80.0, "delta": 1e-5, "dropouts": 5, "colluders": 5, "seed": 1}
+
+
+def people(count: int, seed: int) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    age, sex = generator.normal(55.0, 16.0, count), generator.integers(0, 2, count).astype(float)
+    age[generator.random(count) < 0.1] = np.nan
+    sex[generator.random(count) < 0.05] = np.nan
+    sex[generator.random(count) < 0.02] = 7.0
+    return {"age": age, "sex": sex, "visit": np.ones(count)}  # so all have a record
+
+
+def truth_of(who: dict[str, np.ndarray]) -> dict[str, float]:
+    age, sex = who["age"], who["sex"]
+    known = np.clip(age[~np.isnan(age)], 0.0, 100.0)
+    return {
+        "records": len(age),
+        "age: mean": known.mean(),
+        "age: sd": known.std(),
+        "age: quantile 0.25": np.quantile(known, 0.25),
+        "age: quantile 0.5": np.quantile(known, 0.5),
+        "age: quantile 0.75": np.quantile(known, 0.75),
+        "age: [50, 56.25)": np.sum((known >= 50.0) & (known < 56.25)),
+        "age: missing": np.isnan(age).sum(),
+        "sex: 1": np.sum(sex == 1.0),
+        "sex: other": np.sum(sex == 7.0),
+        "sex: missing": np.isnan(sex).sum(),
+        "sex 0 × age [50, 75)": np.sum((sex == 0.0) & (age >= 50.0) & (age < 75.0)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"variables": ()}, "at least 1"),
+        ({"variables": (*TASK.variables, TASK.variables[0])}, "same name"),
+        ({"crosses": (("sex", "sex"),)}, "different variables"),
+        ({"crosses": (("sex", "height"),)}, "different variables"),
+        ({"quantiles": (0.5, 0.5)}, "are the same"),
+        ({"quantiles": (1.0,)}, "less than 1"),
+        (
+            {
+                "variables": ({"kind": "number", "name": "a", "lower": 1, "upper": 1},),
+                "crosses": (),
+            },
+            "lower",
+        ),
+        (
+            {
+                "variables": [
+                    NumberVariable(name=f"n{place}", lower=0, upper=1, bins=1024)
+                    for place in range(13)
+                ],
+                "crosses": (),
+            },
+            "at most 16384 cells",
+        ),
+    ],
+)
+def test_a_card_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=said):
+        CohortCardTask(**{**dict(TASK), **change})
+
+
+def test_a_round_is_held_to_the_tasks_own_tables() -> None:
+    asked: dict[str, Any] = {"number": 0, "population": 20, "earlier": ()}
+    check_round_rules(TASK.query(), TASK, **asked)
+    with pytest.raises(RefusedSpec):
+        other = TASK.model_copy(update={"cross_weight": 2.0})
+        check_round_rules(other.query(), TASK, **asked)
+
+
+def test_at_little_noise_the_card_says_what_the_records_do() -> None:
+    who = people(4000, seed=1)
+    model = CohortCard(**{name: value for name, value in dict(TASK).items() if name != "name"})
+    posterior = model.fit(SimulatedFederation(who, **FREE)).posterior_
+    said = dict(zip(posterior.names, posterior.mean, strict=True))
+    for label, true in truth_of(who).items():
+        assert said[label] == pytest.approx(true, abs=2.5 if "age" not in label else 3.0), label
+    assert posterior.withheld == 0
+    text = str(model.summary())
+    assert "age: mean" in text and "missing" in text and "[50, 56.25)" not in text.split("×")[0]
+    assert "<table>" in model.summary()._repr_html_()
+    assert model.plot().has_data() and model.plot(names=["sex"]).get_title() == "sex"
+    with pytest.raises(ValueError, match="names to draw"):
+        model.plot(names=["height"])
+    draws = posterior.sample(2000, np.random.default_rng(1))
+    np.testing.assert_allclose(draws.mean(axis=0)[0], posterior.mean[0], atol=1.0)
+
+
+def test_a_value_is_missing_where_its_indicator_says_so() -> None:
+    who = people(3000, seed=2)
+    flagged = np.isnan(who["age"])
+    who |= {"age_missing": flagged.astype(float), "age": np.where(flagged, 50.0, who["age"])}
+    variable = NumberVariable(name="age", lower=0, upper=100, bins=64, indicator=True)
+    model = CohortCard(variables=(variable,)).fit(SimulatedFederation(who, **FREE))
+    said = dict(zip(model.posterior_.names, model.posterior_.mean, strict=True))
+    assert said["age: missing"] == pytest.approx(flagged.sum(), abs=2.0)
+    assert model.posterior_.columns == ("age", "age_missing")
+
+
+def test_what_may_be_a_small_cell_is_not_shown() -> None:
+    who = people(2000, seed=3)
+    task = TASK.model_copy(update={"smallest_cell": 10})
+    federation = SimulatedFederation(who, **FREE | {"epsilon": 0.5})
+    posterior = federation.learn(task).posterior
+    assert isinstance(posterior, CohortCardPosterior)
+    assert 0 < posterior.withheld == sum(each is None for each in posterior._counts())
+    counts = [each for each in posterior._counts() if each is not None]
+    assert all(each.mean - 1.959 * each.sd >= 10 for each in counts)
+    assert "fewer than 10" in str(posterior.summary())
+    assert not any("sex: other" in name for name in posterior.names)  # 40 records, behind noise
+
+
+def test_of_a_variable_that_hardly_anybody_has_no_mean_is_told() -> None:
+    who = people(500, seed=4) | {"age": np.full(500, np.nan)}
+    posterior = SimulatedFederation(who, **FREE | {"epsilon": 1.0}).learn(TASK).posterior
+    assert not any(name.startswith(("age: mean", "age: quantile")) for name in posterior.names)
+
+
+def test_a_posterior_with_other_names_is_refused() -> None:
+    posterior = SimulatedFederation(people(500, seed=4), **FREE).learn(TASK).posterior
+    changed = posterior.model_dump() | {"names": posterior.names[1:]}
+    with pytest.raises(pydantic.ValidationError, match="names must be those"):
+        CohortCardPosterior.model_validate(changed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [1e-5, 0.0], ids=["gaussian", "laplace"])
+def test_intervals_hold_at_least_as_often_as_they_say(delta: float) -> None:
+    """Of 150 intervals at 90 % 120 hold at least, but with probability 1e-4; of no kind fewer.
+
+    With twelve kinds of numbers a false alarm has probability .002 in all. Quantiles and means
+    hold more often: their intervals take a record to be anywhere in its bin.
+    """
+    setting = Setting(
+        population=1500, missing=3, dropouts=20, colluders=20, epsilon=1.0, delta=delta
+    )
+    generator = np.random.default_rng(5)
+    hold: dict[str, int] = {}
+    for seed in range(150):
+        who = people(1500, seed)
+        records = np.column_stack([who["age"], who["sex"]])
+        everybody = np.ones(1500, np.bool_)
+        learned = run(learner_for(TASK), records, setting, generator, there=everybody)
+        posterior = learned.posterior
+        ends = dict(zip(posterior.names, posterior.interval(0.9), strict=True))
+        for label, true in truth_of({name: each[3:] for name, each in who.items()}).items():
+            hold[label] = hold.get(label, 0) + int(ends[label][0] <= true <= ends[label][1])
+    assert min(hold.values()) >= 120, hold
+
+
+async def test_a_card_is_learned_over_all_services_and_its_small_cells_are_the_owners_to_hide(
+    tmp_path: Path,
+) -> None:
+    """One site demands a smallest cell of 2; a job that asks less goes on without it."""
+    trust = make_trust(tmp_path / "trust", queries=("tables",), maximum_epsilon=100.0)
+    policy = HOLDER_POLICY.model_copy(update={"queries": ("tables",), "maximum_epsilon": 100.0})
+    stricter = policy.model_copy(update={"smallest_cell": 2})
+    holders: dict[str, Any] = {site: {"policy": policy} for site in SITES}
+    holders["clinic-c"] = {"policy": stricter}
+    lacking = trust.records("clinic-a")
+    values = lacking.values.copy()
+    values[:2, 0], values[2] = np.nan, np.nan  # two without an age, and one without a record
+    holders["clinic-a"] |= {"records": replace(lacking, values=values)}
+    variables = (
+        NumberVariable(name="age", lower=0, upper=120, bins=4),
+        NumberVariable(name="pressure", lower=60, upper=200, bins=4),
+    )
+    async with Federation(trust, tmp_path / "services", holders=holders) as federation:
+        sizes = []
+        for smallest in (2, 0):
+            task = CohortCardTask(variables=variables, smallest_cell=smallest)
+            job = await federation.submit(task=task, epsilon=45.0)
+            assert (await federation.finish(job))["phase"] == "finished"
+            report = await federation.report(job)
+            sizes += [*report.cohort_sizes]
+            if smallest:
+                numbers = dict(zip(report.posterior.names, report.posterior.mean, strict=True))
+                ends = dict(
+                    zip(report.posterior.names, report.posterior.interval(0.999), strict=True)
+                )
+                assert ends["records"][0] <= 13 <= ends["records"][1]
+                assert numbers["records"] == pytest.approx(13, abs=3.0)
+    assert sizes == [14, 12]
+
+
+def test_the_example_is_a_card() -> None:
+    task = parse_task_file(tomllib.loads(example("cohort_card"))).task
+    assert isinstance(task, CohortCardTask) and task.terms(least=500, most=600).smallest_cell == 5
