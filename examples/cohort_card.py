@@ -2,7 +2,7 @@
 # # A cohort card
 #
 # Who are the patients of a registry? The first table of many a paper, of 3,000 invented patients,
-# each of whom is a client of her own. Some values are missing, and of whom is as private as they are.
+# each of whom is a client of her own. Some values are missing; of whom is as private as they are.
 
 # %%
 import os

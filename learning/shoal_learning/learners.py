@@ -12,6 +12,7 @@ from shoal_learning.contract import Learner
 from shoal_learning.families.cohort_card import CohortCard
 from shoal_learning.families.counted import Bernoulli, Cells
 from shoal_learning.families.normals import MultivariateNormal, Normal
+from shoal_learning.families.quantiles import Quantiles
 from shoal_learning.families.summed import NormalMean, Poisson
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
@@ -34,6 +35,7 @@ from shoal_protocol.studies.normal_mean import NormalMeanTask
 from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask, names_of
 from shoal_protocol.studies.poisson import PoissonTask
 from shoal_protocol.studies.poisson_regression import PoissonRegressionPosterior
+from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.studies.variational import RegressionStudy
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
@@ -146,5 +148,6 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     NormalMeanTask: NormalMean,
     NormalTask: Normal,
     PoissonTask: Poisson,
+    QuantilesTask: Quantiles,
     RegressionStudy: _regression,
 }

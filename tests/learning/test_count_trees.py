@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from shoal_learning.families.cohort_card import quantile_points
 from shoal_learning.families.count_trees import CountTree, NoisyLevel
-from shoal_protocol.studies.cohort_card.posterior import REACHES
+from shoal_protocol.posteriors.known import REACHES, quantile_points
 
 BINS = 16
 

@@ -11,22 +11,25 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.families.count_trees import CountTree, Floats, NoisyLevel
 from shoal_learning.families.round import ask_or_take
 from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.posteriors.known import (
+    Known,
+    KnownQuantile,
+    Tails,
+    quantile_points,
+    reach_of,
+    tails_of,
+)
 from shoal_protocol.queries import EdgeCut, Tables
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.cohort_card import CategoryVariable, CohortCardTask, NumberVariable
 from shoal_protocol.studies.cohort_card.posterior import (
-    REACHES,
     CategoryCard,
     CohortCardPosterior,
     CrossCard,
-    Known,
-    KnownQuantile,
     NumberCard,
-    Tails,
     bin_labels,
     level_labels,
-    reach_of,
 )
 from shoal_protocol.studies.measurements import noisy_count
 
@@ -67,7 +70,7 @@ class _Card:
                 tables_from(query, released.values.astype(float)), sds, strict=True
             )
         ]
-        self._tails: Tails = "normal" if released.mechanism == "discrete_gaussian" else "laplace"
+        self._tails: Tails = tails_of(released.mechanism)
         self._reach = reach_of(LEVEL, self._tails)
 
     def posterior(self) -> CohortCardPosterior:
@@ -177,28 +180,3 @@ def _moments(tree: CountTree, edges: Floats) -> tuple[Known, Known]:
         Known(mean=mean, sd=math.hypot(mean_sd, within)),
         Known(mean=variance + mean_sd**2, sd=math.hypot(variance_sd, within**2)),
     )
-
-
-def quantile_points(edges: Floats, below: Floats, sd: Floats) -> tuple[float, ...]:
-    """Return where a quantile is at each of `REACHES`, for a `KnownQuantile`.
-
-    `below` and `sd`, shapes (K + 1,), say of each edge how many more records are below it than
-    below the quantile. The ends at z standard deviations are outside of all edges that might, by
-    that many, be on the quantile's other side; so the quantile is between them as often as a normal
-    variable within z, wherever in its bin.
-    """
-    size = len(edges) - 1
-    rising = (np.maximum.accumulate(below) + np.minimum.accumulate(below[::-1])[::-1]) / 2.0
-    at = int(np.clip(np.searchsorted(rising, 0.0, side="right") - 1, 0, size - 1))
-    step = rising[at + 1] - rising[at]
-    part = min(max(-rising[at] / step, 0.0), 1.0) if step > 0.0 else 0.5
-    middle = float(edges[at] + part * (edges[at + 1] - edges[at]))
-    reach = REACHES[len(REACHES) // 2 + 1 :, None]
-    first = np.argmax((below + reach * sd)[:, 1:] >= 0.0, axis=1)  # bins that may hold it
-    may_rise = (below + reach * sd)[:, -1] < 0.0
-    lows = edges[np.where(may_rise, size - 1, first)]
-    is_below = (below - reach * sd)[:, :-1] <= 0.0
-    last = size - 1 - np.argmax(is_below[:, ::-1], axis=1)
-    highs = edges[np.where(is_below.any(axis=1), last, 0) + 1]
-    lows, highs = np.minimum(lows, middle), np.maximum(highs, middle)
-    return (*lows[::-1].tolist(), middle, *highs.tolist())

@@ -2,57 +2,35 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import LEVEL, Finite
 from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.known import (
+    REACHES,
+    Known,
+    KnownQuantile,
+    Number,
+    NumbersPosterior,
+    Part,
+    Tails,
+    reach_of,
+)
 from shoal_protocol.posteriors.summaries import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-REACHES: Final = np.linspace(-6.0, 6.0, 49)
-"""Where a quantile's points are: in standard deviations of how many records are below."""
-
-Tails = Literal["normal", "laplace"]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Known(_Part):
-    """A number as noise lets it be known."""
-
-    mean: Finite
-    sd: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-
-
 _Cells = tuple[Known | None, ...]
 
 
-class KnownQuantile(_Part):
-    """The `level` quantile: its ends at `REACHES`, and in the middle where it probably is."""
-
-    level: Annotated[float, Field(gt=0.0, lt=1.0)]
-    points: Annotated[tuple[Finite, ...], Field(min_length=49, max_length=49)]
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if np.any(np.diff(self.points) < 0.0):
-            raise ValueError("points must not fall")
-        return self
-
-
-class NumberCard(_Part):
+class NumberCard(Part):
     """What is known of a number. `bars` are counts between `edges`; None is not shown."""
 
     kind: Literal["number"] = "number"
@@ -66,7 +44,7 @@ class NumberCard(_Part):
     bars: _Cells
 
 
-class CategoryCard(_Part):
+class CategoryCard(Part):
     """What is known of a category: counts of its levels, then of all other values."""
 
     kind: Literal["category"] = "category"
@@ -77,7 +55,7 @@ class CategoryCard(_Part):
     counts: _Cells
 
 
-class CrossCard(_Part):
+class CrossCard(Part):
     """Counts of all combinations of the `labels` of some variables, the last one's fastest."""
 
     variables: Annotated[tuple[str, ...], Field(min_length=2, max_length=3)]
@@ -99,38 +77,7 @@ class CrossCard(_Part):
             yield " × ".join(f"{name} {labels[at]}" for name, labels, at in parts), count
 
 
-@dataclass(frozen=True)
-class _Number:
-    """A number of the card: normal within limits, a root of such a one, or by its points."""
-
-    label: str
-    known: Known
-    limits: tuple[float, float]
-    whole: Known | None = None
-    is_root: bool = False
-    points: tuple[float, ...] = ()
-
-    @property
-    def mean(self) -> float:
-        if self.points:
-            return self.points[len(REACHES) // 2]
-        mean = min(max(self.known.mean, self.limits[0]), self.limits[1])
-        return math.sqrt(mean) if self.is_root else mean
-
-    @property
-    def sd(self) -> float:
-        low, high = self.at(np.array([-1.0, 1.0]))
-        return float(high - low) / 2.0
-
-    def at(self, reaches: FloatVector) -> FloatVector:
-        """Return the number so many standard deviations away, shape (n,)."""
-        if self.points:
-            return np.asarray(np.interp(reaches, REACHES, self.points))
-        values = np.clip(self.known.mean + reaches * self.known.sd, *self.limits)
-        return np.sqrt(values) if self.is_root else values
-
-
-class CohortCardPosterior(BasePosterior):
+class CohortCardPosterior(NumbersPosterior):
     """Counts, means, spreads and quantiles of the records that there are, seen through noise.
 
     Intervals are of noise alone: what all of the cohort's records would show lies in them. A count
@@ -138,25 +85,14 @@ class CohortCardPosterior(BasePosterior):
     itself. With Laplace `tails` intervals are as wide as a single Laplace variable's.
     """
 
-    variable = "numbers"
-    dimension = "number"
-
     name: Literal["cohort_card"] = "cohort_card"
     columns: tuple[str, ...]
     smallest_cell: Annotated[int, Field(ge=0)]
-    tails: Tails
-    total: Known
     cards: Annotated[
         tuple[Annotated[NumberCard | CategoryCard, Field(discriminator="kind")], ...],
         Field(min_length=1),
     ]
     crosses: tuple[CrossCard, ...]
-
-    @model_validator(mode="after")
-    def _named(self) -> Self:
-        if self.names != tuple(each.label for each in self._numbers):
-            raise ValueError("names must be those of the numbers that are shown, in order")
-        return self
 
     @classmethod
     def of(
@@ -183,27 +119,8 @@ class CohortCardPosterior(BasePosterior):
         )
 
     @cached_property
-    def _numbers(self) -> list[_Number]:
+    def numbers(self) -> list[Number]:
         return _numbers_of(self.total, self.cards, self.crosses)
-
-    @property
-    def mean(self) -> FloatVector:
-        return np.array([each.mean for each in self._numbers])
-
-    @property
-    def sd(self) -> FloatVector:
-        return np.array([each.sd for each in self._numbers])
-
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
-        reach = reach_of(high - low, self.tails)
-        return np.array([each.at(np.array([-reach, reach])) for each in self._numbers])
-
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` draws of each number by itself, shape (count, k)."""
-        reaches = generator.standard_normal((len(self._numbers), count))
-        return np.column_stack(
-            [each.at(row) for each, row in zip(self._numbers, reaches, strict=True)]
-        )
 
     @property
     def withheld(self) -> int:
@@ -240,7 +157,7 @@ class CohortCardPosterior(BasePosterior):
         }
         reach = reach_of(level, self.tails)
         rows = []
-        for each in self._numbers:
+        for each in self.numbers:
             if each.label in bars:
                 continue
             low, high = each.at(np.array([-reach, reach]))
@@ -295,38 +212,28 @@ class CohortCardPosterior(BasePosterior):
         return drawn[0]
 
 
-def reach_of(level: float, tails: Tails) -> float:
-    """Return within how many standard deviations a number is with probability `level`.
-
-    A sum of Laplace variables has lighter tails than one alone of that variance, and heavier ones
-    than a normal.
-    """
-    normal = NormalDist().inv_cdf(0.5 + level / 2.0)
-    return normal if tails == "normal" else max(normal, -math.log(1.0 - level) / math.sqrt(2.0))
-
-
 def _numbers_of(
     total: Known, cards: Sequence[NumberCard | CategoryCard], crosses: Sequence[CrossCard]
-) -> list[_Number]:
+) -> list[Number]:
     counts = (0.0, math.inf)
-    found = [_Number("records", total, counts)]
+    found = [Number("records", total, counts)]
 
     def add(label: str, known: Known | None, whole: Known | None = None) -> None:
         if known is not None:
-            found.append(_Number(label, known, counts, whole))
+            found.append(Number(label, known, counts, whole))
 
     for card in cards:
         if isinstance(card, NumberCard):
             bounds = (card.edges[0], card.edges[-1])
             if card.average is not None:
-                found.append(_Number(f"{card.name}: mean", card.average, bounds))
+                found.append(Number(f"{card.name}: mean", card.average, bounds))
             if card.variance is not None:
                 most = (0.0, (bounds[1] - bounds[0]) ** 2 / 4.0)
-                found.append(_Number(f"{card.name}: sd", card.variance, most, is_root=True))
+                found.append(Number(f"{card.name}: sd", card.variance, most, is_root=True))
             for each in card.quantiles:
                 label, middle = f"{card.name}: quantile {each.level:g}", len(REACHES) // 2
                 known = Known(mean=each.points[middle], sd=0.0)
-                found.append(_Number(label, known, bounds, points=each.points))
+                found.append(Number(label, known, bounds, points=each.points))
             cells = zip(bin_labels(card.edges), card.bars, strict=True)
         else:
             cells = zip(_levels(card), card.counts, strict=True)

@@ -1,0 +1,67 @@
+"""Quantiles by rounds of counts, each closer to where they may be."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shoal_learning.contract import RequestedRound
+from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.posteriors.known import Known, KnownQuantile, reach_of, tails_of
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.quantiles import QuantilesPosterior, QuantilesTask, VariableQuantiles
+from shoal_protocol.studies.quantiles.zooming import Below, laws
+
+_TOLD: Final = 4.0  # standard deviations from none: fewer records tell no quantile
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """The learner of one `QuantilesTask`."""
+
+    task: QuantilesTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | QuantilesPosterior:
+        """Return the next round, or the posterior when `sums` are those of all.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
+        """
+        if population < 1 or len(sums) > self.task.rounds:
+            raise ValueError("the population must be positive, and sums not more than rounds")
+        if len(sums) < self.task.rounds:
+            return RequestedRound(query=self.task.query(sums), share=1.0 / self.task.rounds)
+        counts = [noisy_count(released) for released in sums]
+        weights = [sd**-2 for _, sd in counts]
+        total = sum(seen * weight for (seen, _), weight in zip(counts, weights, strict=True))
+        tails = tails_of(sums[-1].mechanism)
+        reach = reach_of(LEVEL, tails)
+        return QuantilesPosterior.of(
+            [
+                self._variable(bounds, law, reach)
+                for bounds, law in zip(self.task.variables, laws(sums), strict=True)
+            ],
+            total=Known(mean=total / sum(weights), sd=sum(weights) ** -0.5),
+            records=max(1, round(total / sum(weights))),
+            tails=tails,
+            columns=tuple(each.name for each in self.task.columns),
+        )
+
+    def _variable(self, bounds: ColumnBounds, law: Below, reach: float) -> VariableQuantiles:
+        present = Known(mean=float(law.mean[-1]), sd=math.sqrt(float(law.covariance[-1, -1])))
+        is_told = present.mean > max(_TOLD * present.sd, 1.0)
+        is_told &= present.mean - reach * present.sd >= self.task.smallest_cell
+        return VariableQuantiles(
+            name=bounds.name,
+            bounds=(bounds.lower, bounds.upper),
+            present=present,
+            quantiles=tuple(
+                KnownQuantile(level=level, points=law.points(level))
+                for level in self.task.levels
+                if is_told
+            ),
+        )

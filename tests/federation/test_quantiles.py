@@ -1,0 +1,192 @@
+"""Quantiles in rounds: edges that holders allow, how often intervals hold, a job of services."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydantic
+import pytest
+
+from shoal import SimulatedFederation
+from shoal.estimators import Quantiles
+from shoal_learning.learners import learner_for
+from shoal_learning.simulation import Federation as Setting
+from shoal_learning.simulation import Outcome, run
+from shoal_protocol.queries import EdgeCut, Tables
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.quantiles import QuantilesPosterior, QuantilesTask
+from shoal_protocol.studies.quantiles.zooming import laws, next_edges
+from shoal_protocol.studies.study import check_round_rules
+from shoal_protocol.wire.errors import RefusedSpec
+from tests.world.federation import Federation
+from tests.world.trust import HOLDER_POLICY, SITES, make_trust
+
+LEVELS = (0.05, 0.5, 0.95)
+TASK = QuantilesTask(
+    variables=(ColumnBounds(name="income", lower=0.0, upper=1e9),),
+    levels=LEVELS,
+    bins=64,
+    rounds=6,
+)
+
+
+def learned(values: np.ndarray, *, epsilon: float, delta: float = 1e-5, seed: int = 1) -> Outcome:
+    setting = Setting(
+        population=len(values), missing=3, dropouts=20, colluders=20, epsilon=epsilon, delta=delta
+    )
+    there = np.ones(len(values), np.bool_)
+    generator = np.random.default_rng(seed)
+    return run(learner_for(TASK), values[:, None], setting, generator, there=there)
+
+
+def incomes(count: int, seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    values = np.round(generator.lognormal(10.0, 1.5, count))
+    values[generator.random(count) < 0.1] = np.nan
+    return values
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"levels": (0.5, 0.5)}, "are the same"),
+        ({"rounds": 7}, "less than or equal to 6"),
+        ({"bins": 2000}, "less than or equal to 1024"),
+        ({"indicators": ("height",)}, "names of variables"),
+        ({"variables": TASK.variables * 2}, "same name"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=said):
+        QuantilesTask(**{**dict(TASK), **change})
+
+
+def test_every_round_asks_what_the_terms_allow_and_what_follows_from_those_before() -> None:
+    sums = learned(incomes(5000, 1), epsilon=2.0).sums
+    terms = TASK.terms(least=4000, most=5000)
+    assert (terms.rounds, [kind.recentred for kind in terms.kinds]) == (6, [False, True])
+    for number, released in enumerate(sums):
+        terms.check(released.query, number=number)
+        asked: dict[str, Any] = {"number": number, "population": 5000, "earlier": sums[:number]}
+        check_round_rules(released.query, TASK, **asked)
+        other = sums[(number + 2) % 6].query
+        with pytest.raises(RefusedSpec):
+            check_round_rules(other, TASK, **asked)
+    assert len({released.query for released in sums}) == 6
+
+
+@pytest.mark.parametrize(
+    ("edges", "allowed"),
+    [
+        ((5.0, 6.0, 7.0), True),
+        ((0.0, 1.0, 1e9), True),
+        ((-1.0, 1.0, 1e9), False),
+        ((0.0, 1.0, 1.1e9), False),
+        (tuple(map(float, range(66))), False),
+    ],
+)
+def test_holders_let_edges_be_any_within_the_bounds_but_no_more(
+    edges: tuple[float, ...], allowed: bool
+) -> None:
+    terms, query = TASK.terms(least=4000, most=5000), TASK.query(())
+    cut = query.cuts[0]
+    assert isinstance(cut, EdgeCut)
+    moved = query.model_copy(update={"cuts": (EdgeCut(column=0, edges=edges),)})
+    with pytest.raises(RefusedSpec):
+        terms.check(moved, number=0)
+    if allowed:
+        terms.check(moved, number=1)
+    else:
+        with pytest.raises(RefusedSpec, match="cuts are not those"):
+            terms.check(moved, number=1)
+    flagged = query.model_copy(
+        update={
+            "columns": (*query.columns, query.columns[0].model_copy(update={"name": "flag"})),
+            "cuts": (cut.model_copy(update={"indicator": 1}),),
+        }
+    )
+    with pytest.raises(RefusedSpec, match="columns"):
+        terms.check(flagged, number=1)
+
+
+def test_rounds_come_closer_to_a_value_that_nearly_all_have_until_floats_end() -> None:
+    outcome = learned(np.full(5000, 123_456.0), epsilon=20.0)
+    widths = []
+    for released in outcome.sums:
+        assert isinstance(released.query, Tables)
+        cut = released.query.cuts[0]
+        assert isinstance(cut, EdgeCut)
+        widths.append(np.diff(cut.edges).min())
+    assert all(late < early for early, late in pairwise(widths))
+    [low, high] = outcome.posterior.interval(0.9)[2]
+    assert low <= 123_456.0 < high < 123_457.0
+    law = laws(outcome.sums)[0]
+    assert np.all(np.diff(next_edges(law, LEVELS, 64)) > 0.0)
+
+
+def test_an_estimator_learns_them_on_a_simulated_federation() -> None:
+    values = incomes(4000, 5)
+    federation = SimulatedFederation(
+        {"income": values, "visit": np.ones(4000)},
+        epsilon=20.0,
+        delta=1e-5,
+        dropouts=5,
+        colluders=5,
+        seed=1,
+    )
+    model = Quantiles(variables={"income": (0, 1e9)}, levels=LEVELS, bins=64, rounds=6)
+    posterior = model.fit(federation).posterior_
+    np.testing.assert_allclose(posterior.mean[1:], np.nanquantile(values, LEVELS), rtol=0.05)
+    assert posterior.mean[0] == pytest.approx(4000, abs=20)
+    assert "income: quantile 0.5" in str(model.summary()) and model.plot().has_data()
+
+
+def test_of_too_few_records_nothing_is_told() -> None:
+    values = np.full(600, np.nan)
+    values[:100] = 5.0
+    task = TASK.model_copy(update={"smallest_cell": 200})
+    federation = SimulatedFederation(
+        {"income": values, "visit": np.ones(600)},
+        epsilon=30.0,
+        delta=1e-5,
+        dropouts=5,
+        colluders=5,
+        seed=1,
+    )
+    assert federation.learn(task).posterior.names == ("records",)
+    assert len(federation.learn(TASK).posterior.names) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [1e-5, 0.0], ids=["gaussian", "laplace"])
+def test_intervals_hold_at_least_as_often_as_they_say(delta: float) -> None:
+    """Of 150 intervals at 90 % 120 hold at least, but with probability 1e-4 each of the three."""
+    hold = np.zeros(len(LEVELS))
+    for seed in range(150):
+        values = incomes(6000, seed)
+        truth = np.nanquantile(values[3:], LEVELS)
+        ends = learned(values, epsilon=2.0, delta=delta, seed=seed).posterior.interval(0.9)[1:]
+        hold += (ends[:, 0] <= truth) & (truth <= ends[:, 1])
+    assert hold.min() >= 120
+
+
+async def test_a_job_of_three_rounds_is_learned_over_all_services(tmp_path: Path) -> None:
+    trust = make_trust(tmp_path / "trust", queries=("tables",), maximum_epsilon=100.0)
+    policy = HOLDER_POLICY.model_copy(update={"queries": ("tables",), "maximum_epsilon": 100.0})
+    task = QuantilesTask(
+        variables=(ColumnBounds(name="age", lower=-1000.0, upper=1000.0),),
+        levels=(0.5,),
+        bins=32,
+        rounds=3,
+    )
+    holders = {site: {"policy": policy} for site in SITES}
+    async with Federation(trust, tmp_path / "services", holders=holders) as federation:
+        job = await federation.submit(task=task, epsilon=80.0)
+        assert (await federation.finish(job))["phase"] == "finished"
+        report = await federation.report(job)
+        encoded = await federation.after(federation.analyst.job(job).certificate())
+    assert isinstance(report.posterior, QuantilesPosterior) and len(report.rounds) == 3 and encoded
+    ages = np.concatenate([trust.records(site).values[:, 0] for site in SITES])
+    low, high = report.posterior.interval(0.999)[1]
+    assert low <= np.median(ages) <= high
