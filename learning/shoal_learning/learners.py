@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from shoal_learning.contract import Learner
 from shoal_learning.families.cohort_card import CohortCard
 from shoal_learning.families.counted import Bernoulli, Cells
+from shoal_learning.families.kaplan_meier import KaplanMeier
 from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.quantiles import Quantiles
 from shoal_learning.families.summed import NormalMean, Poisson
@@ -24,6 +25,7 @@ from shoal_protocol.studies import Task
 from shoal_protocol.studies.bernoulli import BernoulliTask
 from shoal_protocol.studies.cells import CellStudy
 from shoal_protocol.studies.cohort_card import CohortCardTask
+from shoal_protocol.studies.kaplan_meier import KaplanMeierTask
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionPosterior,
@@ -143,6 +145,7 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     BernoulliTask: Bernoulli,
     CellStudy: Cells,
     CohortCardTask: CohortCard,
+    KaplanMeierTask: KaplanMeier,
     LinearRegressionTask: LinearRegression,
     MultivariateNormalTask: MultivariateNormal,
     NormalMeanTask: NormalMean,

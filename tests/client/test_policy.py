@@ -10,6 +10,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.studies.cohort_card import CohortCardTask, NumberVariable
 from tests.world.around_holder import POLICY, PRIVACY, QUERY, TASK, World
 
 RULES = """
@@ -74,6 +75,19 @@ def test_a_jobs_bounds_are_within_the_range(request_for, lower, upper, allowed) 
     reason = with_rules(ranges=ranges).refusal(request_for())  # which is about ages up to 120
     assert (reason is None) == allowed
     assert allowed or f"the column 'age' between {lower} and {upper} alone" in str(reason)
+
+
+@pytest.mark.parametrize(
+    ("owners", "jobs", "refused"), [(5, 4, True), (5, 5, False), (0, 0, False)]
+)
+def test_a_card_that_would_show_smaller_cells_than_the_owner_allows_is_refused(
+    request_for: Any, owners: int, jobs: int, refused: bool
+) -> None:
+    variable = NumberVariable(name="age", lower=0, upper=100, bins=16)
+    task = CohortCardTask(variables=(variable,), smallest_cell=jobs)
+    rules = with_rules(queries=("tables",), columns=("age",), smallest_cell=owners)
+    reason = rules.refusal(request_for(task=task))
+    assert (reason is not None and "smallest_cell" in reason) == refused
 
 
 @pytest.mark.parametrize("missing", [line.split()[0] for line in RULES.strip().splitlines()])

@@ -112,8 +112,9 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
     if file.target is not None:
         [task["target"]] = columns_of(file.target)
     if file.columns is not None:
-        field, columns = _field_of_columns(str(task.get("name"))), columns_of(file.columns)
-        task[field] = columns[0] if field == "column" and len(columns) == 1 else columns
+        field, is_single = _field_of_columns(str(task.get("name")))
+        columns = columns_of(file.columns)
+        task[field] = columns[0] if is_single and len(columns) == 1 else columns
     sharing = ThresholdSharing(**file.sharing.model_dump()) if file.sharing else ADDITIVE
     settings = JobSettings(
         **file.privacy.model_dump(),
@@ -128,11 +129,12 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
     return TaskFile(_TaskInFile.model_validate({"task": task}).task, settings)
 
 
-def _field_of_columns(name: str) -> str:
-    """Return what a task calls the columns of the table [columns]."""
+def _field_of_columns(name: str) -> tuple[str, bool]:
+    """Return what a task calls the columns of the table [columns], and whether it takes one."""
     fields = STUDIES[name].model_fields if name in STUDIES else {}
     holding = [each for each, field in fields.items() if ColumnBounds in _kinds(field.annotation)]
-    return next((each for each in holding if each not in ("features", "target")), "columns")
+    field = next((each for each in holding if each not in ("features", "target")), "columns")
+    return field, field in fields and fields[field].annotation is ColumnBounds
 
 
 def _kinds(annotation: object) -> tuple[object, ...]:

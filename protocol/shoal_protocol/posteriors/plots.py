@@ -5,6 +5,7 @@ they are, never as formulas.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,17 @@ _INNER_LEVEL: Final = 0.5
 _SCORES: Final = np.arange(0.0625, 3.5, 0.125)
 _COLOUR: Final = "C0"
 _LARGEST_HEIGHT: Final = 16.0  # inches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Values at places, shapes (n,), with intervals and wider bands, shapes (n, 2)."""
+
+    label: str
+    places: NDArray[np.float64]
+    values: NDArray[np.float64]
+    intervals: NDArray[np.float64]
+    bands: NDArray[np.float64]
 
 
 def forest(
@@ -155,6 +167,35 @@ def histogram(
     axes.plot(hidden, np.zeros(len(hidden)), "x", color="0.6", markersize=4)
     axes.set_ylim(bottom=0.0)
     axes.set_ylabel("records")
+    return _finished(axes, title, caption)
+
+
+def curves(
+    axes: "Axes | None",
+    groups: Sequence[Curve],
+    *,
+    title: str,
+    across: str,
+    up: str,
+    caption: str | None,
+) -> "Axes":
+    """Draw curves with values from 0 to 1.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    axes = axes or _new_axes(height=4.2)
+    for number, each in enumerate(groups):
+        colour = f"C{number}"
+        axes.fill_between(each.places, *each.bands.T, color=colour, alpha=0.12, linewidth=0.0)
+        axes.fill_between(each.places, *each.intervals.T, color=colour, alpha=0.25, linewidth=0.0)
+        axes.plot(each.places, each.values, ".-", color=colour, label=visible(each.label))
+    axes.set_ylim(0.0, 1.02)
+    axes.set_xlabel(visible(across), parse_math=False)
+    axes.set_ylabel(up)
+    if len(groups) > 1:
+        for text in axes.legend().get_texts():
+            text.set_parse_math(False)
     return _finished(axes, title, caption)
 
 

@@ -1,0 +1,255 @@
+"""Curves of survival as draws, with intervals, bands, medians, and a log-rank test."""
+
+import base64
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.posteriors import plots
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.known import Known, Part
+from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.wire.encoding import Base64
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_NUMBERS: Final = 200_000
+"""In all draws: a report is at most a mebibyte."""
+_FEWEST: Final = 100  # draws
+_UNIT: Final = 65_535.0  # a survival of 1
+
+
+class LogRank(Part):
+    """A test of whether all groups have the same hazard at all times.
+
+    `statistic` is chi-square about, with `freedom` degrees; it is weighed by how much it varies
+    under the hypothesis, privacy noise included. `p_value` is how often it is as large then, of
+    simulations: no smaller one is told than one in their number.
+    """
+
+    statistic: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    freedom: Annotated[int, Field(ge=1)]
+    p_value: Annotated[float, Field(gt=0.0, le=1.0)]
+
+    def __str__(self) -> str:
+        degrees = "1 degree" if self.freedom == 1 else f"{self.freedom} degrees"
+        return f"chi-square {self.statistic:.4g} with {degrees} of freedom, p {self.p_value:.3g}"
+
+
+class GroupCurve(Part):
+    """A group's curve: known at `shown` of the times, and how many are at risk at each.
+
+    A number at risk is None where it may be too small to be shown.
+    """
+
+    label: str
+    shown: Annotated[int, Field(ge=1)]
+    at_risk: tuple[Known | None, ...]
+
+    @model_validator(mode="after")
+    def _one_for_each(self) -> Self:
+        if len(self.at_risk) != self.shown:
+            raise ValueError("there is one number at risk for each time")
+        return self
+
+
+class KaplanMeierPosterior(BasePosterior):
+    """How likely one is without an event from `start` until just before each of `times`.
+
+    `curves` are the draws, shape (draws, k), as little-endian integers of 16 bits, 65,535 for 1.
+    They know of privacy noise and of sampling. A curve ends where too few are at risk to tell.
+    """
+
+    variable = "survival"
+    dimension = "time"
+
+    name: Literal["kaplan_meier"] = "kaplan_meier"
+    columns: tuple[str, ...]
+    start: Finite
+    times: Annotated[tuple[Finite, ...], Field(min_length=1)]
+    groups: Annotated[tuple[GroupCurve, ...], Field(min_length=1)]
+    curves: Base64
+    log_rank: LogRank | None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if any(group.shown > len(self.times) for group in self.groups):
+            raise ValueError("a curve is shown at no more than all times")
+        if self.names != names_of(self.groups, self.times):
+            raise ValueError("names must be those of the curves' times, in order")
+        numbers = len(base64.b64decode(self.curves)) / 2
+        if numbers % len(self.names) or not _FEWEST * len(self.names) <= numbers <= MOST_NUMBERS:
+            raise ValueError(f"curves are at least {_FEWEST} draws of each time, and not too many")
+        return self
+
+    @cached_property
+    def draws(self) -> FloatMatrix:
+        """All draws, shape (draws, k)."""
+        integers = np.frombuffer(base64.b64decode(self.curves), "<u2")
+        return np.asarray(integers.reshape(-1, len(self.names)) / _UNIT)
+
+    @property
+    def mean(self) -> FloatVector:
+        return np.asarray(self.draws.mean(axis=0))
+
+    @property
+    def sd(self) -> FloatVector:
+        return np.asarray(self.draws.std(axis=0))
+
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        return np.asarray(np.quantile(self.draws, [low, high], axis=0).T)
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        """Return `count` of the draws at random, with replacement, shape (count, k)."""
+        chosen: FloatMatrix = self.draws[generator.integers(0, len(self.draws), count)]
+        return chosen
+
+    def bands(self, level: float = LEVEL) -> FloatMatrix:
+        """Return bands that hold a group's whole curve with probability `level`, shape (k, 2).
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        require_level(level)
+        angles = np.arcsin(np.sqrt(self.draws))  # their spread hardly depends on the mean
+        mean, sd = angles.mean(axis=0), np.maximum(angles.std(axis=0), 1.0 / _UNIT)
+        far = np.abs((angles - mean) / sd)
+        reach = np.empty_like(mean)
+        for part in self._parts:
+            reach[part] = np.quantile(far[:, part].max(axis=1), level) * sd[part]
+        ends = np.clip([mean - reach, mean + reach], 0.0, np.pi / 2.0)
+        return np.asarray(np.sin(ends).T ** 2)
+
+    def medians(self, level: float = LEVEL) -> FloatMatrix:
+        """Return when half have had their event, and its interval, shape (groups, 3).
+
+        Infinite where that is later than the curve is known, or may be.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        require_level(level)
+        quantiles = [0.5, 0.5 - level / 2.0, 0.5 + level / 2.0]
+        rows = []
+        for group, part in zip(self.groups, self._parts, strict=True):
+            times = np.array([self.start, *self.times[: group.shown]])
+            crossed = np.array([_crossing(times, curve) for curve in self.draws[:, part]])
+            middle, low, high = np.quantile(crossed, quantiles, method="higher").tolist()
+            rows.append([middle, min(low, float(times[-1])), high])
+        return np.array(rows)
+
+    @property
+    def _parts(self) -> list[slice]:
+        ends = np.cumsum([0, *(group.shown for group in self.groups)]).tolist()
+        return [slice(low, high) for low, high in pairwise(ends)]
+
+    @property
+    def title(self) -> str:
+        return f"Survival by {self.columns[0]}"
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        said = []
+        for group, row in zip(self.groups, self.medians().tolist(), strict=True):
+            middle, low, high = ("later" if math.isinf(each) else f"{each:.4g}" for each in row)
+            said.append((f"Median{_of(group)}", f"{middle} ({LEVEL:.0%} interval {low} to {high})"))
+        if self.log_rank is not None:
+            said.append(("Log-rank test", str(self.log_rank)))
+        return (*said, ("Intervals", "know of noise and sampling; bands hold whole curves"))
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return a table of survival at each time, with intervals, bands and numbers at risk.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        risks = [risk for group in self.groups for risk in group.at_risk]
+        parts = (self.names, self.mean, self.interval(level), self.bands(level), risks)
+        rows = tuple(
+            (
+                *(name, f"{mean:.3f}"),
+                *(f"{each:.3f}" for each in (*ends, *band)),
+                "not shown" if risk is None else f"{max(risk.mean, 0.0):,.0f}",
+            )
+            for name, mean, ends, band, risk in zip(*parts, strict=True)
+        )
+        low, high = f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}"
+        headings = ("", "mean", *(f"quantile {end}" for end in (low, high)))
+        headings = (*headings, *(f"band {end}" for end in (low, high)), "at risk")
+        records = ("Records", f"about {self.records:,}")
+        return Summary(self.title, headings, rows, (records, *self.facts))
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+        caption: str | None = None,
+    ) -> "Axes":
+        """Draw each group's curve with its interval, and its band in lighter colour.
+
+        `names` are the groups to draw, None: all.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1, or a name is no group's.
+            ImportError: matplotlib is not installed.
+        """
+        labels = [group.label for group in self.groups]
+        if names is not None and not set(names) <= set(labels):
+            raise ValueError("names to draw are of groups")
+        mean, ends, bands = self.mean, self.interval(level), self.bands(level)
+        return plots.curves(
+            axes,
+            [
+                plots.Curve(
+                    label=group.label,
+                    places=np.array([self.start, *self.times[: group.shown]]),
+                    values=_from_one(mean[part]),
+                    intervals=_from_one(ends[part]),
+                    bands=_from_one(bands[part]),
+                )
+                for group, part in zip(self.groups, self._parts, strict=True)
+                if names is None or group.label in names
+            ],
+            title=self.title,
+            across=self.columns[0],
+            up="without event",
+            caption=self.caption_below(caption),
+        )
+
+
+def names_of(groups: Sequence[GroupCurve], times: Sequence[float]) -> tuple[str, ...]:
+    """Return the names of the numbers of all curves, in order."""
+    return tuple(f"{group.label}: {time:.6g}" for group in groups for time in times[: group.shown])
+
+
+def encoded(draws: FloatMatrix) -> str:
+    """Return draws, shape (n, k), as a posterior holds them."""
+    integers = np.rint(np.clip(draws, 0.0, 1.0) * _UNIT).astype("<u2")
+    return base64.b64encode(integers.tobytes()).decode()
+
+
+def _crossing(times: FloatVector, curve: FloatVector) -> float:
+    """Return when a curve, shape (n,), which starts at 1, is first at a half or less."""
+    values = np.append(1.0, curve)
+    at = int(np.argmax(values <= 0.5))
+    if at == 0:
+        return math.inf
+    part = (values[at - 1] - 0.5) / (values[at - 1] - values[at])
+    return float(times[at - 1] + part * (times[at] - times[at - 1]))
+
+
+def _from_one(values: FloatMatrix) -> FloatMatrix:
+    return np.concatenate([np.ones_like(values[:1]), values])
+
+
+def _of(group: GroupCurve) -> str:
+    return f" of {group.label}" if group.label != "all" else ""
