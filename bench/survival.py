@@ -8,6 +8,7 @@ and 20 colluders. An error is the largest over the times at which the posterior 
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,10 +45,10 @@ def patients(count: int, generator: np.random.Generator) -> tuple[Floats, Floats
     return np.minimum(died, seen), (died <= seen).astype(np.float64)
 
 
-def measure(*, repeats: int, seed: int = 1) -> dict[str, Any]:
+def measure(*, repeats: int, clients_of: Sequence[int] = CLIENTS, seed: int = 1) -> dict[str, Any]:
     """Return, by the number of clients, median errors and how often intervals and bands hold."""
     found = {}
-    for clients in CLIENTS:
+    for clients in clients_of:
         generator = np.random.default_rng(seed)
         setting = Federation(
             population=clients, missing=0, dropouts=20, colluders=20, epsilon=1.0, delta=1e-5
