@@ -170,6 +170,11 @@ class Tables(BaseModel):
         return sum(self.sizes) + 1
 
     @property
+    def entries(self) -> int:
+        """How many numbers are worked out for one record: its places in cuts and in tables."""
+        return len(self.cuts) + len(self.tables)
+
+    @property
     def largest_value(self) -> int:
         """The largest magnitude of a coordinate of one client's contribution."""
         return self.records_per_client * self.grid

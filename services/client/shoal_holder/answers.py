@@ -93,7 +93,7 @@ def allowed_seconds(spec: RoundSpec, slots: int) -> float:
     encoding = release_timing.encoding_seconds(
         columns=len(query.column_names),
         factors=factors_in(query.columns),
-        coordinates=query.dimension,
+        coordinates=query.entries if isinstance(query, Tables) else query.dimension,
         records=query.records_per_client,
     )
     blocks = [(coordinates, part.of(slots)) for coordinates, part in spec.noise_blocks()]

@@ -53,7 +53,7 @@ def encoding_seconds(*, columns: int, factors: int, coordinates: int, records: i
     """Return how long choosing and encoding a slot's records may take, however many there are.
 
     `records` is the most that count, `factors` how many terms have, `coordinates` the length of
-    what they become. Models that are
+    what each becomes. Models that are
     not built in may take longer, but as long for any records: they are always handed as many.
     """
     choosing = _CHOICE_SECONDS * MOST_ROWS * columns
