@@ -23,7 +23,7 @@ from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
 EPOCH: Final = date(1970, 1, 1)
 """Dates are days since then, as numbers of records."""
 
-COUNTING: Final = frozenset({"counts", "bin_counts"})
+COUNTING: Final = frozenset({"counts", "bin_counts", "tables"})
 """The queries that may read places of levels: they count them."""
 
 MOST_VARIABLES: Final = 10_000
