@@ -172,7 +172,7 @@ class SimulatedFederation:
             federation,
             np.random.default_rng(seeds),
             gradients=None if model is None else model.gradients,
-            there=np.any(~np.isnan(self._values), axis=1),
+            there=np.any(~np.isnan(self._records.values), axis=1),
         )
         spent = PrivacySpent(
             epsilon=self._cap.epsilon, delta=self._cap.delta, mu=self._cap.whole.mu

@@ -196,6 +196,24 @@ class DataDictionary(Document):
         """Return why a job may not read these columns, or None: see `fault_of`."""
         return fault_of(self.named(), columns, as_levels=as_levels)
 
+    def bounds_fault_of(self, columns: Iterable[ColumnBounds]) -> str | None:
+        """Return why a job's bounds of a variable that is known cannot be meant, or None.
+
+        Narrower bounds are the analyst's choice, wider ones cost accuracy alone. Bounds between
+        which no value lies are in another unit.
+        """
+        named = self.named()
+        for place, column in enumerate(columns, start=1):
+            variable = named.get(column.name) if column.term is None else None
+            if variable is not None:
+                lower, upper = variable.limits
+                if column.upper <= lower or upper <= column.lower:
+                    return (
+                        f"column {place}, {variable.name}, is from {lower:g} to {upper:g} in the "
+                        "data dictionary, and never between the job's bounds"
+                    )
+        return None
+
 
 def fault_of(
     named: Mapping[str, Number | Flag | Category | Date],
@@ -222,23 +240,6 @@ def fault_of(
             if fault is not None:
                 return f"column {place}, {variable.name}, {fault}"
     return None
-
-    def bounds_fault_of(self, columns: Iterable[ColumnBounds]) -> str | None:
-        """Return why a job's bounds of a variable that is known cannot be meant, or None.
-
-        Narrower bounds are the analyst's choice, wider ones cost accuracy alone. Bounds between
-        which no value lies are in another unit.
-        """
-        named = self.named()
-        for place, column in enumerate(columns, start=1):
-            if variable := named.get(column.name):
-                lower, upper = variable.limits
-                if column.upper <= lower or upper <= column.lower:
-                    return (
-                        f"column {place}, {variable.name}, is from {lower:g} to {upper:g} in the "
-                        "data dictionary, and never between the job's bounds"
-                    )
-        return None
 
 
 def _fault_of_reading(
