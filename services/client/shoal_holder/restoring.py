@@ -112,7 +112,11 @@ def raise_to_least(state: State, own: BitMap, now: datetime) -> None:
         return
     spent, together = state.spent(), defaultdict[Cost, BitMap](BitMap)
     for slot in due:
-        together[_rest(least, compose(spent.get(slot, ())))].add(slot)
+        rest = _rest(least, compose(spent.get(slot, ())))
+        if rest != NOTHING:
+            together[rest].add(slot)
+    if not together:
+        return
     [(number,)] = state.file.rows("SELECT COUNT(*) FROM adopted WHERE job = ?", job)
     state.adopt(
         [
