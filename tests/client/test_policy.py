@@ -8,6 +8,7 @@ import pytest
 from shoal_holder.policy import Policy
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.terms import Level, Power, Term
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.studies.cohort_card import CohortCardTask, NumberVariable
@@ -88,6 +89,24 @@ def test_a_card_that_would_show_smaller_cells_than_the_owner_allows_is_refused(
     rules = with_rules(queries=("tables",), columns=("age",), smallest_cell=owners)
     reason = rules.refusal(request_for(task=task))
     assert (reason is not None and "smallest_cell" in reason) == refused
+
+
+def test_a_term_is_judged_by_the_variables_that_it_reads_and_the_bounds_that_it_cuts_them_to() -> (
+    None
+):
+    ranges = [{"name": "age", "lower": 0.0, "upper": 120.0}]
+    rules = with_rules(columns=("age", "smoker"), ranges=ranges)
+    within = Power(variable="age", lower=0.0, upper=120.0, exponent=2)
+    beyond = within.model_copy(update={"upper": 130.0})
+    smokes = Level(variable="smoker", value=1.0)
+    for factors, allowed in (
+        ((within, smokes), True),
+        ((beyond,), False),
+        ((within, Level(variable="height", value=1.0)), False),
+        ((Level(variable="age", value=121.0),), False),
+    ):
+        column = ColumnBounds.of_term("a term", Term(factors=factors))
+        assert (rules.columns_refusal([column]) is None) == allowed
 
 
 @pytest.mark.parametrize("missing", [line.split()[0] for line in RULES.strip().splitlines()])

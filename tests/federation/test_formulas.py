@@ -18,6 +18,7 @@ from shoal_protocol.trust.dictionary import Category, DataDictionary, Flag, Numb
 from shoal_protocol.wire.documents import sign
 from tests.world.audit import audit
 from tests.world.federation import Federation
+from tests.world.people import people
 from tests.world.trust import HOLDER_POLICY, SITES, Trust
 
 VARIABLES: tuple[Variable, ...] = (
@@ -40,7 +41,7 @@ class Surveyed(Trust):
         numbers = np.arange(count) + 7 * list(SITES).index(site)
         age = 30.0 + (numbers * 37) % 50
         table = [age, numbers % 3, numbers % 2, 90.0 + 0.5 * age + 10.0 * (numbers % 3 == 1)]
-        return Records(COLUMNS, np.column_stack(table), np.arange(count + 1))
+        return people(COLUMNS, np.column_stack(table))
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from bench import survival as survival_bench
 from shoal import SimulatedFederation
 from shoal.estimators import KaplanMeier
 from shoal.jobs.task_files import read_task_file
-from shoal_holder.records import Records
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import run
@@ -23,6 +22,7 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
 from tests.command.running import shoal
 from tests.world.federation import Federation
+from tests.world.people import people
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 
 SHAPE, SCALE = 1.3, 40.0
@@ -196,7 +196,7 @@ async def test_a_job_from_a_task_file_is_learned_over_all_services(tmp_path: Pat
     holders: dict[str, Any] = {}
     for site, count in SITES.items():
         rows = np.column_stack([np.full(count, 30.0), np.ones(count), np.arange(count) % 2])
-        records = Records(columns, rows, np.arange(count + 1))
+        records = people(columns, rows)
         holders[site] = {"policy": policy, "records": records}
     task = example.model_copy(update={"smallest_cell": 0, "intervals": 3})
     async with Federation(trust, tmp_path / "services", holders=holders) as federation:

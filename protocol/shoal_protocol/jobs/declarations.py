@@ -3,7 +3,7 @@
 The rules are those of the owner's policy: who reads them judges a job as the vault does.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,6 +12,8 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Mechanism, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import variables_of
+from shoal_protocol.queries.terms import Level
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust import limits
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
@@ -86,15 +88,18 @@ class HolderRules(Model):
         return None
 
     def columns_refusal(self, bounds: Collection[ColumnBounds]) -> str | None:
-        """Return why a job may not read columns between these bounds, or None if it may."""
-        if forbidden := sorted({each.name for each in bounds} - set(self.columns)):
+        """Return why a job may not read columns between these bounds, or None if it may.
+
+        What a term makes of variables is judged by the bounds to which it cuts each of them.
+        """
+        if forbidden := sorted(set(variables_of(bounds)) - set(self.columns)):
             return f"this data holder does not allow the column {forbidden[0]!r}"
         ranges = {each.name: each for each in self.ranges}
-        for each in bounds:
-            allowed = ranges.get(each.name, each)
-            if each.lower < allowed.lower or allowed.upper < each.upper:
+        for name, lower, upper in _read(bounds):
+            allowed = ranges.get(name)
+            if allowed is not None and (lower < allowed.lower or allowed.upper < upper):
                 return (
-                    f"this data holder allows the column {each.name!r} between "
+                    f"this data holder allows the column {name!r} between "
                     f"{allowed.lower:g} and {allowed.upper:g} alone"
                 )
         return None
@@ -107,6 +112,19 @@ class HolderRules(Model):
         if sharing.threshold < self.minimum_threshold:
             return f"the sharing threshold is below this data holder's {self.minimum_threshold}"
         return None
+
+
+def _read(bounds: Collection[ColumnBounds]) -> Iterator[tuple[str, float, float]]:
+    """Yield each variable that columns read, and between what; of a level, its place."""
+    for column in bounds:
+        if column.term is None:
+            yield column.name, column.lower, column.upper
+            continue
+        for factor in column.term.factors:
+            if isinstance(factor, Level):
+                yield factor.variable, factor.value, factor.value
+            else:
+                yield factor.variable, factor.lower, factor.upper
 
 
 class HolderDeclaration(BoundDocument):
