@@ -7,7 +7,7 @@ solved by iterated generalised least squares for each of a grid of residual stan
 and the grid is weighted by the (Laplace approximated) evidence. No random numbers are used.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -44,11 +44,15 @@ class NoisyMoments:
 
 @dataclass(frozen=True, kw_only=True)
 class Coefficients:
-    """Gaussian posterior of b, shapes (k,) and (k, k), and the residual standard deviation s."""
+    """Gaussian posterior of b, shapes (k,) and (k, k), and the residual standard deviation s.
+
+    `log_evidence` is that of the prior, up to a constant of the moments.
+    """
 
     mean: FloatVector
     covariance: FloatMatrix
     residual_sd: float
+    log_evidence: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +90,9 @@ def _posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
         grid = np.geomspace(grid[first], grid[last], _GRID_POINTS)
         start = fits.means[weights.argmax()]
         fits, weights = _weighted(grid, start, gram, moments, precision)
+    step = float(np.log(grid[1] / grid[0]))
+    evidence = float(np.log(weights.sum()) + fits.log_weights.max() + np.log(step))
+    evidence += 0.5 * float(np.log(np.diagonal(precision)).sum())
     weights = weights / weights.sum()
     mean = weights @ fits.means
     centred = fits.means - mean
@@ -93,7 +100,10 @@ def _posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
     covariance = covariance + centred.T @ (weights[:, None] * centred)
     variance = float(weights @ grid**2)
     return Coefficients(
-        mean=mean, covariance=(covariance + covariance.T) / 2.0, residual_sd=variance**0.5
+        mean=mean,
+        covariance=(covariance + covariance.T) / 2.0,
+        residual_sd=variance**0.5,
+        log_evidence=evidence,
     )
 
 
@@ -106,8 +116,8 @@ def _weighted(
 ) -> tuple[_Fits, FloatVector]:
     """Return the fits for a grid of s, and their weights, the largest of which is 1."""
     fits = _fits(grid**2, start, gram, moments, precision)
-    log_weights = fits.log_weights + np.log(grid)
-    return fits, np.exp(log_weights - log_weights.max())
+    fits = replace(fits, log_weights=fits.log_weights + np.log(grid))
+    return fits, np.exp(fits.log_weights - fits.log_weights.max())
 
 
 def ridge_estimate(moments: NoisyMoments) -> FloatVector:

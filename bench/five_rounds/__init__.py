@@ -1,0 +1,1 @@
+"""Regressions in at most five rounds of everybody, simulated: what holds, and what errs."""

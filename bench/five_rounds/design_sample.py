@@ -1,0 +1,123 @@
+"""A public sample of rows that stands for the records' rows, made from measured moments.
+
+What scores are expected to be depends on how the features are distributed. The sample has their
+measured means, spreads and correlations; a feature whose values are all at its bounds has two
+values in it, any other is normal. It has nothing of any record but released moments.
+"""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SIZE: Final = 2000
+_SEED: Final = 1703_01106
+_RAREST: Final = 0.01  # share of a value of two
+_LEAST: Final = 0.02  # eigenvalue of correlations
+_STRONGEST: Final = 0.97  # correlation of two latent normals
+_NORMAL: Final = NormalDist()
+
+
+@dataclass(frozen=True)
+class DesignSample:
+    """`rows`, shape (s, p), in spreads, the constant first, and `offsets`, shape (s,).
+
+    `weights`, shape (s,), are f^2; `records` rows of the data are meant.
+    """
+
+    rows: Floats
+    offsets: Floats
+    weights: Floats
+    records: float
+
+    @property
+    def scale(self) -> float:
+        """How many records a row of the sample stands for."""
+        return self.records / len(self.rows)
+
+    def gram(self, factors: Floats) -> Floats:
+        """Return the sum over records of `factors`, shape (s,), times x x', shape (p, p)."""
+        return np.asarray((self.rows * factors[:, None]).T @ self.rows * self.scale)
+
+    def total(self, factors: Floats) -> Floats:
+        """Return the sum over records of `factors`, shape (s,), times x, shape (p,)."""
+        return np.asarray(factors @ self.rows * self.scale)
+
+
+def design_sample(
+    correlations: Floats,
+    shares: Floats,
+    *,
+    constant: float,
+    squared_radius: float,
+    offset: tuple[float, float] | None,
+    records: float,
+) -> DesignSample:
+    """Return the sample for features with `correlations`, shape (q, q), and a `constant`.
+
+    `shares`, shape (q,), is of a feature of two values the share of the upper one, else NaN.
+    `offset` is the offset's mean and standard deviation.
+    """
+    count = len(correlations)
+    generator = np.random.default_rng([_SEED, count])
+    half = generator.standard_normal((SIZE // 2, count + 1))
+    normals = np.vstack([half, -half])
+    latent = _proper(_latent(_proper(correlations), shares))
+    values = normals[:, :count] @ np.linalg.cholesky(latent).T
+    for place, share in enumerate(shares.tolist()):
+        if not math.isnan(share):
+            upper = min(max(share, _RAREST), 1.0 - _RAREST)
+            above = values[:, place] > _NORMAL.inv_cdf(1.0 - upper)
+            values[:, place] = (above - upper) / math.sqrt(upper * (1.0 - upper))
+    rows = np.column_stack([np.full(SIZE, constant), values])
+    weights = np.minimum(1.0, squared_radius / np.sum(rows**2, axis=1))
+    offsets = np.zeros(SIZE) if offset is None else offset[0] + offset[1] * normals[:, count]
+    return DesignSample(rows, offsets, weights, records)
+
+
+def correlations_of(gram: Floats, noise_sd: float, records: float) -> Floats:
+    """Return correlations, shape (q, q), from a noisy Gram matrix of features in spreads.
+
+    They are shrunk towards none by James and Stein's factor, as far as noise may have made them.
+    """
+    count = len(gram)
+    lengths = np.maximum(np.diagonal(gram), 0.2 * records)
+    found = np.asarray(gram / np.sqrt(np.outer(lengths, lengths)))
+    np.fill_diagonal(found, 0.0)
+    expected = (noise_sd / lengths.mean()) ** 2 * count * (count - 1)
+    seen = float(np.sum(found**2))
+    kept = max(0.0, 1.0 - expected / seen) if seen > 0.0 else 0.0
+    return np.asarray(np.eye(count) + kept * found)
+
+
+def _latent(correlations: Floats, shares: Floats) -> Floats:
+    """Return correlations of normals that, cut in two where shares say, have `correlations`.
+
+    To first order in the correlation (Pearson 1900): a normal and its indicator correlate by the
+    density at the threshold over the indicator's standard deviation.
+    """
+    factors = np.array([_attenuation(share) for share in shares.tolist()])
+    found = correlations / np.outer(factors, factors)
+    return np.clip(found, -_STRONGEST, _STRONGEST)
+
+
+def _attenuation(share: float) -> float:
+    if math.isnan(share):
+        return 1.0
+    upper = min(max(share, _RAREST), 1.0 - _RAREST)
+    return _NORMAL.pdf(_NORMAL.inv_cdf(upper)) / math.sqrt(upper * (1.0 - upper))
+
+
+def _proper(correlations: Floats) -> Floats:
+    """Return the matrix with ones on its diagonal and no eigenvalue near or below 0."""
+    whole = correlations.copy()
+    np.fill_diagonal(whole, 1.0)
+    values, vectors = np.linalg.eigh(whole)
+    raised = (vectors * np.maximum(values, _LEAST)) @ vectors.T
+    roots = np.sqrt(np.diagonal(raised))
+    return np.asarray(raised / np.outer(roots, roots))

@@ -1,0 +1,198 @@
+"""The likelihood of noisy scores at public points, and the posterior of the coefficients.
+
+At b, what weighted records fit best, the sum of scores at a point u is expected to be the sum over
+rows of f^2 v(u) (m(x'b) - m(x'u)) x: exactly, but for how the rows are distributed, for which a
+public sample stands. So each round is a measurement with known noise and an error that grows with
+the distance of b from its point.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.five_rounds.design_sample import DesignSample
+from bench.five_rounds.families import Family, mean_of, slope_of, variance_of, weight_of
+
+Floats = NDArray[np.float64]
+
+MODEL_ERROR: Final = 0.5
+"""Error with which the sample stands for the data, of what a score is expected to be."""
+
+_SHARED_SDS: Final = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)
+_MOST_OF_A_LOGARITHM: Final = 0.25  # that slopes share: rates rarely double with a deviation
+_ITERATIONS: Final = 60
+_LONGEST_STEP: Final = 1.0
+_TOLERANCE: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A sum of scores, shape (p,), at `point`, in spreads, with noise of standard deviation `sd`.
+
+    Without a point residuals are as they are, from the `level` that all targets have in the mean.
+    """
+
+    scores: Floats
+    sd: float
+    point: Floats | None = None
+    level: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreModel:
+    """What rounds measured of a generalised linear model, and what is known of its rows.
+
+    `dispersion` is that by which residuals are weighted; `centre` is the prior's mean of the
+    constant's coefficient, and `constant_sd` its standard deviation, `prior_sd` those of the
+    others, and where each is by itself, times `looseness`, shape (q,).
+    """
+
+    family: Family
+    sample: DesignSample
+    measurements: tuple[Measurement, ...]
+    dispersion: float
+    centre: float
+    prior_sd: float
+    constant_sd: float
+    looseness: Floats
+
+    def precision(self, shared_sd: float | None = None) -> Floats:
+        """Return the prior's precisions, shape (p,): slopes share a standard deviation, or none."""
+        slopes = self.prior_sd * self.looseness
+        if shared_sd is not None:
+            slopes = np.full(len(slopes), min(shared_sd, self.prior_sd))
+        return np.asarray(np.append(self.constant_sd, slopes) ** -2.0, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Coefficients in spreads, shape (p,), and their covariance by noise and prior, (p, p)."""
+
+    mean: Floats
+    covariance: Floats
+    log_evidence: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`mean` is the best estimate; `covariance` of its error holds noise, sampling and prior.
+
+    `influence` is what of a deviation of scores goes into the estimate, shape (p, p).
+    """
+
+    mean: Floats
+    covariance: Floats
+    influence: Floats
+
+
+def best_point(model: ScoreModel) -> Floats:
+    """Return the best estimate of the coefficients, where the next round may ask: shape (p,)."""
+    return _shared(model)[0]
+
+
+def estimate(model: ScoreModel, *, for_each: bool) -> Estimate:
+    """Return the estimate with its error by noise and prior; sampling is the caller's to add.
+
+    The mean is that under a prior whose standard deviation all coefficients share, unknown. With
+    `for_each` the covariance is the mean square about it under a prior of `prior_sd` for each
+    coefficient by itself, so that an interval holds a coefficient that is unlike the others, too.
+    """
+    mean, shared = _shared(model)
+    if not for_each:
+        return Estimate(mean, shared, _influence(model, mean, shared))
+    wide = _solve(model, None, mean)
+    away = mean - wide.mean
+    return Estimate(
+        mean,
+        wide.covariance + np.outer(away, away),
+        _influence(model, mean, wide.covariance),
+    )
+
+
+def _shared(model: ScoreModel) -> tuple[Floats, Floats]:
+    """Return mean and covariance, averaged over what standard deviation coefficients share."""
+    start = np.zeros(model.sample.rows.shape[1])
+    start[0] = model.centre
+    found = []
+    largest = _SHARED_SDS[-1] if model.family == "logistic" else _MOST_OF_A_LOGARITHM
+    for sd in (each for each in _SHARED_SDS if each <= largest):
+        found.append(_solve(model, sd, start))
+        start = found[-1].mean
+    logs = np.array([each.log_evidence for each in found])
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    means = np.array([each.mean for each in found])
+    mean = weights @ means
+    away = means - mean
+    covariance = np.tensordot(weights, np.array([each.covariance for each in found]), 1)
+    return mean, covariance + away.T @ (weights[:, None] * away)
+
+
+def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solution:
+    """Return the posterior mode under one prior, by Gauss and Newton's method."""
+    size = len(start)
+    precision = model.precision(shared_sd)
+    centre = np.zeros(size)
+    centre[0] = model.centre
+    point, curvature, evidence = start, np.diag(precision), 0.0
+    for _ in range(_ITERATIONS):
+        away = point - centre
+        curvature, slope = np.diag(precision), -precision * away
+        evidence = -0.5 * float(precision @ away**2) + 0.5 * float(np.log(precision).sum())
+        for each in model.measurements:
+            expected, jacobian = _expected(model, each, point)
+            variance = each.sd**2 + MODEL_ERROR**2 * float(expected @ expected) / size
+            gap = each.scores - expected
+            curvature = curvature + jacobian.T @ jacobian / variance
+            slope = slope + jacobian.T @ gap / variance
+            evidence -= 0.5 * (float(gap @ gap) / variance + size * math.log(variance))
+        step = np.linalg.solve(curvature, slope)
+        length = float(np.linalg.norm(step))
+        point = point + step * min(1.0, _LONGEST_STEP / max(length, _TOLERANCE))
+        if length < _TOLERANCE:
+            break
+    evidence -= 0.5 * float(np.linalg.slogdet(curvature)[1])
+    return Solution(point, np.asarray(np.linalg.inv(curvature), dtype=np.float64), evidence)
+
+
+def _expected(model: ScoreModel, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
+    """Return the scores expected of a round if coefficients were `point`, and their derivative."""
+    sample = model.sample
+    means = mean_of(model.family, sample.rows @ point + sample.offsets)
+    slopes = sample.weights * slope_of(model.family, means)
+    if each.point is None:
+        return sample.total(sample.weights * (means - each.level)), sample.gram(slopes)
+    there = mean_of(model.family, sample.rows @ each.point + sample.offsets)
+    working = weight_of(model.family, there, model.dispersion)
+    expected = sample.total(sample.weights * working * (means - there))
+    return expected, sample.gram(slopes * working)
+
+
+def curvature(model: ScoreModel, point: Floats) -> Floats:
+    """Return how fast weighted scores at `point` change there, shape (p, p)."""
+    sample = model.sample
+    means = mean_of(model.family, sample.rows @ point + sample.offsets)
+    working = weight_of(model.family, means, model.dispersion)
+    return sample.gram(sample.weights * working * slope_of(model.family, means))
+
+
+def scatter(model: ScoreModel, point: Floats, *, at: Floats, dispersion: float) -> Floats:
+    """Return the scatter of a round's scores at `at` if coefficients are `point`, shape (p, p).
+
+    The sum over records of the mean of s s', s = f^2 v e x; `dispersion` is the family's own.
+    """
+    sample = model.sample
+    means = mean_of(model.family, sample.rows @ point + sample.offsets)
+    there = mean_of(model.family, sample.rows @ at + sample.offsets)
+    working = weight_of(model.family, there, model.dispersion)
+    squares = variance_of(model.family, means, dispersion) + (means - there) ** 2
+    return sample.gram((sample.weights * working) ** 2 * squares)
+
+
+def _influence(model: ScoreModel, point: Floats, covariance: Floats) -> Floats:
+    """Return what part of the data's own best fit goes into the estimate, shape (p, p)."""
+    precision = model.precision()
+    return np.asarray(np.eye(len(point)) - covariance * precision)

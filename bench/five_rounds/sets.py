@@ -1,0 +1,77 @@
+"""The data sets: those that scikit-learn ships, UCI's where they are at hand, made-up ones."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_diabetes
+
+from bench.five_rounds.families import Family
+from figures.datasets import load_uci
+from figures.sources import Files
+
+Floats = NDArray[np.float64]
+
+_DISEASE = ("mean radius", "mean texture", "mean smoothness", "mean symmetry", "mean concavity")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """`values`, shape (N, m), the target last."""
+
+    name: str
+    family: Family
+    values: Floats
+
+    def bounds(self, *, wide: float = 1.1, off: float = 0.0) -> Floats:
+        """Return bounds, shape (m, 2): `wide` times the range, off the middle by `off` of it.
+
+        Columns of zeros and ones keep theirs, and so do the targets of counts and classes.
+        """
+        low, high = self.values.min(axis=0), self.values.max(axis=0)
+        middle, half = (low + high) / 2.0 + off * (high - low), wide * (high - low) / 2.0
+        found = np.column_stack([middle - half, middle + half])
+        binary = np.all(np.isin(self.values, (0.0, 1.0)), axis=0)
+        found[binary] = (0.0, 1.0)
+        if self.family != "normal":
+            found[-1] = (0.0, high[-1])
+        return found
+
+
+def linear(data: Path | None) -> Iterator[DataSet]:
+    """Yield data sets with a number as target."""
+    diabetes = load_diabetes(scaled=False)
+    yield DataSet("diabetes", "normal", np.column_stack([diabetes.data, diabetes.target]))
+    if data is not None:
+        files = Files(data=data, cache=data)
+        for name in ("red_wine", "white_wine", "abalone"):
+            yield DataSet(name, "normal", load_uci(name, files, as_authors=False))
+    generator = np.random.default_rng(11)
+    skewed = generator.lognormal(0.0, 1.0, 10_000)
+    flag = generator.binomial(1, 0.1, 10_000)
+    noise = (1.0 + skewed) * generator.standard_normal(10_000)
+    target = np.minimum(skewed, 8.0) - 2.0 * flag + noise
+    yield DataSet("skewed, uneven", "normal", np.column_stack([skewed, flag, target]))
+
+
+def generalised(data: Path | None) -> Iterator[DataSet]:
+    """Yield data sets with a class or a count as target."""
+    disease = load_breast_cancer(as_frame=True)
+    columns = disease.data[list(_DISEASE)].to_numpy()
+    yield DataSet("breast cancer", "logistic", np.column_stack([columns, disease.target]))
+    if data is not None:
+        rows = load_uci("white_wine", Files(data=data, cache=data), as_authors=False)
+        kept = rows[:, [1, 3, 4, 7, 8, 10]]
+        yield DataSet("good wine", "logistic", np.column_stack([kept, rows[:, -1] >= 7.0]))
+    generator = np.random.default_rng(12)
+    x, z = generator.standard_normal(20_000), generator.binomial(1, 0.3, 20_000)
+    rare = generator.binomial(1, 1.0 / (1.0 + np.exp(4.0 - 1.2 * x - 0.8 * z)))
+    yield DataSet("rare, strong", "logistic", np.column_stack([x, z, rare]))
+    counts = generator.poisson(np.exp(0.3 + 0.4 * x - 0.5 * z))
+    yield DataSet("counts", "poisson", np.column_stack([x, z, counts]).astype(np.float64))
+    means = np.exp(2.0 + 0.5 * x - 0.6 * z)
+    scattered = generator.negative_binomial(1 / 1.5, 1.0 / (1.0 + 1.5 * means))
+    whole = np.column_stack([x, z, scattered]).astype(np.float64)
+    yield DataSet("scattered counts", "negative_binomial", whole)
