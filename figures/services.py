@@ -267,8 +267,8 @@ def _agent(directory: Path, point: Point, port: int) -> Process:
     records, policy = directory / f"{point.site}.csv", directory / f"{point.site}.toml"
     with records.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(names)
-        writer.writerows(point.split.train.tolist())
+        writer.writerow(["id", *names])
+        writer.writerows([line, *row] for line, row in enumerate(point.split.train.tolist()))
     policy.write_text(
         f"""\
 analysts = ["analyst"]
