@@ -32,7 +32,7 @@ def agents(running: Processes, trust: Trust, tmp_path: Path) -> Iterator[Process
     for site, clients in SITES.items():
         home = trust.directory / "clients" / site
         (home / "records.csv").write_text(
-            "".join(["id,age\n", *(f"{each},50\n" for each in range(clients))])
+            "".join(["id,age\n", *(f"person-{each},50\n" for each in range(clients))])
         )
         (home / "policy.toml").write_text(POLICY)
     with Processes() as federation:
