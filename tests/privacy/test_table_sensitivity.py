@@ -11,11 +11,13 @@ from pydantic import ValidationError
 
 from shoal_protocol.queries import Axis, Column, EdgeCut, LevelCut, NoiseDesign, Table, Tables
 from shoal_protocol.queries.sums import tables_from
+from shoal_protocol.queries.terms import Power, Term
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 TREE = (Table(axes=(Axis(cut=0, merged=2),)), Table(axes=(Axis(cut=0),)))
 CROSS = Table(axes=(Axis(cut=0, merged=2), Axis(cut=1)), scale=0.6)
+TERM = Term(factors=(Power(variable="c0", lower=0.0, upper=1.0, exponent=1),))
 SHAPES = {
     "one table": TREE[1:],
     "a tree": TREE,
@@ -163,6 +165,7 @@ def test_a_planted_bound_for_adding_a_client_or_for_fewer_tables_is_caught(mecha
         {"grid_bits": 3},
         {"records_per_client": 0},
         {"levels": (1.0,)},
+        {"columns": (make().columns[0], make().columns[1].model_copy(update={"term": TERM}))},
     ],
 )
 def test_tables_that_contradict_themselves_are_refused(change):

@@ -116,7 +116,8 @@ class Tables(BaseModel):
     """Counts records in the cells of each table, times B, and then all records.
 
     A record is in exactly one cell of each table, whatever it lacks: whether a value is missing is
-    as private as the value. Cells are in the data's own units, whatever the columns' maps.
+    as private as the value. Cells are in the data's own units, whatever the columns' maps; columns
+    have no terms.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -132,6 +133,8 @@ class Tables(BaseModel):
     def _consistent(self) -> Self:
         if len(set(self.column_names)) != len(self.columns):
             raise ValueError("two columns have the same name")
+        if any(column.term is not None for column in self.columns):
+            raise ValueError("tables count variables as they are, and what terms make of none")
         places = {each.column for each in self.cuts}
         places |= {each.indicator for each in self.cuts if each.indicator is not None}
         if places != set(range(len(self.columns))):

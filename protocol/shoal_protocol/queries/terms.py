@@ -6,6 +6,7 @@ follows from public numbers alone, and no value of a record leaves it.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Final, Literal, Self
@@ -63,12 +64,13 @@ class _Bounded(BaseModel):
         return np.clip(self._of(np.clip(values, self.lower, self.upper)), *self.range)
 
     @property
+    @abstractmethod
     def range(self) -> Interval:
         """Smallest and largest value of the factor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _of(self, values: FloatVector) -> FloatVector:
-        raise NotImplementedError
+        """Return the factor of values within the bounds, shape (r,)."""
 
 
 class Power(_Bounded):
