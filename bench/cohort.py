@@ -16,8 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from bench.drive import quickstart
-from demo.federation import Federation, Process
-from demo.quickstart import agent, first_agent_port
+from bench.sites import site_agent, write_records
+from demo.federation import Federation
+from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
 from shoal_protocol.studies.quantiles import QuantilesTask
 
@@ -44,7 +45,7 @@ def measure(
     (directory / "policy.toml").write_text(POLICY)
     held = [_write_records(directory / f"{name}.csv", records, at) for at, name in enumerate(names)]
     port = first_agent_port(services)
-    agents = [_agent(directory, name, port + place) for place, name in enumerate(names)]
+    agents = [site_agent(directory, name, port + place) for place, name in enumerate(names)]
     task = QuantilesTask(
         variables=(ColumnBounds(name=COLUMN, lower=0.0, upper=WIDTH),),
         levels=LEVELS,
@@ -88,14 +89,9 @@ def measure(
     }
 
 
-def _agent(directory: Path, name: str, port: int) -> Process:
-    records, policy = directory / f"{name}.csv", directory / "policy.toml"
-    return agent(directory, name, port=port, records=records, policy=policy, logs=directory)
-
-
 def _write_records(path: Path, count: int, seed: int) -> np.ndarray:
     values = np.minimum(np.round(np.random.default_rng(seed).lognormal(10.5, 1.0, count)), WIDTH)
-    path.write_text("\n".join([COLUMN, *(f"{value:.0f}" for value in values), ""]))
+    write_records(path, [COLUMN], ([f"{value:.0f}"] for value in values))
     return values
 
 

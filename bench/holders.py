@@ -8,7 +8,6 @@ loaded their records before the job is submitted.
 """
 
 import argparse
-import csv
 import json
 import os
 import sqlite3
@@ -22,8 +21,9 @@ import numpy as np
 from nacl.signing import SigningKey
 
 from bench.drive import quickstart
+from bench.sites import site_agent, write_records
 from demo.federation import Federation, Process
-from demo.quickstart import agent, first_agent_port
+from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
 from shoal_holder.site_files import STATE_FILE
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -60,7 +60,7 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
     for seed, name in enumerate(names):
         _write_records(directory / f"{name}.csv", records, seed)
     port = first_agent_port(services)
-    agents = [_agent(directory, name, port + place) for place, name in enumerate(names)]
+    agents = [site_agent(directory, name, port + place) for place, name in enumerate(names)]
     with Federation() as federation:
         federation.start(*services, *agents)
         working = [*services[:nodes], *agents]
@@ -134,17 +134,9 @@ def _roster_bytes(*, holders: int) -> int:
     return len(roster_of((key, _MILLION // holders) for key in keys).encode())
 
 
-def _agent(directory: Path, name: str, port: int) -> Process:
-    records, policy = directory / f"{name}.csv", directory / "policy.toml"
-    return agent(directory, name, port=port, records=records, policy=policy, logs=directory)
-
-
 def _write_records(path: Path, count: int, seed: int) -> None:
     rows = np.random.default_rng(seed).uniform(-1, 1, (count, len(FEATURES) + 1))
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id", *FEATURES, TARGET])
-        writer.writerows([number, *row] for number, row in enumerate(rows.tolist()))
+    write_records(path, [*FEATURES, TARGET], rows.tolist())
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ without: an empty request, and how long answers are kept back so that noise show
 """
 
 import argparse
-import csv
 import json
 import os
 import statistics
@@ -23,8 +22,9 @@ import httpx
 import numpy as np
 
 from bench.drive import quickstart
+from bench.sites import site_agent, write_records
 from demo.federation import Federation, Process
-from demo.quickstart import agent, first_agent_port
+from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
 from shoal.jobs.analyst import Job
 from shoal_holder.release_timing import GRID_SECONDS
@@ -149,8 +149,7 @@ def _agent(directory: Path, name: str, port: int, batch: int) -> Process:
         f"columns = {json.dumps(columns)}\nmaximum_epsilon = {EPSILON}\ndelta = 1e-5\n"
         f"minimum_population = {batch}\nminimum_colluders = 0\n"
     )
-    records = directory / f"{name}.csv"
-    return agent(directory, name, port=port, records=records, policy=policy, logs=directory)
+    return site_agent(directory, name, port)
 
 
 def _write_patients(path: Path, count: int, seed: int) -> None:
@@ -158,11 +157,8 @@ def _write_patients(path: Path, count: int, seed: int) -> None:
     rows = generator.uniform(-1, 1, (count, len(FEATURES)))
     odds = np.exp(rows @ np.linspace(-2, 2, len(FEATURES)))
     ill = generator.random(count) < odds / (1 + odds)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id", *FEATURES, TARGET])
-        for number, (row, each) in enumerate(zip(rows.tolist(), ill, strict=True)):
-            writer.writerow([number, *row, int(each)])
+    each = zip(rows.tolist(), ill, strict=True)
+    write_records(path, [*FEATURES, TARGET], ([*row, int(is_ill)] for row, is_ill in each))
 
 
 def _client(service: Process) -> tuple[httpx.Client, str]:
