@@ -7,14 +7,14 @@ distributed as those of a real federation's job at that price.
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal_learning.coding import Variable
 from shoal_learning.learners import learner_for
-from shoal_learning.simulated_records import SimulatedRecords
+from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.privacy.accounting import Cap
@@ -43,7 +43,7 @@ class SimulatedOutcome:
         return None
 
 
-class SimulatedFederation:
+class SimulatedFederation(OnRecords):
     """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
 
     `records` has columns by name: a mapping to vectors, or a data frame. A client with a NaN in a
@@ -95,28 +95,6 @@ class SimulatedFederation:
     def _require_clients(self) -> None:
         if self._dropouts + self._colluders + 1 >= len(self):
             raise ValueError("there must be more clients than dropouts + colluders + 1")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return self._records.names
-
-    def variables(self) -> Mapping[str, Variable]:
-        """Return what is known of the columns, by name: those agreed, or made from the records."""
-        return self._records.variables
-
-    def with_variables(self, given: Mapping[str, Variable]) -> Self:
-        """Return this federation with other levels and bounds; those that were agreed stay.
-
-        A value that is none of a variable's levels then is missing. Both draw from one seed.
-        """
-        part = copy(self)
-        part._records = self._records.with_variables(given)
-        return part
-
-    def __len__(self) -> int:
-        """Return the number of clients."""
-        return len(self._records)
 
     @property
     def shape(self) -> tuple[int, int]:

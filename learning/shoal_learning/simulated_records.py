@@ -1,6 +1,7 @@
 """Reads a simulation's records from columns by name: a mapping, or a data frame."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -122,3 +123,31 @@ class SimulatedRecords:
             values=np.column_stack([values, gaps]),
             variables={**self.variables, variable.indicator.name: variable.indicator},
         )
+
+
+class OnRecords:
+    """Base of what is simulated on records in memory: their columns, and what these mean."""
+
+    _records: SimulatedRecords
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self._records)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return self._records.names
+
+    def variables(self) -> Mapping[str, Variable]:
+        """Return what is known of the columns, by name: those agreed, or made from the records."""
+        return self._records.variables
+
+    def with_variables(self, given: Mapping[str, Variable]) -> Self:
+        """Return the same with other levels and bounds; those that were agreed stay.
+
+        A value that is none of a variable's levels then is missing. Both draw from one seed.
+        """
+        part = copy(self)
+        part._records = self._records.with_variables(given)
+        return part

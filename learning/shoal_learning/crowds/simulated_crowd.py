@@ -5,21 +5,19 @@ those of a real crowd's job with as many contributions.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import copy
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal_learning.coding import Variable
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulation import in_turn, simulate
-from shoal_learning.simulated_records import SimulatedRecords
+from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import design_rows
 
 
-class SimulatedCrowd:
+class SimulatedCrowd(OnRecords):
     """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
 
     `records` has columns by name: a mapping to vectors, or a data frame. Each `learn` draws new
@@ -47,25 +45,6 @@ class SimulatedCrowd:
             raise ValueError("snapshot_every must be at least 1")
         self._snapshot_every = snapshot_every
         self._seeds = np.random.SeedSequence(seed)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return self._records.names
-
-    def variables(self) -> Mapping[str, Variable]:
-        """Return the variables that the records look like: see `SimulatedFederation`."""
-        return self._records.variables
-
-    def with_variables(self, given: Mapping[str, Variable]) -> Self:
-        """Return this crowd with other levels and bounds. Both draw from one seed."""
-        part = copy(self)
-        part._records = self._records.with_variables(given)
-        return part
-
-    def __len__(self) -> int:
-        """Return the number of clients."""
-        return len(self._records)
 
     def __repr__(self) -> str:
         return f"<SimulatedCrowd of {len(self):,} clients: NO PRIVACY>"
