@@ -25,13 +25,12 @@ _NORMAL: Final = NormalDist()
 
 @dataclass(frozen=True)
 class DesignSample:
-    """`rows`, shape (s, p), in spreads, the constant first, and `offsets`, shape (s,).
+    """`rows`, shape (s, p), in spreads, the constant first.
 
     `weights`, shape (s,), are f^2; `records` rows of the data are meant.
     """
 
     rows: Floats
-    offsets: Floats
     weights: Floats
     records: float
 
@@ -55,20 +54,18 @@ def design_sample(
     *,
     constant: float,
     squared_radius: float,
-    offset: tuple[float, float] | None,
     records: float,
 ) -> DesignSample:
     """Return the sample for features with `correlations`, shape (q, q), and a `constant`.
 
     `shares`, shape (q,), is of a feature of two values the share of the upper one, else NaN.
-    `offset` is the offset's mean and standard deviation.
     """
     count = len(correlations)
     generator = np.random.default_rng([_SEED, count])
-    half = generator.standard_normal((SIZE // 2, count + 1))
+    half = generator.standard_normal((SIZE // 2, count))
     normals = np.vstack([half, -half])
     latent = _proper(_latent(_proper(correlations), shares))
-    values = normals[:, :count] @ np.linalg.cholesky(latent).T
+    values = normals @ np.linalg.cholesky(latent).T
     for place, share in enumerate(shares.tolist()):
         if not math.isnan(share):
             upper = min(max(share, _RAREST), 1.0 - _RAREST)
@@ -76,8 +73,7 @@ def design_sample(
             values[:, place] = (above - upper) / math.sqrt(upper * (1.0 - upper))
     rows = np.column_stack([np.full(SIZE, constant), values])
     weights = np.minimum(1.0, squared_radius / np.sum(rows**2, axis=1))
-    offsets = np.zeros(SIZE) if offset is None else offset[0] + offset[1] * normals[:, count]
-    return DesignSample(rows, offsets, weights, records)
+    return DesignSample(rows, weights, records)
 
 
 def correlations_of(gram: Floats, noise_sd: float, records: float) -> Floats:

@@ -1,6 +1,6 @@
 """The families of generalised linear models: link, mean and working residual; pure numbers.
 
-The predictor of a record is eta = x'b + offset. Logistic and linear models have their canonical
+The predictor of a record is eta = x'b. Logistic and linear models have their canonical
 link, the others the logarithm (McCullagh and Nelder 1989, section 2.2).
 """
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-Family = Literal["normal", "logistic", "poisson", "negative_binomial", "gamma"]
-"""What a target is: a number, one of two classes, a count, a scattered count, a positive number."""
+Family = Literal["normal", "logistic", "poisson", "negative_binomial"]
+"""What a target is: a number, one of two classes, a count, a scattered count."""
 
 LARGEST_PREDICTOR: Final = 30.0
 """Beyond it a predictor is cut: its mean is a float, and far from any data."""
@@ -40,15 +40,13 @@ def weight_of(family: Family, means: FloatArray, dispersion: float) -> FloatArra
 
     It depends on the features alone, at the point of a round, so whatever it is, sums of weighted
     residuals are 0 at the truth: 1 / (1 + a m) of scattered counts with dispersion a, 1 / sqrt(1 +
-    m / a) of counts of about a, 1 / m of positive numbers.
+    m / a) of counts of about a.
     """
     match family:
         case "negative_binomial":
             return 1.0 / (1.0 + dispersion * means)
         case "poisson":
             return 1.0 / np.sqrt(1.0 + means / dispersion)
-        case "gamma":
-            return 1.0 / means
         case _:
             return np.ones_like(means)
 
@@ -56,7 +54,7 @@ def weight_of(family: Family, means: FloatArray, dispersion: float) -> FloatArra
 def variance_of(family: Family, means: FloatArray, dispersion: float) -> FloatArray:
     """Return the variances of targets with these means; `dispersion` is the family's own.
 
-    Of a number its variance, of a scattered count a in m + a m^2, of a positive number a in a m^2.
+    Of a number its variance, of a scattered count a in m + a m^2.
     """
     match family:
         case "normal":
@@ -67,5 +65,3 @@ def variance_of(family: Family, means: FloatArray, dispersion: float) -> FloatAr
             return means
         case "negative_binomial":
             return means + dispersion * means**2
-        case "gamma":
-            return dispersion * means**2

@@ -113,7 +113,6 @@ def _moments(
         found.shares[:-1],
         constant=1.0,
         squared_radius=squared_radius,
-        offset=None,
         records=float(len(rows)),
     )
     return first, sample
@@ -121,7 +120,7 @@ def _moments(
 
 def _in_data_units(model: ScoreModel, found: Measured, last: Scores) -> Fit:
     """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
-    estimated = estimate(model, for_each=True)
+    estimated = estimate(model)
     at = model.measurements[-1].point
     if at is None:
         raise ValueError("the last round asked for scores at no point")

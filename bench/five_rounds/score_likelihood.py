@@ -89,31 +89,10 @@ class Estimate:
 
 
 def best_point(model: ScoreModel) -> Floats:
-    """Return the best estimate of the coefficients, where the next round may ask: shape (p,)."""
-    return _shared(model)[0]
+    """Return the best estimate of the coefficients, where the next round may ask: shape (p,).
 
-
-def estimate(model: ScoreModel, *, for_each: bool) -> Estimate:
-    """Return the estimate with its error by noise and prior; sampling is the caller's to add.
-
-    The mean is that under a prior whose standard deviation all coefficients share, unknown. With
-    `for_each` the covariance is the mean square about it under a prior of `prior_sd` for each
-    coefficient by itself, so that an interval holds a coefficient that is unlike the others, too.
+    The posterior mean, averaged over what standard deviation coefficients share.
     """
-    mean, shared = _shared(model)
-    if not for_each:
-        return Estimate(mean, shared, _influence(model, mean, shared))
-    wide = _solve(model, None, mean)
-    away = mean - wide.mean
-    return Estimate(
-        mean,
-        wide.covariance + np.outer(away, away),
-        _influence(model, mean, wide.covariance),
-    )
-
-
-def _shared(model: ScoreModel) -> tuple[Floats, Floats]:
-    """Return mean and covariance, averaged over what standard deviation coefficients share."""
     start = np.zeros(model.sample.rows.shape[1])
     start[0] = model.centre
     found = []
@@ -125,10 +104,25 @@ def _shared(model: ScoreModel) -> tuple[Floats, Floats]:
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     means = np.array([each.mean for each in found])
-    mean = weights @ means
-    away = means - mean
-    covariance = np.tensordot(weights, np.array([each.covariance for each in found]), 1)
-    return mean, covariance + away.T @ (weights[:, None] * away)
+    best: Floats = weights @ means
+    return best
+
+
+def estimate(model: ScoreModel) -> Estimate:
+    """Return the estimate with its error by noise and prior; sampling is the caller's to add.
+
+    The mean is that under a prior whose standard deviation all coefficients share, unknown. The
+    covariance is the mean square about it under a prior of `prior_sd` for each coefficient by
+    itself, so that an interval holds a coefficient that is unlike the others, too.
+    """
+    mean = best_point(model)
+    wide = _solve(model, None, mean)
+    away = mean - wide.mean
+    return Estimate(
+        mean,
+        wide.covariance + np.outer(away, away),
+        _influence(model, wide.covariance),
+    )
 
 
 def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solution:
@@ -161,11 +155,11 @@ def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solutio
 def _expected(model: ScoreModel, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
     """Return the scores expected of a round if coefficients were `point`, and their derivative."""
     sample = model.sample
-    means = mean_of(model.family, sample.rows @ point + sample.offsets)
+    means = mean_of(model.family, sample.rows @ point)
     slopes = sample.weights * slope_of(model.family, means)
     if each.point is None:
         return sample.total(sample.weights * (means - each.level)), sample.gram(slopes)
-    there = mean_of(model.family, sample.rows @ each.point + sample.offsets)
+    there = mean_of(model.family, sample.rows @ each.point)
     working = weight_of(model.family, there, model.dispersion)
     expected = sample.total(sample.weights * working * (means - there))
     return expected, sample.gram(slopes * working)
@@ -174,7 +168,7 @@ def _expected(model: ScoreModel, each: Measurement, point: Floats) -> tuple[Floa
 def curvature(model: ScoreModel, point: Floats) -> Floats:
     """Return how fast weighted scores at `point` change there, shape (p, p)."""
     sample = model.sample
-    means = mean_of(model.family, sample.rows @ point + sample.offsets)
+    means = mean_of(model.family, sample.rows @ point)
     working = weight_of(model.family, means, model.dispersion)
     return sample.gram(sample.weights * working * slope_of(model.family, means))
 
@@ -185,14 +179,14 @@ def scatter(model: ScoreModel, point: Floats, *, at: Floats, dispersion: float) 
     The sum over records of the mean of s s', s = f^2 v e x; `dispersion` is the family's own.
     """
     sample = model.sample
-    means = mean_of(model.family, sample.rows @ point + sample.offsets)
-    there = mean_of(model.family, sample.rows @ at + sample.offsets)
+    means = mean_of(model.family, sample.rows @ point)
+    there = mean_of(model.family, sample.rows @ at)
     working = weight_of(model.family, there, model.dispersion)
     squares = variance_of(model.family, means, dispersion) + (means - there) ** 2
     return sample.gram((sample.weights * working) ** 2 * squares)
 
 
-def _influence(model: ScoreModel, point: Floats, covariance: Floats) -> Floats:
+def _influence(model: ScoreModel, covariance: Floats) -> Floats:
     """Return what part of the data's own best fit goes into the estimate, shape (p, p)."""
     precision = model.precision()
-    return np.asarray(np.eye(len(point)) - covariance * precision)
+    return np.asarray(np.eye(len(covariance)) - covariance * precision)
