@@ -53,8 +53,8 @@ def encoding_seconds(*, columns: int, factors: int, coordinates: int, records: i
     """Return how long choosing and encoding a slot's records may take, however many there are.
 
     `records` is the most that count, `factors` how many terms have, `coordinates` the length of
-    what each becomes. Models that are
-    not built in may take longer, but as long for any records: they are always handed as many.
+    what each becomes. Models that are not built in may take longer, but as long for any records:
+    they are always handed as many.
     """
     choosing = _CHOICE_SECONDS * MOST_ROWS * columns
     entries = 1 + columns + factors + coordinates

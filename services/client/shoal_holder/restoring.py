@@ -107,6 +107,8 @@ def raise_to_least(state: State, own: BitMap, now: datetime) -> None:
     if found[0] is None:
         return
     least, job = Cost.stated(*found), _job(state, "slots")
+    if least == NOTHING:
+        return
     due = own - _known(state) - ledger.charged(state.file, job)
     if not due:
         return
