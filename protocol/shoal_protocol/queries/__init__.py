@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shoal_protocol.queries.column_moments import ColumnMoments
 from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.counts import BinCounts, CellCounts, Counts
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
@@ -23,7 +24,9 @@ from shoal_protocol.queries.moments import (
     UnitRowMatrix,
 )
 from shoal_protocol.queries.norm_counts import NormCounts
+from shoal_protocol.queries.scores import ScoreSum
 from shoal_protocol.queries.tables import Axis, EdgeCut, LevelCut, Table, Tables
+from shoal_protocol.queries.weighted_rows import WeightedRowMatrix
 
 Query = Annotated[
     Counts
@@ -33,7 +36,10 @@ Query = Annotated[
     | SecondMoments
     | SecondMomentMatrix
     | UnitRowMatrix
+    | WeightedRowMatrix
+    | ColumnMoments
     | NormCounts
+    | ScoreSum
     | GradientSum,
     Field(discriminator="name"),
 ]
@@ -47,7 +53,10 @@ QueryName = Literal[
     "second_moments",
     "second_moment_matrix",
     "unit_row_matrix",
+    "weighted_row_matrix",
+    "column_moments",
     "norm_counts",
+    "score_sum",
     "gradient_sum",
 ]
 """The names of all queries, as policies list them."""
@@ -58,6 +67,7 @@ __all__ = [
     "BinCounts",
     "CellCounts",
     "Column",
+    "ColumnMoments",
     "Counts",
     "EdgeCut",
     "FirstMoments",
@@ -70,9 +80,11 @@ __all__ = [
     "NormCounts",
     "Query",
     "QueryName",
+    "ScoreSum",
     "SecondMomentMatrix",
     "SecondMoments",
     "Table",
     "Tables",
     "UnitRowMatrix",
+    "WeightedRowMatrix",
 ]

@@ -115,15 +115,18 @@ class Moments(BaseModel):
             np.array([column.centre for column in self.columns]),
             np.array([column.scale for column in self.columns]),
         )
-        boxed = self._arranged(boxed)
-        if self.intercept > 0.0:
-            boxed = np.column_stack([np.full(len(boxed), self.intercept), boxed])
-        radius = None if self.squared_norm_limit is None else self.radius
-        return quantisation.to_lattice(boxed, radius=radius, grid_bits=self.grid_bits)
+        return self._on_the_lattice(self._arranged(boxed))
 
     def _arranged(self, boxed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what becomes of rows in [-1, 1], shape (r, m), before a constant is added."""
-        return boxed
+        """Return what becomes of rows in [-1, 1], shape (r, m), before they are rounded: (r, p)."""
+        if self.intercept == 0.0:
+            return boxed
+        return np.column_stack([np.full(len(boxed), self.intercept), boxed])
+
+    def _on_the_lattice(self, arranged: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return rows in integers, within the ball."""
+        radius = None if self.squared_norm_limit is None else self.radius
+        return quantisation.to_lattice(arranged, radius=radius, grid_bits=self.grid_bits)
 
 
 class SecondMoments(Moments):
@@ -268,4 +271,4 @@ class UnitRowMatrix(MomentMatrix):
 
     def _arranged(self, boxed: NDArray[np.float64]) -> NDArray[np.float64]:
         features = quantisation.to_unit_length(boxed[:, :-1])
-        return np.column_stack([features, boxed[:, -1]])
+        return super()._arranged(np.column_stack([features, boxed[:, -1]]))

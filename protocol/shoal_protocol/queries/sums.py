@@ -3,14 +3,18 @@
 `values` are the sum that a round released, shape (dimension,); noise is in them.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_protocol.queries.column_moments import ColumnMoments
 from shoal_protocol.queries.counts import CellCounts
 from shoal_protocol.queries.first_moments import FirstMoments
 from shoal_protocol.queries.gradients import GradientSum
 from shoal_protocol.queries.moments import MomentMatrix, SecondMoments
 from shoal_protocol.queries.norm_counts import NormCounts
+from shoal_protocol.queries.scores import ScoreSum
 from shoal_protocol.queries.tables import Tables
 
 
@@ -24,6 +28,40 @@ def moments_from(
     """
     _require_length(values, query.dimension)
     return values[:-1] / float(query.grid**2)
+
+
+def column_moments_from(query: ColumnMoments, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums and sums of squares of the columns, shape (2, m), in normalised units.
+
+    `values`, shape (dimension,), may also be the noise's standard deviations.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    return np.asarray(values[:-1].reshape(2, -1) / float(query.grid**2))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Sums of scores w and of their squares, shapes (p,), and how many residuals were cut."""
+
+    scores: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    cut: float
+
+
+def scores_from(query: ScoreSum, values: NDArray[np.float64]) -> Scores:
+    """Return what a round of scores released, in units of the largest that there is.
+
+    `values`, shape (dimension,), may also be the noise's standard deviations.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    scaled, width = values / float(query.grid**2), query.width
+    return Scores(scaled[:width], scaled[width : 2 * width], float(scaled[-2]))
 
 
 def matrix_from(query: MomentMatrix, values: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -92,6 +130,6 @@ def gradient_from(query: GradientSum, values: NDArray[np.int64]) -> NDArray[np.f
     return values / float(query.grid)
 
 
-def _require_length(values: NDArray[np.int64], dimension: int) -> None:
+def _require_length(values: NDArray[np.int64] | NDArray[np.float64], dimension: int) -> None:
     if values.shape != (dimension,):
         raise ValueError(f"expected a vector of {dimension} coordinates")
