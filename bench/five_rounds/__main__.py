@@ -18,26 +18,59 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.five_rounds import generalised, linear, sets
-from bench.five_rounds.families import mean_of, slope_of
-from bench.five_rounds.rounds import Price
-from shoal_protocol.privacy.accounting import Cap
+from bench.five_rounds import sets
+from bench.five_rounds.rivals import ada_ssp
+from shoal_learning.regression import Regression
+from shoal_learning.regression.families import slope_of
+from shoal_learning.simulation import Federation, run
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.scores import Family, mean_of
+from shoal_protocol.studies import Posterior
+from shoal_protocol.studies.regression import RegressionTask
 
 Floats = NDArray[np.float64]
 
 DELTA: Final = 1e-5
-LOST_AND_COLLUDING: Final = 41
-REACH: Final = 1.645  # of a 90 % interval, in standard deviations
+LOST = COLLUDING = 20
+LEVEL: Final = 0.9
 BOUNDS: Final = ((1.1, 0.0), (2.0, 0.0), (4.0, 0.0), (3.0, 1.0))
 
 
-def price_of(records: int, epsilon: float, seed: int) -> Price:
-    """Return what a job over so many clients costs."""
-    return Price(
-        mu=Cap(epsilon=epsilon, delta=DELTA).whole.mu,
-        excess=math.sqrt(records / (records - LOST_AND_COLLUDING)),
-        generator=np.random.default_rng([seed, records]),
+def fit(
+    each: sets.DataSet,
+    sample: Floats,
+    bounds: Floats,
+    generator: np.random.Generator,
+    *,
+    epsilon: float,
+    **chosen: Any,
+) -> Posterior:
+    """Return what a job over these records, shape (n, m), would end with; `bounds` (m, 2)."""
+    columns = [
+        ColumnBounds(name=f"x{place}", lower=low, upper=high)
+        for place, (low, high) in enumerate(bounds.tolist())
+    ]
+    task = RegressionTask(
+        family=each.family, features=tuple(columns[:-1]), target=columns[-1], **chosen
     )
+    federation = Federation(
+        population=len(sample),
+        missing=0,
+        dropouts=LOST,
+        colluders=COLLUDING,
+        epsilon=epsilon,
+        delta=DELTA,
+    )
+    return run(Regression(task), sample, federation, generator).posterior
+
+
+def samples(
+    each: sets.DataSet, count: int, repeats: int
+) -> Iterator[tuple[Floats, np.random.Generator]]:
+    """Yield so many samples of `count` records, each with the generator of its noise."""
+    for seed in range(repeats):
+        generator = np.random.default_rng([seed, count])
+        yield each.values[generator.permutation(len(each.values))[:count]], generator
 
 
 def exact(each: sets.DataSet) -> Floats:
@@ -49,14 +82,16 @@ def exact(each: sets.DataSet) -> Floats:
     x, y = each.values[:, :-1], each.values[:, -1]
     means, spreads = x.mean(axis=0), x.std(axis=0)
     rows = np.column_stack([np.ones(len(x)), (x - means) / spreads])
-    family = "poisson" if each.family == "negative_binomial" else each.family
-    point = np.zeros(rows.shape[1])
-    if family != "normal":
+    if each.family == "normal":
+        point = np.linalg.lstsq(rows, y, rcond=None)[0]
+    else:
+        family: Family = "logistic" if each.family == "logistic" else "poisson"
+        point = np.zeros(rows.shape[1])
         point[0] = math.log(y.mean() / (1.0 - y.mean() if family == "logistic" else 1.0))
-    for _ in range(1 if family == "normal" else 50):
-        expected = mean_of(family, rows @ point)
-        slope = slope_of(family, expected)
-        point = point + np.linalg.solve((rows * slope[:, None]).T @ rows, rows.T @ (y - expected))
+        for _ in range(50):
+            expected = mean_of(family, rows @ point)
+            weighted = rows * slope_of(family, expected)[:, None]
+            point = point + np.linalg.solve(weighted.T @ rows, rows.T @ (y - expected))
     slopes = point[1:] / spreads
     return np.append(point[0] - slopes @ means, slopes)
 
@@ -76,21 +111,22 @@ def of_lines(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
     settings = [(500, 1.0, BOUNDS[0]), (2000, 1.0, BOUNDS[0]), (2000, 3.0, BOUNDS[0])]
     for records, epsilon, (wide, off) in [*settings, *((5000, 1.0, each) for each in BOUNDS[1:])]:
         count, bounds = min(records, whole), each.bounds(wide=wide, off=off)
-        held, errors, rivals = [], [], []
-        for seed in range(repeats):
-            price = price_of(count, epsilon, seed)
-            sample = each.values[price.generator.permutation(whole)[:count]]
-            found = linear.fit(sample, bounds, price)
-            held.append(found.holds(truth, reach=REACH)[1:])
+        fits, errors, rivals = _Fits(truth), [], []
+        for sample, generator in samples(each, count, repeats):
+            found = fit(each, sample, bounds, generator, epsilon=epsilon)
+            fits.add(found)
             errors.append(_error(each, found.mean))
-            rivals.append(_error(each, linear.ada_ssp(sample, bounds, price)))
+            rival = ada_ssp(
+                sample, bounds, generator, epsilon=epsilon, delta=DELTA, absent=LOST + COLLUDING + 1
+            )
+            rivals.append(_error(each, rival))
         yield {
             "set": each.name,
             "records": count,
             "epsilon": epsilon,
             "bounds": f"{wide:g} times the range, off by {off:g}",
             "error over AdaSSP's": float(np.median(errors) / np.median(rivals)),
-            **_held(held),
+            **fits.figures(),
         }
 
 
@@ -102,12 +138,10 @@ def of_models(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
     null[0] = math.log(share / (1.0 - share if each.family == "logistic" else 1.0))
     worst, best = log_likelihood(each, null), log_likelihood(each, truth)
     for epsilon in (1.0, 3.0, 10.0):
-        count, held, ways = min(2000, whole), [], []
-        for seed in range(repeats):
-            price = price_of(count, epsilon, seed)
-            sample = each.values[price.generator.permutation(whole)[:count]]
-            found = generalised.fit(each.family, sample, bounds, price)
-            held.append(found.holds(truth, reach=REACH)[1:])
+        count, fits, ways = min(2000, whole), _Fits(truth), []
+        for sample, generator in samples(each, count, repeats):
+            found = fit(each, sample, bounds, generator, epsilon=epsilon)
+            fits.add(found)
             ways.append((log_likelihood(each, found.mean) - worst) / (best - worst))
         yield {
             "set": each.name,
@@ -115,7 +149,7 @@ def of_models(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
             "epsilon": epsilon,
             "way": float(np.median(ways)),
             "worse than null": float(np.mean(np.array(ways) < 0.0)),
-            **_held(held),
+            **fits.figures(),
         }
 
 
@@ -124,9 +158,32 @@ def _error(each: sets.DataSet, coefficients: Floats) -> float:
     return float(np.abs(predicted - each.values[:, -1]).mean())
 
 
-def _held(held: list[NDArray[np.bool_]]) -> dict[str, float]:
-    shares = np.mean(held, axis=0)
-    return {"held": float(shares.mean()), "held, worst slope": float(shares.min())}
+class _Fits:
+    """How often intervals of slopes held the truth, by verdict."""
+
+    def __init__(self, truth: Floats) -> None:
+        self._truth = truth
+        self._held: list[NDArray[np.bool_]] = []
+        self._verdicts: list[str] = []
+
+    def add(self, found: Posterior) -> None:
+        """Count one fit."""
+        low, high = found.interval(LEVEL).T
+        self._held.append(((low <= self._truth) & (self._truth <= high))[1:])
+        self._verdicts.append(found.verdict.kind)
+
+    def figures(self) -> dict[str, float]:
+        """Return shares: of intervals that held, in all and where trusted, and of verdicts."""
+        held, kinds = np.array(self._held), np.array(self._verdicts)
+        trusted = held[kinds == "trustworthy"]
+        return {
+            "held": float(held.mean()),
+            "held, worst slope": float(held.mean(axis=0).min()),
+            "held where trusted": float(trusted.mean()) if len(trusted) else math.nan,
+            **{
+                kind: float(np.mean(kinds == kind)) for kind in ("trustworthy", "prior", "doubtful")
+            },
+        }
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
-from bench.five_rounds.families import Family
 from figures.datasets import load_uci
 from figures.sources import Files
+from shoal_protocol.studies.regression import TargetFamily
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ class DataSet:
     """`values`, shape (N, m), the target last."""
 
     name: str
-    family: Family
+    family: TargetFamily
     values: Floats
 
     def bounds(self, *, wide: float = 1.1, off: float = 0.0) -> Floats:

@@ -17,6 +17,7 @@ from shoal_learning.families.quantiles import Quantiles
 from shoal_learning.families.summed import NormalMean, Poisson
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
+from shoal_learning.regression import Regression
 from shoal_learning.variational import Variational
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries.models.numpyro_models import CompiledModel
@@ -38,6 +39,7 @@ from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask, 
 from shoal_protocol.studies.poisson import PoissonTask
 from shoal_protocol.studies.poisson_regression import PoissonRegressionPosterior
 from shoal_protocol.studies.quantiles import QuantilesTask
+from shoal_protocol.studies.regression import RegressionTask
 from shoal_protocol.studies.variational import RegressionStudy
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
@@ -153,4 +155,5 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     PoissonTask: Poisson,
     QuantilesTask: Quantiles,
     RegressionStudy: _regression,
+    RegressionTask: Regression,
 }

@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.five_rounds.design_sample import DesignSample
-from bench.five_rounds.families import Family, mean_of, slope_of, variance_of, weight_of
+from shoal_learning.regression.design_sample import DesignSample
+from shoal_learning.regression.families import slope_of, variance_of
+from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
 Floats = NDArray[np.float64]
 

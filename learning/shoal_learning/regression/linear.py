@@ -1,0 +1,192 @@
+"""Linear regression from moments of weighted rows, in units that an earlier round measured.
+
+Rows were counted by their norm before. The mean is that under a prior whose standard deviation all
+slopes share, unknown; intervals are the mean square about it under a prior for each slope by
+itself, and widened for rows far out, which count less.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_learning.contract import RequestedRound
+from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
+from shoal_learning.regression.judging import judged_linear
+from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
+from shoal_protocol.queries.sums import largest_norms, matrix_from, norm_counts_from
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.regression import (
+    MeasuredRegressionPosterior,
+    Purpose,
+    RegressionTask,
+)
+from shoal_protocol.studies.regression import round_rules as rules
+
+Floats = NDArray[np.float64]
+
+SHARES: Final = (0.16, 0.04, 0.8)
+"""Shares of mu^2, or of epsilon, of the three rounds."""
+
+_SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+_REACHES: Final[dict[Purpose, float]] = {"intervals": 4.0, "prediction": 1.8}
+_PULLS: Final[dict[Purpose, float]] = {"intervals": 0.6, "prediction": 0.15}
+_SURELY: Final = 2.0
+_LEAST_KEPT: Final = 0.4
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """The learner of a `RegressionTask` of the family "normal"."""
+
+    task: RegressionTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | MeasuredRegressionPosterior:
+        """Return the round after these, or the posterior."""
+        if not sums:
+            return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
+        records = records_of(sums)
+        found = measured(sums[0], self.task.columns, records_of(sums[:1])[0])
+        features = found.features(self.task.features)
+        if len(sums) == 1:
+            return RequestedRound(query=rules.norm_query(self.task, features), share=SHARES[1])
+        if len(sums) == 2:
+            query = self._last_query(found, sums[1], records[0])
+            return RequestedRound(query=query, share=SHARES[2])
+        return self._posterior(found, sums[2], records)
+
+    def _last_query(
+        self, found: Measured, counted: ReleasedSum, records: float
+    ) -> WeightedRowMatrix:
+        """Return the query with the ball for which noise and pull are least together.
+
+        Noise is known; pull is by rows beyond the ball, which count less than they would.
+        """
+        query = counted.query
+        if not isinstance(query, NormCounts):
+            raise ValueError("the second round counts rows by their norm")
+        counts = norm_counts_from(query, counted.values)
+        sd = float(counted.noise_sd[0]) / query.grid**2
+        tails = np.cumsum(counts[::-1])[::-1]
+        sure = np.flatnonzero(tails > _SURELY * sd * np.sqrt(np.arange(len(tails), 0, -1)))
+        kept = np.maximum(counts, 0.0)
+        kept[(int(sure[-1]) if sure.size else 0) + 1 :] = 0.0
+        squares = (rules.REACH * largest_norms(query)) ** 2
+        whole = max(float(kept @ squares), 1e-9)
+        costs, queries = [], []
+        for squared_radius in rules.squared_radii(self.task):
+            queries.append(rules.moments_query(self.task, self._columns(found), squared_radius))
+            beyond = float(kept @ np.maximum(squares + 1.0 - squared_radius, 0.0)) / whole
+            spread = self._noise_sd(queries[-1], counted) / records
+            costs.append(spread**2 + (_PULLS[self.task.purpose] * beyond) ** 2)
+        return queries[int(np.argmin(costs))]
+
+    def _noise_sd(self, query: WeightedRowMatrix, counted: ReleasedSum) -> float:
+        """Return the noise of the last round on products, in squared spreads."""
+        mechanism = counted.mechanism
+        ratio = float(counted.noise_sd[0]) / counted.query.design(mechanism).sensitivity
+        parts = SHARES[1] / SHARES[2]
+        ratio *= math.sqrt(parts) if mechanism == "discrete_gaussian" else parts
+        design = query.design(mechanism)
+        scale = design.sensitivity * design.blocks[0].relative_scale
+        return ratio * scale * rules.REACH**2 / query.grid**2
+
+    def _columns(self, found: Measured) -> tuple[Column, ...]:
+        target = self.task.target
+        scale = _REACHES[self.task.purpose] * float(found.spreads[-1])
+        return (
+            *found.features(self.task.features),
+            Column(
+                name=target.name,
+                centre=float(found.centres[-1]),
+                scale=min(scale, 2.0 * target.half_range),
+                term=target.term,
+            ),
+        )
+
+    def _posterior(
+        self, found: Measured, released: ReleasedSum, records: tuple[float, float]
+    ) -> MeasuredRegressionPosterior:
+        query = released.query
+        if not isinstance(query, WeightedRowMatrix):
+            raise ValueError("a linear model is made of moments of weighted rows")
+        limit = query.target_limit
+        diagonal_sd, product_sd = (released.noise_sd[[0, -2]] / (limit * query.grid) ** 2).tolist()
+        squared_radius = (query.feature_radius * rules.REACH) ** 2
+        moments = NoisyMoments(
+            matrix=matrix_from(query, released.values) / limit**2,
+            diagonal_sd=diagonal_sd,
+            off_diagonal_sd=product_sd,
+            records=records[0],
+            records_sd=records[1],
+            largest_square=(query.feature_radius / limit) ** 2,
+        )
+        scale = query.columns[-1].scale
+        unit = limit * rules.REACH * float(found.spreads[-1]) / scale
+        prior = unit * np.append(1.0, self.task.prior_sd * found.looseness[:-1])
+        coefficients = self._coefficients(moments, unit, prior)
+        pulled = 0.5 * _PULLS["intervals"] * min(1.0, len(query.columns) / squared_radius)
+        spread = pulled * coefficients.mean
+        spread[0] = 0.0
+        covariance = coefficients.covariance + np.diag(spread**2)
+        transform = found.to_data_units(scale / (limit * rules.REACH))
+        mean = transform @ coefficients.mean
+        mean[0] += found.centres[-1]
+        offset = np.zeros_like(mean)
+        offset[0] = found.centres[-1]
+        whole = transform @ covariance @ transform.T
+        return MeasuredRegressionPosterior(
+            family="normal",
+            names=("intercept", *(each.name for each in self.task.features)),
+            target=self.task.target.name,
+            coefficients=tuple(mean.tolist()),
+            covariance=tuple(tuple(row) for row in whole.tolist()),
+            prior_mean=tuple(offset.tolist()),
+            prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
+            scatter=coefficients.residual_sd * scale / math.sqrt(_kept(query, moments)),
+            records=max(1, round(records[0])),
+            verdict=judged_linear(self.task, found, moments, covariance, prior),
+        )
+
+    def _coefficients(self, moments: NoisyMoments, unit: float, own: Floats) -> Coefficients:
+        """Return the mean under a shared prior; for intervals with the mean square error about it.
+
+        `unit` is a slope of one spread of the target for one of the feature, and `own`, shape (k,),
+        the standard deviations of a prior for each slope by itself.
+        """
+        slopes = len(moments.matrix) - 2
+        each = [
+            noise_aware_posterior(moments, unit * np.append(1.0, np.full(slopes, sd)))
+            for sd in _SHARED_SDS
+        ]
+        logs = np.array([one.log_evidence for one in each])
+        weights = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        means = np.array([one.mean for one in each])
+        mean = weights @ means
+        if self.task.purpose == "intervals":
+            wide = noise_aware_posterior(moments, own)
+            covariance = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
+        else:
+            away = means - mean
+            covariance = np.tensordot(weights, np.array([one.covariance for one in each]), 1)
+            covariance = covariance + away.T @ (weights[:, None] * away)
+        variance = float(weights @ np.array([one.residual_sd**2 for one in each]))
+        return Coefficients(
+            mean=mean,
+            covariance=covariance,
+            residual_sd=variance**0.5,
+            log_evidence=float(logs.max()),
+        )
+
+
+def _kept(query: WeightedRowMatrix, moments: NoisyMoments) -> float:
+    """Return the mean square of rows' weights, from the constant's moment."""
+    whole = moments.records * (query.constant / query.grid / query.target_limit) ** 2
+    return min(max(float(moments.matrix[0, 0]) / whole, _LEAST_KEPT), 1.0)

@@ -1,0 +1,114 @@
+"""Centres and spreads of columns, from a round that measures them.
+
+Later rounds take rows in spreads from their centres. So bounds that are too wide or lopsided cost
+precision, and change nothing else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.queries import Column, ColumnMoments
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.sums import column_moments_from
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.regression.round_rules import REACH, SMALLEST_SPREAD
+
+Floats = NDArray[np.float64]
+
+_BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
+_CLEAR: Final = 4.0  # deviations of noise that the widest must have for that to show
+_FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
+_SPREADS: Final = np.geomspace(SMALLEST_SPREAD, 1.0, 80)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Columns as a round measured them, in the units of the data, shapes (m,).
+
+    `centres` are means and `spreads` standard deviations. `looseness` is how many times as small as
+    measured a spread may well be: what a prior in spreads must be wider by. `shares` is of a column
+    whose values are all at its bounds the share at the upper one, and NaN of any other.
+    """
+
+    centres: Floats
+    spreads: Floats
+    looseness: Floats
+    shares: Floats
+
+    def features(self, bounds: Sequence[ColumnBounds]) -> tuple[Column, ...]:
+        """Return the first columns, those of `bounds`, so that one spread is 1 / `REACH`."""
+        return tuple(
+            Column(name=each.name, centre=centre, scale=REACH * spread, term=each.term)
+            for each, centre, spread in zip(
+                bounds, self.centres.tolist(), self.spreads.tolist(), strict=False
+            )
+        )
+
+    def to_data_units(self, slopes: float = 1.0) -> Floats:
+        """Return T: coefficients of constant and features in spreads to those of the data, (k, k).
+
+        A slope is `slopes` of the target's units for one spread.
+        """
+        count = len(self.spreads) - 1
+        each = slopes / self.spreads[:count]
+        transform = np.diag(np.append(slopes, each))
+        transform[0, 1:] = -self.centres[:count] * each
+        return transform
+
+
+def records_of(sums: Sequence[ReleasedSum]) -> tuple[float, float]:
+    """Return how many records there are, as all rounds tell, and with what standard deviation."""
+    seen = [noisy_count(released) for released in sums]
+    precisions = np.array([sd**-2 for _, sd in seen])
+    counts = np.array([count for count, _ in seen])
+    least = 1.0 + precisions.sum() ** -0.5  # noise alone makes no division by nothing
+    count = max(float(counts @ precisions / precisions.sum()), least)
+    return count, float(precisions.sum() ** -0.5)
+
+
+def measured(released: ReleasedSum, bounds: Sequence[ColumnBounds], records: float) -> Measured:
+    """Return what the first round tells of columns with public `bounds`.
+
+    Raises:
+        ValueError: it is a sum of another query.
+    """
+    query = released.query
+    if not isinstance(query, ColumnMoments):
+        raise ValueError("columns are measured by their moments")
+    middles = np.array([each.centre for each in bounds])
+    halves = np.array([each.half_range for each in bounds])
+    sd = float(column_moments_from(query, released.noise_sd)[0, 0]) / records
+    means, squares = column_moments_from(query, released.values.astype(np.float64)) / records
+    means = np.clip(means, -_FARTHEST, _FARTHEST)
+    widest = 1.0 - means**2
+    errors = sd * np.sqrt(1.0 + 4.0 * means**2)
+    variances, precisions = np.array(
+        [_variance(*pair) for pair in zip(squares - means**2, errors, strict=True)]
+    ).T
+    at_bounds = (1.0 - squares <= _BETWEEN * widest) & (widest > _CLEAR * sd)
+    variances = np.where(at_bounds, widest, np.minimum(variances, widest))
+    variances = np.maximum(variances, SMALLEST_SPREAD**2)
+    loose = np.sqrt(np.maximum(variances * precisions, 1.0))
+    return Measured(
+        centres=middles + halves * means,
+        spreads=halves * np.sqrt(variances),
+        looseness=np.where(at_bounds, 1.0, loose),
+        shares=np.where(at_bounds, 0.5 + 0.5 * means, np.nan),
+    )
+
+
+def _variance(seen: float, error: float) -> tuple[float, float]:
+    """Return the means of a variance and of its inverse, seen with a normal `error`.
+
+    Spreads are as likely as not on a logarithmic scale beforehand.
+    """
+    variances = _SPREADS**2
+    logs = -0.5 * ((seen - variances) / error) ** 2
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    return float(weights @ variances), float(weights @ (1.0 / variances))

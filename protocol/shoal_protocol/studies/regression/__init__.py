@@ -1,0 +1,119 @@
+"""Generalised linear models in at most five rounds of everybody, in units that are measured."""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from shoal_protocol.jobs.terms import RoundTerms
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.queries import Query, QueryName
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.regression import round_rules
+from shoal_protocol.studies.regression.posterior import MeasuredRegressionPosterior, TargetFamily
+from shoal_protocol.studies.regression.verdicts import Verdict
+from shoal_protocol.studies.study import Study
+
+__all__ = [
+    "MeasuredRegressionPosterior",
+    "Purpose",
+    "RegressionTask",
+    "TargetFamily",
+    "Verdict",
+]
+
+Purpose = Literal["intervals", "prediction"]
+
+
+class RegressionTask(Study):
+    """Bayesian regression of `target` on `features` and a constant, by its `family`:
+
+    - "normal": a number, linear in the features.
+    - "logistic": one of two classes, the upper or the lower bound of the target.
+    - "poisson", "negative_binomial": a count, whose mean's logarithm is linear.
+
+    A first round measures centres and spreads of all columns, and later ones take rows in these
+    units. So bounds that are too wide or lopsided cost precision, and change nothing else. Rows are
+    weighted by their features alone, so that none is long; a linear model counts their norms to
+    choose how long. Then one round releases moments of weighted rows, which is all that a linear
+    model needs. The others ask three rounds of scores, each where those before lead to.
+
+    `prior_sd` is the prior standard deviation of a coefficient, for a change of the feature by one
+    of its standard deviations, in one of the target's if that is a number. `purpose` "prediction",
+    of linear models alone, makes predictions err less where noise is strong; intervals may then
+    fail, and the verdict says so.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (MeasuredRegressionPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "regression"
+family = "normal"              # or logistic, poisson, negative_binomial
+
+[features]                     # public bounds, from general knowledge, never from the data
+age = [18, 100]
+body_mass_index = [10, 60]
+
+[target]                       # of counts from 0; of classes the upper bound is one of them
+systolic_pressure = [60, 220]
+
+"""
+
+    name: Literal["regression"] = "regression"
+    family: TargetFamily
+    features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=250)]
+    target: ColumnBounds
+    purpose: Purpose = "intervals"
+    prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 2.5
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [feature.name for feature in self.features]
+        if len(set(names)) != len(names):
+            raise ValueError("two features have the same name")
+        if self.target.name in names:
+            raise ValueError("the target must not be one of the features")
+        if "intercept" in names:
+            raise ValueError("no feature may be called 'intercept': the constant term is")
+        if self.family in ("poisson", "negative_binomial") and self.target.lower != 0.0:
+            raise ValueError("a count's lower bound must be 0")
+        if self.purpose == "prediction" and self.family != "normal":
+            raise ValueError('purpose "prediction" is for linear models: leave it out')
+        return self
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The features in order, then the target: the columns of a client's records."""
+        return (*self.features, self.target)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the job has."""
+        return len(self.asked())
+
+    @property
+    def batch(self) -> int | None:
+        """How many clients a round asks; None for all that joined."""
+        return None
+
+    def participations(self, population: int) -> int:
+        return self.rounds
+
+    def asked(self) -> tuple[QueryName, ...]:
+        """Return the query of each round."""
+        return round_rules.LINEAR if self.family == "normal" else round_rules.GENERALISED
+
+    def query_name(self, number: int) -> QueryName:
+        return self.asked()[number]
+
+    def query_names(self) -> tuple[QueryName, ...]:
+        return tuple(dict.fromkeys(self.asked()))
+
+    def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+        return round_rules.kinds_of_rounds(self)
+
+    def check_query(
+        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
+    ) -> None:
+        round_rules.check_query(query, self, number=number)

@@ -1,0 +1,144 @@
+"""The posterior of a regression in measured units: a normal distribution, in the data's units."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector, RegressionPosterior
+from shoal_protocol.posteriors.grounds import Prior
+from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
+from shoal_protocol.queries.models.regressions import probability, rate
+from shoal_protocol.studies.regression.verdicts import Verdict
+
+TargetFamily = Literal["normal", "logistic", "poisson", "negative_binomial"]
+"""What a target is: a number, one of two classes, a count, a scattered count."""
+
+_TITLES = {
+    "normal": "Linear regression",
+    "logistic": "Logistic regression",
+    "poisson": "Poisson regression",
+    "negative_binomial": "Negative binomial regression",
+}
+_Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class MeasuredRegressionPosterior(RegressionPosterior):
+    """Gaussian posterior of a regression's coefficients, in the data's own units.
+
+    `names` are "intercept", then the features. The covariance accounts for the records' scatter,
+    however uneven, and for the privacy noise alike. Each prior is normal, with `prior_mean` and
+    `prior_sd`. `scatter` is the residual standard deviation of a number; of a count or a class it
+    is how many times as much as the family says targets scatter, in variance.
+    """
+
+    name: Literal["regression"] = "regression"
+    family: TargetFamily
+    coefficients: tuple[Finite, ...]
+    covariance: tuple[tuple[Finite, ...], ...]
+    prior_mean: tuple[Finite, ...]
+    prior_sd: tuple[_Size, ...]
+    scatter: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    verdict: Verdict
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        size = len(self.names)
+        sizes = {len(each) for each in (self.coefficients, self.prior_mean, self.prior_sd)}
+        if sizes != {size} or [len(row) for row in self.covariance] != [size] * size:
+            raise ValueError("names, coefficients, priors and covariance must have the same size")
+        if size < 2 or self.names[0] != "intercept":
+            raise ValueError("names must be the intercept and then the features")
+        return self
+
+    @property
+    def mean(self) -> FloatVector:
+        return np.array(self.coefficients)
+
+    @property
+    def covariance_matrix(self) -> FloatMatrix:
+        """Posterior covariance of the coefficients, shape (k, k)."""
+        return np.array(self.covariance)
+
+    @property
+    def sd(self) -> FloatVector:
+        return np.sqrt(np.diagonal(self.covariance_matrix))
+
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        return normal_quantiles(self.mean, self.sd, high)
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
+
+        The square root of the covariance is its symmetric one, so a singular matrix is fine.
+        """
+        values, vectors = np.linalg.eigh(self.covariance_matrix)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
+        draws: FloatMatrix = self.mean + standard @ root.T
+        return draws
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"{_TITLES[self.family]} of {self.target}"
+
+    @property
+    def prior(self) -> Prior:
+        return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        what = "Residual sd" if self.family == "normal" else "Scatter over the family's"
+        return (("Verdict", str(self.verdict)), (what, f"{self.scatter:.4g}"))
+
+    @property
+    def caution(self) -> str | None:
+        """The verdict, unless it is that the posterior is trustworthy."""
+        return None if self.verdict.kind == "trustworthy" else str(self.verdict)
+
+    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+        """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
+
+        Of a number it is a new record's target, coefficients and residual together; of two classes
+        the probability of the upper one, and of counts their mean, over the posterior.
+
+        Raises:
+            ValueError: `rows` does not have one column per feature.
+        """
+        mean, sd = self._predictor(rows)
+        if self.family == "normal":
+            return mean, np.hypot(sd, self.scatter)
+        if self.family == "logistic":
+            nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+            values, weights = (
+                probability(mean[:, None] + sd[:, None] * nodes),
+                weights / sum(weights),
+            )
+            expected = values @ weights
+            return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
+        expected = rate(mean + 0.5 * sd**2)
+        share = np.sqrt(np.expm1(np.minimum(sd**2, 100.0)))
+        return expected, expected * np.minimum(share, 1e308 / np.maximum(expected, 1.0))
+
+    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+        """Return intervals that hold `level` of what `predict` is about, shape (n, 2).
+
+        Raises:
+            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+        if self.family == "normal":
+            return normal_intervals(*self.predict(rows), level)
+        ends = normal_intervals(*self._predictor(rows), level)
+        return probability(ends) if self.family == "logistic" else rate(ends)
+
+    def _predictor(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+        """Return mean and standard deviation of the linear predictor, shapes (n,)."""
+        checked = self._checked_rows(rows)
+        design = np.column_stack([np.ones(len(checked)), checked])
+        variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
+        return design @ self.mean, np.sqrt(np.maximum(variance, 0.0))
+
+    def _attributes(self) -> Mapping[str, str | int | float]:
+        return {**super()._attributes(), "target": self.target, "scatter": self.scatter}
