@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib import pyplot
 
 from shoal import Analyst, ColumnBounds, CrowdSettings, Federation, JobSettings, SimulatedFederation
-from shoal.estimators import LogisticRegression
+from shoal.estimators import LogisticRegressionByGradients
 from shoal.jobs.federation import Learning
 from shoal.planning import Study, compare
 from shoal.planning.comparing import trust
@@ -100,7 +100,7 @@ else:
             grace_seconds=60,
         ),
     )
-model = LogisticRegression(
+model = LogisticRegressionByGradients(
     features=FEATURES, target={TARGET: (0, 1)}, rounds=ROUNDS, batch=None, learning_rate=0.2
 )
 model.fit(federation)

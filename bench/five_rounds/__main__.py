@@ -25,8 +25,7 @@ from shoal_learning.regression.families import slope_of
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of
-from shoal_protocol.studies import Posterior
-from shoal_protocol.studies.regression import RegressionTask
+from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +43,7 @@ def fit(
     *,
     epsilon: float,
     **chosen: Any,
-) -> Posterior:
+) -> MeasuredRegressionPosterior:
     """Return what a job over these records, shape (n, m), would end with; `bounds` (m, 2)."""
     columns = [
         ColumnBounds(name=f"x{place}", lower=low, upper=high)
@@ -61,7 +60,10 @@ def fit(
         epsilon=epsilon,
         delta=DELTA,
     )
-    return run(Regression(task), sample, federation, generator).posterior
+    found = run(Regression(task), sample, federation, generator).posterior
+    if not isinstance(found, MeasuredRegressionPosterior):
+        raise TypeError("a regression ends with another posterior")
+    return found
 
 
 def samples(
@@ -166,7 +168,7 @@ class _Fits:
         self._held: list[NDArray[np.bool_]] = []
         self._verdicts: list[str] = []
 
-    def add(self, found: Posterior) -> None:
+    def add(self, found: MeasuredRegressionPosterior) -> None:
         """Count one fit."""
         low, high = found.interval(LEVEL).T
         self._held.append(((low <= self._truth) & (self._truth <= high))[1:])

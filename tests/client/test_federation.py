@@ -11,7 +11,7 @@ import httpx
 import pytest
 from rich.console import Console
 
-from shoal.estimators import LinearRegression
+from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs import async_jobs
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import CrowdFederation, Federation, Learning, SubmittedJob
@@ -90,9 +90,9 @@ def federation(world: World, *, show_progress: bool = False, **changes: Any) -> 
     return Federation(analyst(world), settings, show_progress=show_progress)
 
 
-def regression(**changes: Any) -> LinearRegression:
+def regression(**changes: Any) -> LinearRegressionInBounds:
     fields = {name: getattr(TASK, name) for name in type(TASK).model_fields if name != "name"}
-    return LinearRegression(**(fields | changes))
+    return LinearRegressionInBounds(**(fields | changes))
 
 
 def test_an_estimator_is_fitted_by_a_job_of_its_own(

@@ -21,7 +21,7 @@ import pytest
 
 from demo.federation import Federation as Processes
 from shoal import Analyst, Federation, JobRefused, JobSettings, ThresholdSharing
-from shoal.estimators import LinearRegression
+from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
 from shoal_agent import DataHolder, ManifestBook, Policy, Records, read_holder_key
 from shoal_agent.status import HolderStatus
@@ -90,8 +90,8 @@ def federation(trust: Trust) -> Federation:
     return Federation.open(*where(trust), JobSettings(**JOB), show_progress=False)
 
 
-def estimator(task: LinearRegressionTask) -> LinearRegression:
-    return LinearRegression(
+def estimator(task: LinearRegressionTask) -> LinearRegressionInBounds:
+    return LinearRegressionInBounds(
         **{name: getattr(task, name) for name in type(task).model_fields if name != "name"}
     )
 

@@ -28,14 +28,18 @@ from shoal.estimators import (
     Categorical,
     Estimator,
     LinearRegression,
+    LinearRegressionInBounds,
     LogisticRegression,
+    LogisticRegressionByGradients,
     MultivariateNormal,
+    NegativeBinomialRegression,
     Normal,
     NormalMean,
     NotFittedError,
     NumpyroModel,
     Poisson,
     PoissonRegression,
+    PoissonRegressionByGradients,
 )
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
@@ -71,14 +75,14 @@ def federation(seed: int = 1, **changes: Any) -> SimulatedFederation:
     return SimulatedFederation(table(), **(arguments | changes))
 
 
-def linear(**changes: Any) -> LinearRegression:
+def linear(**changes: Any) -> LinearRegressionInBounds:
     arguments = {"features": FEATURES, "target": {"pressure": (80, 180)}, "method": "plain"}
-    return LinearRegression(**(arguments | changes))
+    return LinearRegressionInBounds(**(arguments | changes))
 
 
 ROUNDS: dict[str, Any] = {"features": FEATURES, "rounds": 60, "batch": None}
-LOGISTIC = LogisticRegression(target={"recovered": (0, 1)}, **ROUNDS)
-POISSON = PoissonRegression(target={"visits": (0, 20)}, **ROUNDS)
+LOGISTIC = LogisticRegressionByGradients(target={"recovered": (0, 1)}, **ROUNDS)
+POISSON = PoissonRegressionByGradients(target={"visits": (0, 20)}, **ROUNDS)
 DOSE = NumpyroModel(
     entry_point="dose",
     digest="0" * 64,
@@ -88,7 +92,13 @@ DOSE = NumpyroModel(
     batch=None,
     normalised=True,
 )
-REGRESSIONS = [linear(), LOGISTIC, POISSON]
+MEASURED = [
+    LinearRegression(features=FEATURES, target={"pressure": (80, 180)}),
+    LogisticRegression(features=FEATURES, target={"recovered": (0, 1)}),
+    PoissonRegression(features=FEATURES, target={"visits": (0, 20)}),
+    NegativeBinomialRegression(features=FEATURES, target={"visits": (0, 20)}),
+]
+REGRESSIONS = [linear(), LOGISTIC, POISSON, *MEASURED]
 FAMILIES = [
     Bernoulli(column="recovered"),
     Categorical(column="visits", levels=(0, 1, 2, 3)),
@@ -109,19 +119,25 @@ def fitted() -> dict[type, Any]:
     return {type(each): clone(each).fit(federation()) for each in [*REGRESSIONS, *FAMILIES]}
 
 
+OTHERWISE_NAMED: dict[str, type[Any]] = {
+    "regression": LinearRegression,  # one for each of its families
+    "linear_regression": LinearRegressionInBounds,
+    "logistic_regression": LogisticRegressionByGradients,
+    "poisson_regression": PoissonRegressionByGradients,
+}
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_has_an_estimator_with_its_parameters(name: str) -> None:
     task = parse_task_file(tomllib.loads(example(name))).task
-    kind = getattr(estimators, name.title().replace("_", ""))
-    parameters = dict(task)
-    assert (
-        kind(**{each: parameters[each] for each in parameters if each != "name"}).to_task() == task
-    )
+    kind = OTHERWISE_NAMED.get(name) or getattr(estimators, name.title().replace("_", ""))
+    parameters = {each: value for each, value in task if each not in kind._fixed}
+    assert kind(**parameters).to_task() == task
 
 
 def test_parameters_are_the_tasks_with_the_tasks_defaults() -> None:
     with pytest.raises(TypeError, match="rounds"):
-        PoissonRegression(features=FEATURES, target={"visits": (0, 20)}, batch=None)
+        PoissonRegressionByGradients(features=FEATURES, target={"visits": (0, 20)}, batch=None)
     with pytest.raises(TypeError, match="name"):
         linear(name="linear_regression")
     assert (linear().method, linear().grid_bits, linear().radius) == ("plain", 12, None)
@@ -223,7 +239,7 @@ def test_a_column_that_the_records_have_not_is_named() -> None:
 
 @pytest.mark.slow
 def test_what_was_learned_has_names_that_end_in_an_underscore(fitted: Any) -> None:
-    model = fitted[LinearRegression]
+    model = fitted[LinearRegressionInBounds]
     assert model.n_features_in_ == 2
     assert model.feature_names_in_.tolist() == ["age", "dose"]
     assert model.posterior_.names == ("intercept", "age", "dose")
@@ -233,19 +249,21 @@ def test_what_was_learned_has_names_that_end_in_an_underscore(fitted: Any) -> No
     assert model.certificate() is None
 
 
-@pytest.mark.parametrize("kind", [LinearRegression, LogisticRegression, PoissonRegression])
+@pytest.mark.parametrize(
+    "kind", [LinearRegressionInBounds, LogisticRegressionByGradients, PoissonRegressionByGradients]
+)
 def test_a_regression_has_its_coefficients_where_scikit_learn_has_them(
     fitted: Any, kind: type[Estimator[Any]]
 ) -> None:
     model, [row] = fitted[kind], np.array([[60.0, 4.0]])
     np.testing.assert_array_equal([model.intercept_, *model.coef_], model.posterior_.mean)
-    if kind is LinearRegression:
+    if kind is LinearRegressionInBounds:
         assert model.intercept_ + model.coef_ @ row == pytest.approx(model.predict([row])[0])
     assert not hasattr(clone(model), "coef_")
 
 
 def test_predictions_match_columns_by_name_whatever_holds_them(fitted: Any) -> None:
-    model, rows = fitted[LinearRegression], table()
+    model, rows = fitted[LinearRegressionInBounds], table()
     array = np.column_stack([rows["age"], rows["dose"]])
     records = np.zeros(CLIENTS, dtype=[("dose", float), ("age", float)])
     records["age"], records["dose"] = rows["age"], rows["dose"]
@@ -269,24 +287,24 @@ def test_predictions_match_columns_by_name_whatever_holds_them(fitted: Any) -> N
 )
 def test_rows_that_cannot_be_used_are_refused(fitted: Any, rows: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        fitted[LinearRegression].predict(rows)
+        fitted[LinearRegressionInBounds].predict(rows)
 
 
 def test_standard_deviations_come_when_asked_for(fitted: Any) -> None:
-    mean, sd = fitted[LinearRegression].predict(table(), return_std=True)
+    mean, sd = fitted[LinearRegressionInBounds].predict(table(), return_std=True)
     assert mean.shape == sd.shape == (CLIENTS,)
     assert sd == pytest.approx(np.full(CLIENTS, 4.0), rel=0.2)  # the residuals'
 
 
 def test_a_linear_regressions_score_is_r_squared(fitted: Any) -> None:
-    model, rows = fitted[LinearRegression], table(seed=2)
+    model, rows = fitted[LinearRegressionInBounds], table(seed=2)
     score = model.score(rows, rows["pressure"])
     assert score == pytest.approx(r2_score(rows["pressure"], model.predict(rows)))
     assert score == model.score(rows) > 0.8
 
 
 def test_a_logistic_regressions_score_is_the_accuracy(fitted: Any) -> None:
-    model, rows = fitted[LogisticRegression], table(seed=2)
+    model, rows = fitted[LogisticRegressionByGradients], table(seed=2)
     predicted = model.predict(rows)
     assert set(predicted) == {0.0, 1.0}
     assert model.score(rows) == np.mean(predicted == rows["recovered"]) > 0.75
@@ -307,7 +325,7 @@ def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
 
 
 def test_a_poisson_regressions_score_is_the_share_of_deviance_explained(fitted: Any) -> None:
-    model, rows = fitted[PoissonRegression], table(seed=2)
+    model, rows = fitted[PoissonRegressionByGradients], table(seed=2)
     exact = d2_tweedie_score(rows["visits"], model.predict(rows), power=1)
     assert model.score(rows) == pytest.approx(exact)
     assert exact > 0.2
@@ -322,28 +340,28 @@ def test_targets_of_another_length_are_refused(fitted: Any, estimator: Any) -> N
 
 
 def test_a_summary_says_that_it_was_a_simulation_and_what_it_would_have_cost(fitted: Any) -> None:
-    said = str(fitted[LinearRegression].summary())
+    said = str(fitted[LinearRegressionInBounds].summary())
     assert "Simulated: epsilon 50 at delta 1e-05 for each client" in said
-    assert "Caution" in str(fitted[LogisticRegression].summary())
+    assert "Caution" in str(fitted[LogisticRegressionByGradients].summary())
 
 
 def test_a_notebook_shows_parameters_before_fit_and_the_summary_after(fitted: Any) -> None:
     assert "not fitted" in linear()._repr_html_()
     assert "<b>" not in linear(features={"<b>": (0, 1)})._repr_html_()
-    assert "quantile" in fitted[LinearRegression]._repr_html_()
+    assert "quantile" in fitted[LinearRegressionInBounds]._repr_html_()
 
 
 def test_what_is_printed_names_the_parameters_that_are_not_the_defaults() -> None:
     assert repr(linear(prior_sd=2.0)) == (
-        "LinearRegression(features={'age': (18, 90), 'dose': (0, 10)}, "
+        "LinearRegressionInBounds(features={'age': (18, 90), 'dose': (0, 10)}, "
         "target={'pressure': (80, 180)}, method='plain', prior_sd=2.0)"
     )
 
 
 def test_a_picture_of_a_simulation_says_so(fitted: Any) -> None:
-    axes = fitted[LinearRegression].plot(names=["age"])
+    axes = fitted[LinearRegressionInBounds].plot(names=["age"])
     assert any("simulated" in each.get_text() for each in axes.texts)
-    axes = fitted[LogisticRegression].plot_predictions(table(), table()["recovered"])
+    axes = fitted[LogisticRegressionByGradients].plot_predictions(table(), table()["recovered"])
     assert axes.get_ylabel() == "probability that recovered is 1"
     pyplot.close("all")
 
@@ -414,15 +432,17 @@ def test_a_numpyro_models_latents_are_learned_from_the_model_that_is_at_hand() -
 
 
 def test_a_pickled_estimator_predicts_the_same(fitted: Any) -> None:
-    model = fitted[LinearRegression]
+    model = fitted[LinearRegressionInBounds]
     loaded = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(loaded.predict(table()), model.predict(table()))
 
 
 def test_scikit_learn_knows_what_kind_each_is(fitted: Any) -> None:
-    assert is_regressor(fitted[LinearRegression]) and is_regressor(fitted[PoissonRegression])
-    assert is_classifier(fitted[LogisticRegression])
-    check_is_fitted(fitted[LinearRegression])
+    assert is_regressor(fitted[LinearRegressionInBounds]) and is_regressor(
+        fitted[PoissonRegressionByGradients]
+    )
+    assert is_classifier(fitted[LogisticRegressionByGradients])
+    check_is_fitted(fitted[LinearRegressionInBounds])
     with pytest.raises(Exception, match="not fitted"):
         check_is_fitted(linear())
 
@@ -442,6 +462,34 @@ def test_scikit_learn_permutes_features_of_a_fitted_estimator(fitted: Any) -> No
     rows = table()
     array = np.column_stack([rows["age"], rows["dose"]])
     found = permutation_importance(
-        fitted[LinearRegression], array, rows["pressure"], n_repeats=2, random_state=1
+        fitted[LinearRegressionInBounds], array, rows["pressure"], n_repeats=2, random_state=1
     )
     assert (found.importances_mean > 0.1).all()
+
+
+def test_a_regression_in_measured_units_states_its_verdict_on_a_line_of_its_summary(
+    fitted: dict[type, Any],
+) -> None:
+    for kind in (LinearRegression, LogisticRegression, PoissonRegression):
+        model = fitted[kind]
+        lines = [each for each in str(model.summary()).splitlines() if each.startswith("Verdict:")]
+        assert lines == [f"Verdict: {model.verdict_}"]
+        assert model.posterior_.verdict.kind == model.verdict_.split(":")[0]
+
+
+def test_measured_regressions_find_what_the_records_say(fitted: dict[type, Any]) -> None:
+    model, rows = fitted[LinearRegression], table()
+    design = np.column_stack([np.ones_like(rows["age"]), rows["age"], rows["dose"]])
+    exact = np.linalg.lstsq(design, rows["pressure"], rcond=None)[0]
+    low, high = model.posterior_.interval(0.99).T
+    assert np.all((low <= exact) & (exact <= high))
+    assert model.posterior_.names == ("intercept", "age", "dose")
+    assert model.posterior_.interval(0.9).shape == (3, 2)
+    assert fitted[LogisticRegression].score(rows) > 0.6
+    assert fitted[NegativeBinomialRegression].score(rows) > 0.0
+
+
+def test_a_regression_in_measured_units_has_a_constant_whatever_the_formula() -> None:
+    model = LinearRegression(formula="pressure ~ age - 1")
+    with pytest.raises(ValueError, match="has a constant"):
+        model.fit(federation())

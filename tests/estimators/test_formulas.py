@@ -11,8 +11,8 @@ from sklearn.model_selection import cross_val_score
 
 from shoal.estimators import (
     CrowdLogisticRegression,
-    LinearRegression,
-    LogisticRegression,
+    LinearRegressionInBounds,
+    LogisticRegressionByGradients,
 )
 from shoal.estimators.parameters import Parameters
 from shoal.formulas.designing import Design, design
@@ -223,7 +223,7 @@ def federation(rows: Any = None, **changes: Any) -> SimulatedFederation:
 
 
 def test_a_formula_is_learned_from_a_frame_with_texts_and_predicts_for_such_frames() -> None:
-    model = LinearRegression(formula="pressure ~ age + C(smoker, reference='no') + sex")
+    model = LinearRegressionInBounds(formula="pressure ~ age + C(smoker, reference='no') + sex")
     model.set_params(method="plain").fit(federation())
     assert model.posterior_.names == (
         *("intercept", "age", "C(smoker)[former]", "C(smoker)[yes]", "sex[m]"),
@@ -248,7 +248,7 @@ def test_a_formula_is_learned_from_a_frame_with_texts_and_predicts_for_such_fram
 
 def test_predictions_are_of_what_data_holders_would_make_of_the_rows() -> None:
     formula = "pressure ~ spline(age, 4) + age:sex + I(age**2) + log(age)"
-    model = LinearRegression(formula=formula, method="plain").fit(federation())
+    model = LinearRegressionInBounds(formula=formula, method="plain").fit(federation())
     features = model._features
     read = variables_of(features)
     rows = frame(seed=3)
@@ -258,7 +258,9 @@ def test_predictions_are_of_what_data_holders_would_make_of_the_rows() -> None:
 
 def test_features_may_be_named_by_levels_beside_texts_that_nobody_reads() -> None:
     features = {"age": (18, 90), "smoker": ("no", "yes", "former")}
-    model = LinearRegression(features=features, target={"pressure": (80, 220)}, method="plain")
+    model = LinearRegressionInBounds(
+        features=features, target={"pressure": (80, 220)}, method="plain"
+    )
     model.fit(federation())
     assert model.posterior_.names == ("intercept", "age", "smoker[yes]", "smoker[former]")
     assert model.coef_ == pytest.approx([0.5, 20.0, 8.0], abs=3.0)
@@ -269,7 +271,7 @@ def test_a_text_that_is_no_level_and_a_gap_are_no_record() -> None:
     rows = frame()
     rows.loc[:299, "smoker"] = "unknown"
     rows.loc[300:399, "smoker"] = None
-    model = LinearRegression(
+    model = LinearRegressionInBounds(
         features={"smoker": ("no", "yes", "former")}, target={"pressure": (80, 220)}, method="plain"
     )
     model.fit(federation(rows))
@@ -277,7 +279,7 @@ def test_a_text_that_is_no_level_and_a_gap_are_no_record() -> None:
 
 
 def test_a_text_can_be_the_target_of_two_classes() -> None:
-    model = LogisticRegression(
+    model = LogisticRegressionByGradients(
         formula="high ~ age + smoker", rounds=40, batch=None, prior_sd=3.0, clip=1.0
     )
     model.fit(federation())
@@ -298,11 +300,13 @@ def test_a_crowd_learns_a_formula() -> None:
 def test_no_constant_in_the_formula_is_no_constant_in_the_model() -> None:
     rows = frame()
     means = rows.groupby("sex")["pressure"].mean()
-    model = LinearRegression(formula="pressure ~ 0 + sex", method="plain").fit(federation())
+    model = LinearRegressionInBounds(formula="pressure ~ 0 + sex", method="plain").fit(federation())
     assert model.posterior_.names == ("intercept", "sex[f]", "sex[m]")
     assert model.intercept_ == 0.0
     assert model.coef_ == pytest.approx(means.to_numpy(), rel=0.03)
-    through = LinearRegression(formula="pressure ~ age - 1", method="plain").fit(federation())
+    through = LinearRegressionInBounds(formula="pressure ~ age - 1", method="plain").fit(
+        federation()
+    )
     slope = (rows["age"] @ rows["pressure"]) / (rows["age"] @ rows["age"])
     assert through.coef_ == pytest.approx([slope], rel=0.15)  # long rows are shrunk
     assert through.intercept_ == 0.0
@@ -312,7 +316,7 @@ def test_folds_keep_the_levels_of_the_whole() -> None:
     rows = frame()
     rows.loc[1:, "sex"] = "f"
     rows.loc[0, "sex"] = "m"
-    model = LinearRegression(formula="pressure ~ age + sex", method="plain")
+    model = LinearRegressionInBounds(formula="pressure ~ age + sex", method="plain")
     assert len(cross_val_score(model, federation(rows), cv=3)) == 3
 
 
@@ -325,21 +329,25 @@ def test_a_simulation_by_a_dictionary_refuses_what_the_trainer_would_and_fills_g
     rows = frame()
     rows.loc[:99, "age"] = np.nan
     there = federation(rows, variables=agreed)
-    model = LinearRegression(formula="pressure ~ age + missing(age)", method="plain").fit(there)
+    model = LinearRegressionInBounds(formula="pressure ~ age + missing(age)", method="plain").fit(
+        there
+    )
     assert model.posterior_.names == ("intercept", "age", "age_missing")
     assert abs(model.posterior_.records - CLIENTS) < 30
     with pytest.raises(ValueError, match="no variable 'sex'"):
-        LinearRegression(formula="pressure ~ sex").fit(there)
+        LinearRegressionInBounds(formula="pressure ~ sex").fit(there)
     with pytest.raises(ValueError, match="not in the consortium's data dictionary"):
-        LinearRegression(features={"sex": ("f", "m")}, target={"pressure": (80, 220)}).fit(there)
+        LinearRegressionInBounds(features={"sex": ("f", "m")}, target={"pressure": (80, 220)}).fit(
+            there
+        )
     for where in (there, federation()):
-        raw = LinearRegression(features={"smoker": (0, 2)}, target={"pressure": (80, 220)})
+        raw = LinearRegressionInBounds(features={"smoker": (0, 2)}, target={"pressure": (80, 220)})
         with pytest.raises(ValueError, match="no quantity"):
             raw.fit(where)
 
 
 def test_bounds_given_to_the_estimator_are_those_of_the_formula() -> None:
-    model = LinearRegression(
+    model = LinearRegressionInBounds(
         formula="pressure ~ log(age)", variables={"age": (10, 100), "pressure": (50, 250)}
     )
     there = federation()
@@ -373,7 +381,7 @@ def test_what_a_frame_looks_like() -> None:
 def test_a_task_has_either_a_formula_or_features(changes: dict[str, Any], reason: str) -> None:
     given = {"features": {"age": (18, 90)}, "target": {"pressure": (80, 220)}} | changes
     with pytest.raises(ValueError, match=reason):
-        LinearRegression(**given).to_task()
+        LinearRegressionInBounds(**given).to_task()
 
 
 class Agreed:
@@ -397,15 +405,15 @@ class Agreed:
 def test_a_dictionary_is_asked_only_where_it_can_say_more() -> None:
     there = Agreed(dict(KNOWN.variables))
     plain: list[Parameters] = [
-        LinearRegression(features={"age": (18, 90)}, target={"y": (80, 220)}),
-        LinearRegression(formula="y ~ age", variables={"age": (18, 90), "y": (80, 220)}),
+        LinearRegressionInBounds(features={"age": (18, 90)}, target={"y": (80, 220)}),
+        LinearRegressionInBounds(formula="y ~ age", variables={"age": (18, 90), "y": (80, 220)}),
     ]
     for each in plain:
         with pytest.raises(InterruptedError):
             each.fit(there)  # type: ignore[attr-defined]
     assert there.asked == 0
     with pytest.raises(InterruptedError) as told:
-        LinearRegression(formula="y ~ age + smoker").fit(there)  # type: ignore[arg-type]
+        LinearRegressionInBounds(formula="y ~ age + smoker").fit(there)  # type: ignore[arg-type]
     assert there.asked == 1
     [task] = told.value.args
     assert [each.name for each in task.features] == ["age", "smoker[yes]", "smoker[former]"]
@@ -413,10 +421,10 @@ def test_a_dictionary_is_asked_only_where_it_can_say_more() -> None:
 
 def test_where_there_is_no_dictionary_all_variables_must_be_given() -> None:
     there: Any = Agreed(None)
-    levels = LinearRegression(features={"sex": ("m", "f")}, target={"y": (80, 220)})
+    levels = LinearRegressionInBounds(features={"sex": ("m", "f")}, target={"y": (80, 220)})
     with pytest.raises(InterruptedError) as told:
         levels.fit(there)
     [task] = told.value.args
     assert task.features[0].term == Term(factors=(Level(variable="sex", value=1),))
     with pytest.raises(JobRefused):
-        LinearRegression(formula="y ~ age", variables={"y": (80, 220)}).fit(there)
+        LinearRegressionInBounds(formula="y ~ age", variables={"y": (80, 220)}).fit(there)

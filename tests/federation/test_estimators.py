@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal.estimators import LinearRegression
+from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import Federation
 from shoal.jobs.job_failures import OutOfBudget
@@ -80,8 +80,8 @@ async def meanwhile(simulated: Simulated, bridge: Bridge, work: Callable[[], T])
         return done.result()
 
 
-def regression() -> LinearRegression:
-    return LinearRegression(
+def regression() -> LinearRegressionInBounds:
+    return LinearRegressionInBounds(
         **{name: getattr(TASK, name) for name in type(TASK).model_fields if name != "name"}
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.estimators import LinearRegression
+from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.job_failures import JobRefused
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.records import Records
@@ -70,7 +70,9 @@ async def test_a_formula_is_learned_and_data_holders_evaluate_its_terms(
     surveyed: Federation,
 ) -> None:
     dictionary = await surveyed.after(surveyed.analyst.dictionary())
-    task: Any = LinearRegression(formula=FORMULA, method="plain").to_task(dictionary.named())
+    task: Any = LinearRegressionInBounds(formula=FORMULA, method="plain").to_task(
+        dictionary.named()
+    )
     report = await surveyed.learn(task=task)
     assert report.posterior.columns == (
         *("age", "C(smoker)[yes]", "C(smoker)[former]", "age**2"),
@@ -104,6 +106,8 @@ async def test_a_data_holder_does_not_answer_for_a_variable_that_its_owner_does_
 ) -> None:
     hidden = HOLDER_POLICY.model_copy(update={"columns": ("age", "pressure", "smoker")})
     dictionary = await surveyed.after(surveyed.analyst.dictionary())
-    task: Any = LinearRegression(formula=FORMULA, method="plain").to_task(dictionary.named())
+    task: Any = LinearRegressionInBounds(formula=FORMULA, method="plain").to_task(
+        dictionary.named()
+    )
     request = surveyed.request(task=task).body
     assert hidden.refusal(request) == "this data holder does not allow the column 'treated'"

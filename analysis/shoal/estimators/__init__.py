@@ -6,8 +6,8 @@ from shoal.estimators import LinearRegression
 model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)})
 model.fit(federation).predict(rows)
 
-There is one for each study, with the task's parameters. Those named Crowd... are learned by Draw
-and Discard: fitted on a CrowdFederation.
+There is one for each study, with the task's parameters, and one for each family of regressions.
+Those named Crowd... are learned by Draw and Discard: fitted on a CrowdFederation.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,18 @@ from shoal.estimators.crowds import (
 )
 from shoal.estimators.distributions import Distribution
 from shoal.estimators.parameters import NotFittedError
-from shoal.estimators.regressions import LinearRegression, LogisticRegression, PoissonRegression
+from shoal.estimators.regressions import (
+    LinearRegression,
+    LinearRegressionInBounds,
+    LogisticRegression,
+    LogisticRegressionByGradients,
+    NegativeBinomialRegression,
+    PoissonRegression,
+    PoissonRegressionByGradients,
+)
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.one_round import DistributionStudy
+from shoal_protocol.studies.regression import RegressionTask
 from shoal_protocol.studies.study import Study
 
 __all__ = [
@@ -31,9 +40,13 @@ __all__ = [
     "CrowdPoissonRegression",
     "Estimator",
     "LinearRegression",
+    "LinearRegressionInBounds",
     "LogisticRegression",
+    "LogisticRegressionByGradients",
+    "NegativeBinomialRegression",
     "NotFittedError",
     "PoissonRegression",
+    "PoissonRegressionByGradients",
 ]
 
 
@@ -47,7 +60,7 @@ def _derived(name: str, study: type[Study]) -> type[Estimator[Any]]:
 
 for _name, _study in STUDIES.items():
     _title = _name.title().replace("_", "")
-    if _title not in globals():
+    if _title not in globals() and _study is not RegressionTask:  # which has several
         globals()[_title] = _derived(_title, _study)
         __all__ += [_title]
 

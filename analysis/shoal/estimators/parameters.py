@@ -144,6 +144,10 @@ class Parameters:
         found = design(formula, known)
         given |= {"features": found.features, "target": found.target}
         if not formula.constant:
+            if "intercept" not in given:
+                raise ValueError(
+                    "this regression has a constant: leave '- 1' and '0 +' out of the formula"
+                )
             given["intercept"] = type(given["intercept"])(0)
             if self._centres_target:
                 given["target"] = about_zero(found.target)

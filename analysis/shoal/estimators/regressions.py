@@ -1,6 +1,7 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from shoal.estimators.base import Estimator
 from shoal.estimators.columns import FloatMatrix, FloatVector
 from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, r_squared
+from shoal.formulas.variables import Variable
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
@@ -23,6 +25,11 @@ from shoal_protocol.studies.poisson_regression import (
     PoissonRegressionPosterior,
     PoissonRegressionTask,
 )
+from shoal_protocol.studies.regression import (
+    MeasuredRegressionPosterior,
+    RegressionTask,
+    TargetFamily,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +40,8 @@ RegressionT = TypeVar(
     bound=LinearRegressionPosterior
     | LinearRegressionDraws
     | LogisticRegressionPosterior
-    | PoissonRegressionPosterior,
+    | PoissonRegressionPosterior
+    | MeasuredRegressionPosterior,
 )
 
 
@@ -131,10 +139,80 @@ class Regression(Predictor, Estimator[RegressionT]):
         )
 
 
-class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDraws]):
-    """Bayesian linear regression; `score` is R^2. Parameters: see `LinearRegressionTask`.
+class MeasuredRegression(Regression[MeasuredRegressionPosterior]):
+    """A regression whose first round measures the columns. Parameters: see `RegressionTask`.
+
+    Bounds that are too wide or lopsided cost precision, and change nothing else. `verdict_` says
+    whether the intervals may be believed, and why they may not.
+    """
+
+    _fixed = frozenset({"name", "family", "purpose"})
+    family: ClassVar[TargetFamily]
+
+    def to_task(self, variables: Mapping[str, Variable] | None = None) -> RegressionTask:
+        task: RegressionTask = self._checked(variables, family=self.family)
+        return task
+
+    @property
+    def verdict_(self) -> str:
+        """What to make of the intervals: "trustworthy", "doubtful" or "prior", and why."""
+        self._require_fit()
+        return str(self.posterior_.verdict)
+
+
+class LinearRegression(MeasuredRegression):
+    """Bayesian linear regression in three rounds; `score` is R^2.
 
     LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)})
+
+    With `purpose` "prediction" predictions err less where noise is strong, and intervals may fail.
+    """
+
+    family = "normal"
+    _fixed = frozenset({"name", "family"})
+    task_type = RegressionTask
+    _metric = staticmethod(r_squared)
+
+
+class PoissonRegression(MeasuredRegression):
+    """Bayesian Poisson regression of counts in five rounds; `score` is D^2.
+
+    D^2 is the share of deviance explained. Intervals hold where counts scatter more, too.
+    """
+
+    family = "poisson"
+    task_type = RegressionTask
+    _metric = staticmethod(d_squared)
+
+
+class NegativeBinomialRegression(MeasuredRegression):
+    """Bayesian regression of counts that scatter widely, in five rounds; `score` is D^2.
+
+    Means are as in a Poisson regression, and D^2 is Poisson's. Records with large means weigh less.
+    """
+
+    family = "negative_binomial"
+    task_type = RegressionTask
+    _metric = staticmethod(d_squared)
+
+
+class LogisticRegression(BinaryClassifier, MeasuredRegression):
+    """Bayesian logistic regression in five rounds; `score` is the accuracy.
+
+    A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
+    Probabilities are averaged over the posterior.
+    """
+
+    family = "logistic"
+    task_type = RegressionTask
+
+
+class LinearRegressionInBounds(Regression[LinearRegressionPosterior | LinearRegressionDraws]):
+    """Bayesian linear regression in units of the bounds; `score` is R^2.
+
+    Parameters: see `LinearRegressionTask`.
+
+    LinearRegressionInBounds(features={"age": (18, 90)}, target={"pressure": (80, 180)})
     """
 
     task_type = LinearRegressionTask
@@ -142,7 +220,7 @@ class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDr
     _metric = staticmethod(r_squared)
 
 
-class PoissonRegression(Regression[PoissonRegressionPosterior]):
+class PoissonRegressionByGradients(Regression[PoissonRegressionPosterior]):
     """Bayesian Poisson regression of counts; `score` is D^2, the share of deviance explained.
 
     Parameters: see `PoissonRegressionTask`. Intervals know of the noise, not of clipping;
@@ -153,7 +231,7 @@ class PoissonRegression(Regression[PoissonRegressionPosterior]):
     _metric = staticmethod(d_squared)
 
 
-class LogisticRegression(BinaryClassifier, Regression[LogisticRegressionPosterior]):
+class LogisticRegressionByGradients(BinaryClassifier, Regression[LogisticRegressionPosterior]):
     """Bayesian logistic regression; `score` is the accuracy. See `LogisticRegressionTask`.
 
     A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
