@@ -234,7 +234,7 @@ def test_of_two_machines_the_later_is_refused_until_it_is_restored_and_then_the_
 def test_a_threshold_job_ends_without_a_node_whose_disk_is_lost(drill: Drill) -> None:
     node = drill.services["compute-1"]
     sharing = ThresholdSharing(threshold=2)
-    with drill.held_up(sharing=sharing, round_seconds=20, grace_seconds=6):
+    with drill.held_up(sharing=sharing, round_seconds=30, grace_seconds=10):
         node.kill()
         disk = drill.trust.directory / "data" / "compute-1"
         shutil.rmtree(disk)
