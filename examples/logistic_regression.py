@@ -21,10 +21,9 @@ DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without 
 # %% [markdown]
 # ## The model
 #
-# Bounds are public, from knowledge of what the measurements are, never from the records. The
-# posterior is found by variational inference: in each of 100 rounds every client answers with one
-# clipped gradient (`clip` is its largest norm: a smaller one biases, a larger one needs more
-# noise). With `batch=64` a round would ask 64 clients only, and each client fewer times.
+# Bounds are public, from knowledge of what the measurements are, never from the records. There are
+# five rounds of everybody: one measures the columns, one how they go together, and three ask for
+# the scores of the likelihood, each where those before lead to.
 
 # %%
 FEATURES = {
@@ -34,9 +33,7 @@ FEATURES = {
     "concavity": (0.0, 0.5),
     "symmetry": (0.1, 0.35),
 }
-model = LogisticRegression(
-    features=FEATURES, target={"malignant": (0, 1)}, rounds=100, batch=None, learning_rate=0.2
-)
+model = LogisticRegression(features=FEATURES, target={"malignant": (0, 1)})
 
 # %%
 data = load_breast_cancer()
@@ -74,8 +71,7 @@ model.fit(federation)
 print(model.summary())
 
 # %% [markdown]
-# The intervals know of the privacy noise, and `Path` says whether the rounds were enough. What
-# clipping did to the coefficients no sum shows: simulate with another `clip` to see it.
+# The intervals know of the privacy noise, and the verdict says whether they may be believed.
 
 # %%
 print(f"Accuracy on patients who took no part: {model.score(held_out):.2f}")

@@ -41,7 +41,7 @@ def judged_linear(
         )
     if found.looseness[-1] > _HIDDEN:
         reasons.append(f"noise hides how far {target.name} spreads: it may have been cut")
-    return _verdict(reasons, task, covariance, prior_sd)
+    return _verdict(reasons, task, found, covariance, prior_sd)
 
 
 def judged_scores(
@@ -72,15 +72,21 @@ def judged_scores(
         reasons.append("the classes are nearly apart, so that slopes have no upper end")
     if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > _FAR:
         reasons.append("the last round was asked far from where it led: the path had not ended")
-    return _verdict(reasons, task, covariance, model.precision() ** -0.5)
+    return _verdict(reasons, task, found, covariance, model.precision() ** -0.5)
 
 
 def _verdict(
-    reasons: Sequence[str], task: RegressionTask, covariance: Floats, prior_sd: Floats
+    reasons: Sequence[str],
+    task: RegressionTask,
+    found: Measured,
+    covariance: Floats,
+    prior_sd: Floats,
 ) -> Verdict:
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
-    shares = np.diagonal(covariance)[1:] / prior_sd[1:] ** 2
+    # as narrow as if spreads were surely those measured: a wider one is no knowledge of the data's
+    own = prior_sd[1:] / found.looseness[:-1]
+    shares = np.diagonal(covariance)[1:] / own**2
     decided = [
         each.name
         for each, share in zip(task.features, shares, strict=True)

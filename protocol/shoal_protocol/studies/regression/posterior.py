@@ -93,10 +93,11 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         what = "Residual sd" if self.family == "normal" else "Scatter over the family's"
         return (("Verdict", str(self.verdict)), (what, f"{self.scatter:.4g}"))
 
-    @property
-    def caution(self) -> str | None:
-        """The verdict, unless it is that the posterior is trustworthy."""
-        return None if self.verdict.kind == "trustworthy" else str(self.verdict)
+    def caption_below(self, caption: str | None) -> str | None:
+        """Return what stands below a picture: the verdict, where it is not that all is well."""
+        kind = self.verdict.kind
+        said = None if kind == "trustworthy" else f"verdict: {kind}, see the summary"
+        return "; ".join(each for each in (caption, said) if each is not None) or None
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
@@ -141,4 +142,9 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         return design @ self.mean, np.sqrt(np.maximum(variance, 0.0))
 
     def _attributes(self) -> Mapping[str, str | int | float]:
-        return {**super()._attributes(), "target": self.target, "scatter": self.scatter}
+        return {
+            **super()._attributes(),
+            "target": self.target,
+            "scatter": self.scatter,
+            "verdict": str(self.verdict),
+        }

@@ -1,0 +1,64 @@
+"""Regressions in measured units over all services: every family, certified and replayed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_learning.learners import learner_for
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.queries import ScoreSum
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.regression import RegressionTask, TargetFamily
+from shoal_protocol.wire.errors import RefusedSpec
+from tests.world.federation import Federation
+from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust
+
+COUNTED = TASK.target.model_copy(update={"lower": 0.0})
+
+
+def task_of(family: TargetFamily) -> RegressionTask:
+    target = COUNTED if family in ("poisson", "negative_binomial") else TASK.target
+    return RegressionTask(family=family, features=TASK.features, target=target)
+
+
+@pytest.mark.parametrize("family", ["normal", "logistic", "poisson", "negative_binomial"])
+async def test_every_family_is_learned_in_five_rounds_at_most_and_certified(
+    tmp_path: Path, family: TargetFamily
+) -> None:
+    task = task_of(family)
+    queries = task.query_names()
+    trust = make_trust(tmp_path / "trust", queries=queries)
+    policy = HOLDER_POLICY.model_copy(update={"queries": queries})
+    holders: dict[str, dict[str, Any]] = {site: {"policy": policy} for site in SITES}
+    async with Federation(trust, tmp_path, holders=holders) as federation:
+        job = await federation.submit(task=task)
+        state = await federation.finish(job)
+        assert state["phase"] == "finished", state
+        encoded = await federation.after(federation.analyst.job(job).certificate())
+        report = await federation.report(job)
+    assert encoded is not None
+    manifest = trust.consortium.signed_manifest.encode()
+    certificate = verify_certificate(encoded, manifest).certificate
+    specs = [each.spec.body for each in certificate.rounds]
+    assert tuple(each.query.name for each in specs) == task.asked()
+    assert len(specs) == (3 if family == "normal" else 5)
+    clients = sum(SITES.values())
+    sums = [ReleasedSum.of(each.spec.body, each.result.body) for each in certificate.rounds]
+    assert learner_for(task).next(clients, sums) == report.posterior
+    assert report.posterior.family == family
+    # centres and scales stay what the first round measured; points move
+    features = [each.query.columns[:-1] for each in specs[1:]]
+    assert all(each == features[0] for each in features)
+    points = [each.query.point for each in specs if isinstance(each.query, ScoreSum)]
+    assert len(set(points)) == len(points)
+    for number, spec in enumerate(specs):
+        task.check_query(spec.query, number=number, population=clients, earlier=sums[:number])
+    if isinstance(specs[-1].query, ScoreSum):
+        query = specs[-1].query
+        other = "poisson" if query.family == "logistic" else "logistic"
+        for change in ({"family": other}, {"grid_bits": 12}, {"radius": query.radius * 2.0}):
+            with pytest.raises(RefusedSpec):
+                task.check_query(
+                    query.model_copy(update=change), number=4, population=clients, earlier=sums
+                )
