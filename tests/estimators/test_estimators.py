@@ -489,6 +489,36 @@ def test_measured_regressions_find_what_the_records_say(fitted: dict[type, Any])
     assert fitted[NegativeBinomialRegression].score(rows) > 0.0
 
 
+def test_coefficients_are_drawn_for_one_standard_deviation_and_a_doubted_fit_looks_like_it(
+    fitted: dict[type, Any],
+) -> None:
+    posterior = fitted[LinearRegression].posterior_
+    axes = posterior.plot()
+    drawn = axes.lines[-1].get_xdata()
+    assert drawn == pytest.approx(posterior.mean[1:] * np.array(posterior.spreads))
+    assert "standard deviation" in axes.get_xlabel()
+    doubted = posterior.model_copy(
+        update={"verdict": posterior.verdict.model_copy(update={"kind": "doubtful"})}
+    )
+    faces = [each.plot().lines[-1].get_markerfacecolor() for each in (posterior, doubted)]
+    assert faces == ["C0", "white"]
+    assert "doubtful" in doubted.caption_below(None)
+    pyplot.close("all")
+
+
+def test_how_well_probabilities_are_calibrated_can_be_drawn(fitted: dict[type, Any]) -> None:
+    model, rows = fitted[LogisticRegression], table()
+    axes = model.plot_calibration(rows, level=0.9)
+    said, shares = axes.lines[-1].get_data()
+    assert len(said) == 10 and np.all(np.diff(said) >= 0.0)
+    assert np.mean(shares) == pytest.approx(np.mean(rows["recovered"]), abs=0.01)
+    few = {name: values[:3] for name, values in rows.items()}
+    assert len(model.plot_calibration(few).lines[-1].get_xdata()) == 1
+    with pytest.raises(ValueError, match="level"):
+        model.plot_calibration(rows, level=1.0)
+    pyplot.close("all")
+
+
 def test_a_regression_in_measured_units_has_a_constant_whatever_the_formula() -> None:
     model = LinearRegression(formula="pressure ~ age - 1")
     with pytest.raises(ValueError, match="has a constant"):

@@ -2,15 +2,21 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
 from shoal.formulas.variables import Variable
+from shoal_protocol.posteriors import plots
+from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import design_of, variables_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Predictor(Parameters):
@@ -111,6 +117,29 @@ class BinaryClassifier(Predictor):
     @staticmethod
     def _metric(observed: FloatVector, expected: FloatVector) -> float:
         return float(np.mean((expected > 0.5) == (observed == 1.0)))
+
+    def plot_calibration(
+        self,
+        rows: object,
+        targets: object = None,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+    ) -> "Axes":
+        """Draw how often records are of the upper class beside what was predicted of them.
+
+        `targets`, shape (n,), or the rows' column of that name. Intervals hold `level`, and are of
+        how few records there are.
+
+        Raises:
+            NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
+            ImportError: matplotlib is not installed.
+        """
+        require_level(level)
+        observed, expected = self._both(rows, targets)
+        return plots.calibration(
+            expected, observed, axes, level=level, target=self._predicted, caption=None
+        )
 
     @property
     def _predicted(self) -> str:

@@ -238,6 +238,7 @@ class _Known:
             prior_mean=tuple(centre.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
             scatter=pooled,
+            spreads=tuple(self.found.spreads[:-1].tolist()),
             records=max(1, round(self.records[0])),
             verdict=judged_scores(
                 self.task,

@@ -150,6 +150,7 @@ class LinearModel:
             prior_mean=tuple(offset.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
             scatter=coefficients.residual_sd * scale / math.sqrt(_kept(query, moments)),
+            spreads=tuple(found.spreads[:-1].tolist()),
             records=max(1, round(records[0])),
             verdict=judged_linear(self.task, found, moments, covariance, prior),
         )

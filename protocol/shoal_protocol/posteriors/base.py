@@ -96,6 +96,21 @@ class BasePosterior(BaseModel):
         """A warning to read before the posterior is used; None if there is none."""
         return None
 
+    @property
+    def units_drawn(self) -> FloatVector:
+        """What a forest plot multiplies each number by, shape (k,), so that they compare."""
+        return np.ones(len(self.names))
+
+    @property
+    def unit_drawn(self) -> str | None:
+        """What it then shows, in words, if that is not the number itself."""
+        return None
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether a picture shall look as if intervals may not hold."""
+        return False
+
     def summary(self, level: float = LEVEL) -> Summary:
         """Return a table of means, standard deviations and central intervals of that level.
 

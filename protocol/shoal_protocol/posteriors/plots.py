@@ -47,24 +47,29 @@ def forest(
     """Draw the mean of each number, and intervals that hold half of its margin and `level` of it.
 
     `names` are those to draw, from above; None is all, but "intercept" if there are others: its
-    scale is another one.
+    scale is another one. A posterior that is doubted has hollow marks and broken lines.
 
     Raises:
         ValueError: `level` is not strictly between 0 and 1, or a name is none of the posterior's.
         ImportError: matplotlib is not installed.
     """
     drawn = _chosen(posterior, names)
-    outer, inner = posterior.interval(level)[drawn], posterior.interval(_INNER_LEVEL)[drawn]
+    units = posterior.units_drawn[drawn]
+    outer = posterior.interval(level)[drawn] * units[:, None]
+    inner = posterior.interval(_INNER_LEVEL)[drawn] * units[:, None]
     shown = [posterior.names[index] for index in drawn]
     rows, axes = np.arange(len(shown)), axes or _new_axes_for(shown)
     low, high = float(outer.min()), float(outer.max())
     if 2.0 * low - high <= 0.0 <= 2.0 * high - low:  # near enough not to squeeze the rest
         axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
-    axes.hlines(rows, *outer.T, color=_COLOUR, linewidth=1.2)
-    axes.hlines(rows, *inner.T, color=_COLOUR, linewidth=3.5)
-    axes.plot(posterior.mean[drawn], rows, "o", color=_COLOUR, markersize=5)
+    style, fill = ("dashed", "white") if posterior.is_doubted else ("solid", _COLOUR)
+    axes.hlines(rows, *outer.T, color=_COLOUR, linewidth=1.2, linestyle=style)
+    axes.hlines(rows, *inner.T, color=_COLOUR, linewidth=3.5, linestyle=style)
+    mean = posterior.mean[drawn] * units
+    axes.plot(mean, rows, "o", color=_COLOUR, markersize=5, markerfacecolor=fill)
     _name_rows(axes, shown)
-    axes.set_xlabel(f"posterior mean, {_INNER_LEVEL:.0%} and {_percent(level)} intervals")
+    said = f"posterior mean, {_INNER_LEVEL:.0%} and {_percent(level)} intervals"
+    axes.set_xlabel("; ".join(each for each in (said, posterior.unit_drawn) if each))
     return _finished(axes, posterior.title, caption)
 
 
@@ -134,6 +139,47 @@ def predictions(
     axes.set_ylabel(visible(target), parse_math=False)
     axes.legend()
     return _finished(axes, "Predictions", caption)
+
+
+def calibration(
+    probabilities: NDArray[np.float64],
+    happened: NDArray[np.float64],
+    axes: "Axes | None",
+    *,
+    level: float,
+    target: str,
+    caption: str | None,
+) -> "Axes":
+    """Draw how often what has these `probabilities` `happened`, shapes (n,), 0 or 1.
+
+    Records are taken in groups of about the same probability. Intervals hold `level` by Wilson's
+    score (1927, doi:10.1080/01621459.1927.10502953).
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    groups = np.array_split(np.argsort(probabilities, kind="stable"), _groups(len(probabilities)))
+    said = np.array([probabilities[each].mean() for each in groups])
+    sizes = np.array([len(each) for each in groups])
+    shares = np.array([happened[each].mean() for each in groups])
+    reach = NormalDist().inv_cdf(0.5 + level / 2.0)
+    weights = sizes + reach**2
+    middles = (shares * sizes + reach**2 / 2.0) / weights
+    halves = reach / weights * np.sqrt(shares * (1.0 - shares) * sizes + reach**2 / 4.0)
+    axes = axes or _new_axes(height=5.0)
+    axes.plot([0.0, 1.0], [0.0, 1.0], color="0.8", linewidth=1.0, zorder=0)
+    axes.vlines(said, middles - halves, middles + halves, color=_COLOUR, linewidth=1.2)
+    axes.plot(said, shares, "o", color=_COLOUR, markersize=5)
+    axes.set_xlim(0.0, 1.0)
+    axes.set_ylim(0.0, 1.0)
+    axes.set_xlabel(visible(f"predicted {target}"), parse_math=False)
+    axes.set_ylabel(f"observed share, {_percent(level)} intervals")
+    return _finished(axes, "Calibration", caption)
+
+
+def _groups(count: int) -> int:
+    """Return into how many groups to divide so many records: ten at most, of ten at least."""
+    return max(1, min(10, count // 10))
 
 
 def histogram(

@@ -30,7 +30,8 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     `names` are "intercept", then the features. The covariance accounts for the records' scatter,
     however uneven, and for the privacy noise alike. Each prior is normal, with `prior_mean` and
     `prior_sd`. `scatter` is the residual standard deviation of a number; of a count or a class it
-    is how many times as much as the family says targets scatter, in variance.
+    is how many times as much as the family says targets scatter, in variance. `spreads` are the
+    features' standard deviations, as noise let them be measured.
     """
 
     name: Literal["regression"] = "regression"
@@ -40,14 +41,16 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     prior_mean: tuple[Finite, ...]
     prior_sd: tuple[_Size, ...]
     scatter: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    spreads: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...]
     verdict: Verdict
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
         size = len(self.names)
-        sizes = {len(each) for each in (self.coefficients, self.prior_mean, self.prior_sd)}
+        columns = (self.coefficients, self.prior_mean, self.prior_sd, (1.0, *self.spreads))
+        sizes = {len(each) for each in columns}
         if sizes != {size} or [len(row) for row in self.covariance] != [size] * size:
-            raise ValueError("names, coefficients, priors and covariance must have the same size")
+            raise ValueError("names, coefficients, priors, spreads and covariance must go together")
         if size < 2 or self.names[0] != "intercept":
             raise ValueError("names must be the intercept and then the features")
         return self
@@ -92,6 +95,18 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     def facts(self) -> tuple[tuple[str, str], ...]:
         what = "Residual sd" if self.family == "normal" else "Scatter over the family's"
         return (("Verdict", str(self.verdict)), (what, f"{self.scatter:.4g}"))
+
+    @property
+    def units_drawn(self) -> FloatVector:
+        return np.array([1.0, *self.spreads])
+
+    @property
+    def unit_drawn(self) -> str:
+        return "of a feature for one standard deviation"
+
+    @property
+    def is_doubted(self) -> bool:
+        return self.verdict.kind == "doubtful"
 
     def caption_below(self, caption: str | None) -> str | None:
         """Return what stands below a picture: the verdict, where it is not that all is well."""
