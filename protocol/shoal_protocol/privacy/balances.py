@@ -73,7 +73,7 @@ class Balances:
         """Return those of `clients` whom a further cost keeps within `cap`."""
         mu_squared, epsilon = self._of(clients)
         able = cap.holds(mu_squared + cost.mu**2, epsilon + cost.epsilon)
-        return BitMap(np.asarray(clients.to_array())[able])
+        return clients.copy() if able.all() else BitMap(np.asarray(clients.to_array())[able])
 
     def _of(self, clients: BitMap) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         sums = self._sums_of(clients)
@@ -83,6 +83,8 @@ class Balances:
         """Return the sums of `clients`, shape (3, n). Nothing changes: several may read at once."""
         wanted = np.asarray(clients.to_array())
         if self._known is None:
+            if clients and clients.max() < self._sums.shape[1]:
+                return self._sums[:, _together(wanted)]
             places, there = wanted, wanted < self._sums.shape[1]
         else:
             places = np.searchsorted(self._known, wanted)
@@ -92,7 +94,7 @@ class Balances:
         sums[:, there] = self._sums[:, places[there]]
         return sums
 
-    def _places(self, clients: BitMap) -> NDArray[np.intp]:
+    def _places(self, clients: BitMap) -> NDArray[np.intp] | slice:
         """Return where the sums of `clients` are; those without any get a place."""
         wanted, have = np.asarray(clients.to_array()), self._sums.shape[1]
         if self._known is None:
@@ -100,13 +102,22 @@ class Balances:
             if size > have:  # twofold, so that clients one by one cost linear time
                 more = np.zeros((3, max(size, 2 * have) - have))
                 self._sums = np.concatenate([self._sums, more], axis=1)
-            return wanted.astype(np.intp)
+            return _together(wanted)
+        if np.array_equal(self._known, wanted):
+            return slice(None)
         together = np.union1d(self._known, wanted)
         if together.size > have:
             sums = np.zeros((3, together.size))
             sums[:, np.searchsorted(together, self._known)] = self._sums
             self._known, self._sums = together, sums
         return np.searchsorted(together, wanted)
+
+
+def _together(places: NDArray[np.uint32]) -> NDArray[np.intp] | slice:
+    """Return ascending places, as a slice, many times as fast, where none is left out."""
+    if places.size and places[-1] - places[0] + 1 == places.size:
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places.astype(np.intp)
 
 
 def _as_sums(cost: Cost) -> NDArray[np.float64]:

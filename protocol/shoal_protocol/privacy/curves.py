@@ -70,6 +70,8 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
         low, high = high, 2.0 * high
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
+        if middle in (low, high):  # there is no number between them
+            break
         if gaussian_delta(epsilon=epsilon, mu=middle) <= delta:
             low = middle
         else:

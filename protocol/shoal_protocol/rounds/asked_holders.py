@@ -31,8 +31,9 @@ class AskedHolders:
         """
         slots = np.asarray(population.to_array(), np.uint32)
         owners = roster.owners_of(slots)
-        holders, counts = np.unique(owners, return_counts=True)
-        return AskedHolders(BitMap(holders), counts.astype(np.int64), slots, owners)
+        counts = np.bincount(owners).astype(np.int64)
+        holders = np.flatnonzero(counts)
+        return AskedHolders(BitMap(holders), counts[holders], slots, owners)
 
     def __len__(self) -> int:
         """Return how many data holders are asked."""

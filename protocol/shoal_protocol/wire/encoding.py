@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from json.encoder import encode_basestring
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -26,6 +25,7 @@ LARGEST_CLIENT_INDEX: Final = 2**32 - 1
 LARGEST_SET: Final = 10_000_000  # clients in one set: a few bytes of bitmap could claim 2**32
 MOST_VALUES: Final = 1 << 20  # in one JSON text, for a value of 3 bytes can take 70 in memory
 _LARGEST_INTEGER: Final = 2**53 - 1  # RFC 8785 (RFC 7493, section 2.2)
+_BEGIN, _END = "\ud800", "\udfff"
 _SIMPLE: Final = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":")
 )
@@ -50,70 +50,49 @@ def canonical_json(value: Any) -> bytes:
     Raises:
         ValueError: it holds a NaN, an infinity or an integer beyond 2**53.
     """
-    if _is_simple(value):
-        return _SIMPLE.encode(value).encode()
+    numbers: list[str] = []
     try:
-        return _written(value).encode()
-    except rfc8785.CanonicalizationError as error:
+        try:
+            text = _SIMPLE.encode(_for_python(value, numbers))
+        except TypeError:
+            return rfc8785.dumps(value)
+        if numbers and text.count(_BEGIN) == text.count(_END) == len(numbers):
+            text = text.replace(f'"{_BEGIN}', "").replace(f'{_END}"', "")
+        return text.encode()
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise ValueError("the value has no canonical encoding") from error
 
 
-def _is_simple(value: Any) -> bool:
-    """Tell whether Python's own encoder, many times as fast, writes the canonical form of a value.
+def _for_python(value: Any, numbers: list[str]) -> Any:
+    """Return what Python's own encoder, many times as fast, writes as `value` in canonical form.
 
-    It does but for floats, for lone surrogates, which have none, and for names beyond ASCII, which
-    RFC 8785 sorts by UTF-16 units.
+    It writes the largest and the smallest numbers otherwise: they are texts here, between lone
+    surrogates, which no text with a canonical form has, and are added to `numbers`.
+
+    Raises:
+        TypeError: it holds an integer beyond 2**53, what JSON does not have, or a name beyond
+            ASCII, which RFC 8785 sorts by UTF-16 units.
     """
     kind = type(value)
-    if kind is str:
-        return bool(value.isascii())
-    if kind is int:
-        return bool(-_LARGEST_INTEGER <= value <= _LARGEST_INTEGER)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is dict and "".join(value).isascii():
+        return {
+            name: each if type(each) is str else _for_python(each, numbers)
+            for name, each in value.items()
+        }
     if kind is list:
-        return all(map(_is_simple, value))
-    if kind is dict:
-        return _has_plain_names(value) and all(map(_is_simple, value.values()))
-    return value is None or kind is bool
-
-
-def _has_plain_names(members: dict[Any, Any]) -> bool:
-    try:
-        return "".join(members).isascii()
-    except TypeError:  # a name that is no text
-        return False
-
-
-def _written(value: Any) -> str:
-    """Return the canonical form of a value with floats, or with text beyond ASCII, somewhere.
-
-    Most of a value is simple: only the rest goes to the library, which is several times slower.
-    """
-    kind = type(value)
-    if kind is float:
-        return _number(value)
-    if kind is list:
-        items = []
-        for each in value:
-            items.append(_written(each))
-        return f"[{','.join(items)}]"
-    if kind is dict and _has_plain_names(value):
-        members = []
-        for name in sorted(value):
-            members.append(f"{encode_basestring(name)}:{_written(value[name])}")
-        return f"{{{','.join(members)}}}"
-    if kind is str and value.isascii():
-        return encode_basestring(value)
+        return [_for_python(each, numbers) for each in value]
     if kind is int and -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
-        return str(value)
-    return _SIMPLE.encode(value) if _is_simple(value) else rfc8785.dumps(value).decode()
-
-
-def _number(value: float) -> str:
-    """Return a float as ECMAScript writes it, which is as Python does, but for whole numbers, the
-    largest and the smallest."""
-    if 1e-4 <= abs(value) < 1e16:
-        return str(int(value)) if value.is_integer() else repr(value)
-    return rfc8785.dumps(value).decode() if value else "0"
+        return value
+    if kind is not float:
+        raise TypeError
+    if value.is_integer() and abs(value) < 1e16:
+        return int(value)
+    if not 1e-4 <= abs(value) < 1e16:
+        numbers.append(rfc8785.dumps(value).decode())
+        return f"{_BEGIN}{numbers[-1]}{_END}"
+    return value
 
 
 def parse_canonical_json(encoded: bytes) -> Any:

@@ -135,11 +135,12 @@ class Site:
         present = np.zeros((len(positions), most), np.bool_)
         places = np.array([len(self.records) if each is None else each for each in positions])
         filled = np.flatnonzero(places < len(self.records))
-        single = filled[self.records.counts[places[filled]] == 1]
+        is_single = self.records.counts[places[filled]] == 1
+        single = filled[is_single]
         rows = self.records.values[self.records.starts[places[single]]]
         counts = that_count(rows, where, with_gaps=with_gaps)
         values[single[counts], 0], present[single, 0] = rows[counts][:, where], counts
-        for place in np.setdiff1d(filled, single):
+        for place in filled[~is_single]:
             chosen = self.records_of(int(places[place]), columns, most=most, with_gaps=with_gaps)
             values[place, : len(chosen)], present[place, : len(chosen)] = chosen, True
         return values, present

@@ -83,6 +83,8 @@ class Secrets(Model):
                 valid_until=now + LIVES,
             )
             valid.append(OwnPrekey(public=public, private=private.hex()))
+        elif len(valid) == len(self.prekeys):  # as nearly always
+            return self
         return self.model_copy(update={"prekeys": tuple(valid)})
 
     def encrypt(self, key: bytes, place: bytes) -> tuple[int, bytes]:

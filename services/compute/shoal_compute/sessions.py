@@ -214,7 +214,7 @@ class Sessions:
         async with self._changing:
             now = self._own.clock()
             renewed = self._renewed(now)
-            if renewed.prekeys != self._secrets.prekeys:
+            if renewed is not self._secrets:
                 await self._replace(renewed)
             hour = self._oldest_hour(now)
             if hour <= self._stepped_to:
