@@ -52,6 +52,8 @@ class ScoreSum(Moments):
             raise ValueError("the point has one coordinate for the constant and each feature")
         if self.radius is None:
             raise ValueError("scores need a radius")
+        if not math.isfinite(abs(self.columns[-1].centre) + self.columns[-1].scale):
+            raise ValueError("the target's bounds are beyond floats")
         return self
 
     @property
@@ -137,12 +139,12 @@ def weight_of(family: Family, means: Floats, dispersion: float) -> Floats:
     """Return what a residual y - mean is multiplied by, so that its spread stays about the same.
 
     It hangs on the features alone, so sums of weighted residuals are 0 at the truth: 1 / (1 + a m)
-    of scattered counts with dispersion a, 1 / sqrt(1 + m / a) of counts of about a.
+    of scattered counts with dispersion a, sqrt(a / (a + m)) of counts of about a.
     """
     match family:
         case "negative_binomial":
             return 1.0 / (1.0 + dispersion * means)
         case "poisson":
-            return 1.0 / np.sqrt(1.0 + means / dispersion)
+            return np.sqrt(dispersion / (dispersion + means))  # which no tiny dispersion overflows
         case _:
             return np.ones_like(means)
