@@ -77,13 +77,16 @@ class ScoreSum(Moments):
         A record in another's place moves B w and w^2 / 2, in L2, by 2 B^2: with a and b the sizes
         of a coordinate in both, the two move by (a + b)^2 (1 + (a - b)^2 / 4) B^4 at most, which is
         no more than 2 (a^2 + b^2) B^4. With half a cut residual that is sqrt(4 + 1/4) B^2. One left
-        out moves them by sqrt(1 + 1/4 + 1/4) B^2. In L1 it is (2 sqrt(p) + 3/2) B^2 and
+        out moves them by sqrt(1 + 1/4 + 1/4) B^2.
+
+        In L1, with n = sqrt(p + 1), s = a + b and e = |a - b|, the two move by s + s e / 2, at most
+        n (s^2 + e^2) / 4 + n / p: over all coordinates 2 n. So it is (2 sqrt(p + 1) + 1/2) B^2 and
         (sqrt(p) + 1) B^2.
         """
         if mechanism == "discrete_gaussian":
             changed, left_out = math.sqrt(4.25), math.sqrt(1.5)
         else:
-            changed, left_out = 2.0 * math.sqrt(self.width) + 1.5, math.sqrt(self.width) + 1.0
+            changed, left_out = 2.0 * math.sqrt(self.width + 1) + 0.5, math.sqrt(self.width) + 1.0
         return with_count(
             mechanism,
             (
