@@ -52,6 +52,8 @@ class ScoreSum(Moments):
             raise ValueError("the point has one coordinate for the constant and each feature")
         if self.radius is None:
             raise ValueError("scores need a radius")
+        if not math.isfinite(abs(self.columns[-1].centre) + self.columns[-1].scale):
+            raise ValueError("the target's bounds are beyond floats")
         return self
 
     @property
@@ -75,13 +77,16 @@ class ScoreSum(Moments):
         A record in another's place moves B w and w^2 / 2, in L2, by 2 B^2: with a and b the sizes
         of a coordinate in both, the two move by (a + b)^2 (1 + (a - b)^2 / 4) B^4 at most, which is
         no more than 2 (a^2 + b^2) B^4. With half a cut residual that is sqrt(4 + 1/4) B^2. One left
-        out moves them by sqrt(1 + 1/4 + 1/4) B^2. In L1 it is (2 sqrt(p) + 3/2) B^2 and
+        out moves them by sqrt(1 + 1/4 + 1/4) B^2.
+
+        In L1, with n = sqrt(p + 1), s = a + b and e = |a - b|, the two move by s + s e / 2, at most
+        n (s^2 + e^2) / 4 + n / p: over all coordinates 2 n. So it is (2 sqrt(p + 1) + 1/2) B^2 and
         (sqrt(p) + 1) B^2.
         """
         if mechanism == "discrete_gaussian":
             changed, left_out = math.sqrt(4.25), math.sqrt(1.5)
         else:
-            changed, left_out = 2.0 * math.sqrt(self.width) + 1.5, math.sqrt(self.width) + 1.0
+            changed, left_out = 2.0 * math.sqrt(self.width + 1) + 0.5, math.sqrt(self.width) + 1.0
         return with_count(
             mechanism,
             (
@@ -137,12 +142,12 @@ def weight_of(family: Family, means: Floats, dispersion: float) -> Floats:
     """Return what a residual y - mean is multiplied by, so that its spread stays about the same.
 
     It hangs on the features alone, so sums of weighted residuals are 0 at the truth: 1 / (1 + a m)
-    of scattered counts with dispersion a, 1 / sqrt(1 + m / a) of counts of about a.
+    of scattered counts with dispersion a, sqrt(a / (a + m)) of counts of about a.
     """
     match family:
         case "negative_binomial":
             return 1.0 / (1.0 + dispersion * means)
         case "poisson":
-            return 1.0 / np.sqrt(1.0 + means / dispersion)
+            return np.sqrt(dispersion / (dispersion + means))  # which no tiny dispersion overflows
         case _:
             return np.ones_like(means)

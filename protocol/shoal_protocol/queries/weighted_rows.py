@@ -12,7 +12,7 @@ from shoal_protocol.queries.moments import MomentMatrix
 TARGET_PART: Final = 0.7
 """The target's largest coordinate, over the largest norm of a row's features."""
 LARGEST_RADIUS: Final = 1.4
-"""Of the ball of whole rows: beyond it a coordinate could be above 1."""
+"""Of the ball of whole rows: below sqrt(2), so that there is a ball, whatever the columns."""
 
 
 class WeightedRowMatrix(MomentMatrix):
