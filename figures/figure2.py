@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from figures import ours, rival
+from figures.ada_ssp import ada_ssp
 from figures.authors import DELTA, FIGURE2_EPSILONS
 from figures.datasets import RANGE, UCI_SETS, Split, load_uci, scaled, splits
 from figures.published import METHODS, Setting, fit
@@ -128,6 +129,9 @@ def _draw(split: Split, setting: Setting, generator: np.random.Generator) -> dic
     errors["ours"] = error(lambda x: outcome.posterior.predict(x)[0])
     other = rival.fit(split.train, bounds=ASSUMED, epsilon=setting.epsilon, generator=generator)
     errors["diffprivlib"] = error(partial(_linear, other))
+    bounds = np.tile([-ours.UCI_BOUND, ours.UCI_BOUND], (split.train.shape[1], 1))
+    found = ada_ssp(split.train, bounds, generator, **price, absent=0)
+    errors["adassp"] = error(lambda x: found[0] + x @ found[1:])
     return errors
 
 

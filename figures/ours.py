@@ -18,7 +18,7 @@ from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.privacy.fineness import effective_noise_clients
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
+from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 
 Floats = NDArray[np.float64]
 
@@ -33,32 +33,29 @@ RESPONSE_BOUNDS: Final = (-2.0, 6.0)
 """Public bounds of ln IC50 in micromolar: .14 to 400, about what drugs are screened at."""
 
 
-def uci_task(features: int) -> LinearRegressionTask:
-    """Return the task of Figure 2, as default."""
-    return LinearRegressionTask(
+def uci_task(features: int) -> RegressionTask:
+    """Return the task of Figure 2."""
+    return _task(features, (-UCI_BOUND, UCI_BOUND), (-UCI_BOUND, UCI_BOUND))
+
+
+def gdsc_task(genes: int) -> RegressionTask:
+    """Return the task of Figure 3: rows as they are in the file, one response's bounds for all."""
+    return _task(genes, GENE_BOUNDS, RESPONSE_BOUNDS)
+
+
+def _task(count: int, each: tuple[float, float], target: tuple[float, float]) -> RegressionTask:
+    return RegressionTask(
+        family="normal",
         features=tuple(
-            ColumnBounds(name=f"x{j}", lower=-UCI_BOUND, upper=UCI_BOUND) for j in range(features)
+            ColumnBounds(name=f"x{place}", lower=each[0], upper=each[1]) for place in range(count)
         ),
-        target=ColumnBounds(name="y", lower=-UCI_BOUND, upper=UCI_BOUND),
-    )
-
-
-def gdsc_task(genes: int) -> LinearRegressionTask:
-    """Return the task of Figure 3: rows as they are in the file, and centring that is paid for.
-
-    All else is default. One response's bounds serve all drugs.
-    """
-    low, high = GENE_BOUNDS
-    least, most = RESPONSE_BOUNDS
-    return LinearRegressionTask(
-        features=tuple(ColumnBounds(name=f"x{j}", lower=low, upper=high) for j in range(genes)),
-        target=ColumnBounds(name="y", lower=least, upper=most),
-        centring="private",
+        target=ColumnBounds(name="y", lower=target[0], upper=target[1]),
+        purpose="prediction",
     )
 
 
 def services_would_run(
-    task: LinearRegressionTask, *, population: int, epsilon: float, delta: float
+    task: RegressionTask, *, population: int, epsilon: float, delta: float
 ) -> bool:
     """Tell whether services would accept the noise of the job's first round on its grid."""
     wanted = learner_for(task).next(population, [])
@@ -82,12 +79,12 @@ def services_would_run(
 class Fit:
     """A job's posterior and the sums that it came from."""
 
-    posterior: LinearRegressionPosterior
+    posterior: MeasuredRegressionPosterior
     sums: tuple[ReleasedSum, ...]
 
 
 def fit(
-    task: LinearRegressionTask,
+    task: RegressionTask,
     rows: Floats,
     *,
     epsilon: float,
@@ -99,6 +96,6 @@ def fit(
         population=len(rows), missing=0, dropouts=0, colluders=0, epsilon=epsilon, delta=delta
     )
     outcome = run(learner_for(task), rows, federation, generator)
-    if not isinstance(outcome.posterior, LinearRegressionPosterior):
-        raise TypeError("a linear regression ended in another kind of posterior")
+    if not isinstance(outcome.posterior, MeasuredRegressionPosterior):
+        raise TypeError("a regression ended in another kind of posterior")
     return Fit(outcome.posterior, outcome.sums)

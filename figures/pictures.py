@@ -25,10 +25,11 @@ STYLES: Final = {
     "proj_ddp": ("distributed, projected*", "#0072B2", "D"),
     "input_perturbation": ("input perturbation*", "#CC79A7", "v"),
     "diffprivlib": ("diffprivlib (pure epsilon)", "#F0E442", "x"),
+    "adassp": ("AdaSSP, as claimed", "#882255", "^"),
     "ours": ("ours, as claimed", "#009E73", "o"),
 }
 TITLES: Final = {"red_wine": "Red wine", "white_wine": "White wine", "abalone": "Abalone"}
-CLOSE: Final = ("np", "proj_ta", "proj_ddp", "ours")
+CLOSE: Final = ("np", "proj_ta", "proj_ddp", "adassp", "ours")
 _HIGHEST: Final = 30.0
 _WIDTH: Final = 150
 
@@ -68,8 +69,8 @@ def draw_figure3(curves: Curves, drugs: int, path: Path, said: list[str]) -> Non
     """Draw means with standard deviations over splits."""
     figure, axes = pyplot.subplots(figsize=(9.5, 8.0), layout="constrained")
     prices = [float(price) for price in curves["ours"]]
-    for method, (label, colour, marker) in STYLES.items():
-        points = curves[method]
+    for method, points in curves.items():
+        label, colour, marker = STYLES[method]
         axes.errorbar(
             prices,
             [each["mean"] for each in points.values()],

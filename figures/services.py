@@ -29,7 +29,7 @@ from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
+from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 
 COMPUTE_NODES: Final = 3
 SIMULATED: Final = 399
@@ -46,12 +46,12 @@ class Point:
     """One job: who holds the rows, what is asked at what price, and how it is scored."""
 
     site: str
-    task: LinearRegressionTask
+    task: RegressionTask
     split: Split
     epsilon: float
     score: Callable[[Floats, Floats], float]  # of predictions and truth on the test rows
 
-    def scored(self, posterior: LinearRegressionPosterior) -> float:
+    def scored(self, posterior: MeasuredRegressionPosterior) -> float:
         """Return the score of a posterior on the test rows."""
         predicted, _ = posterior.predict(self.split.test[:, :-1])
         return self.score(predicted, self.split.test[:, -1])
@@ -116,7 +116,7 @@ def run(
             manifest = (home / "consortium" / "manifest.json").read_bytes()
             sums = _sums(verify_certificate(certificate, manifest).certificate.rounds)
             facts, judged = compare(
-                point, _linear(report), sums, processes=processes, simulated=simulated
+                point, _regression(report), sums, processes=processes, simulated=simulated
             )
             paid = {"epsilon spent": report.privacy.epsilon, "delta": report.privacy.delta}
             written.append(facts | paid | {"seconds": round(seconds, 1)})
@@ -126,7 +126,7 @@ def run(
 
 def compare(
     point: Point,
-    posterior: LinearRegressionPosterior,
+    posterior: MeasuredRegressionPosterior,
     sums: list[ReleasedSum],
     *,
     processes: int,
@@ -134,9 +134,9 @@ def compare(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Compare a job's posterior, and the sums in its certificate, with the simulator."""
     here = learner_for(point.task).next(len(point.split.train), sums)
-    same = isinstance(here, LinearRegressionPosterior) and all(
+    same = isinstance(here, MeasuredRegressionPosterior) and all(
         np.allclose(getattr(here, part), getattr(posterior, part), rtol=1e-9, atol=0.0)
-        for part in ("mean", "covariance_matrix", "residual_sd")
+        for part in ("mean", "covariance_matrix", "scatter")
     )
     score = point.scored(posterior)
     units = [(point, (SEED, number)) for number in range(simulated)]
@@ -145,8 +145,7 @@ def compare(
     p_value = float(chi2.cdf(squares, entries))
     facts = {
         "site": point.site,
-        "method": point.task.method,
-        "centring": point.task.centring,
+        "purpose": point.task.purpose,
         "clients": len(point.split.train),
         "compute nodes": COMPUTE_NODES,
         "rounds": len(sums),
@@ -182,9 +181,9 @@ def compare(
     return facts, findings
 
 
-def _linear(report: PosteriorReport) -> LinearRegressionPosterior:
-    if not isinstance(report.posterior, LinearRegressionPosterior):
-        raise RuntimeError("the job was a linear regression, and its posterior is not")
+def _regression(report: PosteriorReport) -> MeasuredRegressionPosterior:
+    if not isinstance(report.posterior, MeasuredRegressionPosterior):
+        raise RuntimeError("the job was a regression, and its posterior is not")
     return report.posterior
 
 

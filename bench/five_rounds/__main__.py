@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.five_rounds import sets
-from bench.five_rounds.rivals import ada_ssp
+from figures.ada_ssp import ada_ssp
 from shoal_learning.regression import Regression
 from shoal_learning.regression.families import slope_of
 from shoal_learning.simulation import Federation, run

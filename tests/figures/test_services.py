@@ -12,7 +12,7 @@ from figures import ours
 from figures.authors import DELTA
 from figures.datasets import Split
 from figures.services import Point, absolute_error, compare
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.studies.regression import RegressionTask
 
 
 def point() -> Point:
@@ -31,12 +31,13 @@ def point() -> Point:
 
 @pytest.mark.parametrize("task", [ours.uci_task(11), ours.gdsc_task(10)])
 @pytest.mark.parametrize("epsilon", [1.0, 10.0, 100.0])
-def test_services_would_run_the_figures_jobs_at_every_price(
-    task: LinearRegressionTask, epsilon: float
-):
+def test_services_would_run_the_figures_jobs_at_every_price(task: RegressionTask, epsilon: float):
     assert ours.services_would_run(task, population=1000, epsilon=epsilon, delta=DELTA)
-    coarse = task.model_copy(update={"grid_bits": 4})
-    assert not ours.services_would_run(coarse, population=1000, epsilon=epsilon, delta=DELTA)
+
+
+def test_services_would_not_run_noise_that_is_finer_than_the_grid():
+    task = ours.uci_task(1)
+    assert not ours.services_would_run(task, population=10**6, epsilon=1e9, delta=DELTA)
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_a_posterior_that_predicts_worse_than_any_simulated_one_is_seen(
     job: tuple[Point, ours.Fit],
 ):
     asked, fitted = job
-    wrong = fitted.posterior.model_copy(update={"coefficients": (0.0, 0.0, 0.0)})
+    wrong = fitted.posterior.model_copy(update={"coefficients": (0.0, -1.0, 0.0)})
     same, among, _ = verdicts(asked, ours.Fit(wrong, fitted.sums))
     assert not same
     assert not among
