@@ -9,14 +9,20 @@ from hypothesis import strategies as st
 
 from shoal_protocol.queries import (
     Column,
+    ColumnMoments,
     FirstMoments,
     GradientSum,
     NormCounts,
+    ScoreSum,
     SecondMomentMatrix,
     SecondMoments,
     UnitRowMatrix,
+    WeightedRowMatrix,
 )
+from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.models import LogisticRegressionModel
+from shoal_protocol.queries.scores import mean_of, weight_of
+from shoal_protocol.queries.weighted_rows import LARGEST_RADIUS
 from shoal_protocol.sharing.shares import SEED_BYTES
 from shoal_protocol.wire.encoding import LARGEST_CLIENT_INDEX
 
@@ -50,28 +56,68 @@ signed_vectors = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size
 node_counts = st.integers(2, 7)
 
 
-def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, records=1):
-    """Return a query of the catalogue whose columns have the bounds -1 and 1."""
+def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, records=1, **scores):
+    """Return a query of the catalogue whose columns have the bounds -1 and 1.
+
+    What a kind cannot have becomes what it can: moments of columns have neither ball nor constant,
+    weighted rows and scores always a ball, scores always a constant. `scores` are fields of these.
+    """
+    if issubclass(kind, ColumnMoments):
+        radius, intercept = None, 0.0
+    elif issubclass(kind, WeightedRowMatrix):
+        radius = min(radius or 0.8, LARGEST_RADIUS)
+    elif issubclass(kind, ScoreSum):
+        radius, intercept = radius or 1.0, intercept or 0.5
+        scores = _far_apart(scores.get("family", "poisson"), intercept, columns) | scores
     return kind(
         columns=tuple(Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)),
         intercept=intercept,
         radius=radius,
         grid_bits=grid_bits,
         records_per_client=records,
+        **scores,
     )
 
 
+def _far_apart(family, intercept, columns):
+    """Return fields of scores where some residuals reach the cut exactly, and others are cut."""
+    means = mean_of(family, np.array([-1.0]))
+    nearer = -1.0 if family == "logistic" else 1.0  # of targets' ends
+    residuals = (max(nearer, 0.0) - means) * weight_of(family, means, 1.0)
+    return {
+        "family": family,
+        "point": (-1.0 / intercept, *(0.0,) * (columns - 1)),
+        "dispersion": 1.0,
+        "residual_cut": abs(float(residuals[0])),
+    }
+
+
 _kinds_and_columns = st.tuples(
-    st.sampled_from([FirstMoments, SecondMoments, SecondMomentMatrix, NormCounts]),
+    st.sampled_from([FirstMoments, SecondMoments, SecondMomentMatrix, ColumnMoments, NormCounts]),
     st.integers(1, 7),
-) | st.tuples(st.just(UnitRowMatrix), st.integers(2, 7))
-queries = st.builds(
-    lambda kind, **shape: make_query(*kind, **shape),
-    _kinds_and_columns,
-    radius=st.none() | st.floats(0.2, 4.0),
-    intercept=st.sampled_from([0.0, 0.3, 1.0]),
-    grid_bits=st.integers(4, 15),
-    records=st.integers(1, 3),
+) | st.tuples(st.sampled_from([UnitRowMatrix, WeightedRowMatrix]), st.integers(2, 7))
+_shapes = {
+    "radius": st.none() | st.floats(0.2, 4.0),
+    "intercept": st.sampled_from([0.0, 0.3, 1.0]),
+    "grid_bits": st.integers(4, 15),
+    "records": st.integers(1, 3),
+}
+_coordinates = st.sampled_from([0.0, 1.0, -1.0, LARGEST_COORDINATE, -LARGEST_COORDINATE])
+_positive = st.sampled_from([5e-324, 1e-308, 1e-6, 1.0, LARGEST_COORDINATE]) | st.floats(0.01, 10.0)
+score_sums = st.integers(2, 7).flatmap(
+    lambda columns: st.builds(
+        make_query,
+        st.just(ScoreSum),
+        st.just(columns),
+        family=st.sampled_from(["logistic", "poisson", "negative_binomial"]),
+        point=st.tuples(*[_coordinates | st.floats(-5.0, 5.0)] * columns),
+        dispersion=_positive,
+        residual_cut=_positive,
+        **_shapes,
+    )
+)
+queries = score_sums | st.builds(
+    lambda kind, **shape: make_query(*kind, **shape), _kinds_and_columns, **_shapes
 )
 gradient_sums = st.builds(
     lambda columns, clip, bits, records: GradientSum(

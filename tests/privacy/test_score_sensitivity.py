@@ -1,0 +1,276 @@
+"""Scores wherever they are taken and cut; and weaknesses planted in all queries of a regression."""
+
+import itertools
+import math
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from shoal_protocol.queries import (
+    ColumnMoments,
+    NoiseBlock,
+    NoiseDesign,
+    ScoreSum,
+    WeightedRowMatrix,
+)
+from shoal_protocol.queries.gradients import LARGEST_COORDINATE
+from shoal_protocol.queries.scores import Family, mean_of, weight_of
+from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, search
+from tests.world.strategies import make_query, score_sums
+
+GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
+FAMILIES = get_args(Family)
+EXTREMES = (5e-324, 1e-300, 1e-6, LARGEST_COORDINATE)
+FAR = (LARGEST_COORDINATE, -LARGEST_COORDINATE, LARGEST_COORDINATE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pitfall_15_no_point_dispersion_or_cut_exceeds_the_sensitivity(family, mechanism):
+    for far, dispersion, cut in itertools.product((1.0, -1.0), EXTREMES, EXTREMES):
+        query = make_query(
+            ScoreSum,
+            3,
+            radius=0.9,
+            intercept=0.3,
+            records=1 if cut < 1.0 else 3,
+            family=family,
+            point=tuple(far * each for each in FAR),
+            dispersion=dispersion,
+            residual_cut=cut,
+        )
+        found = search(query, mechanism, starts=4, seed=1)
+        assert not found.exceeds
+        # Else weights may be too small for a score of a step of the lattice.
+        if cut < 1.0 and dispersion >= 1e-6 and (family == "logistic" or far < 0.0):
+            assert found.distance > 0.5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pitfall_15_a_target_as_wide_as_floats_makes_no_row_that_is_not_in_the_ball(family):
+    middle, half = 9e307, 8.9e307
+    for sign, dispersion, cut in itertools.product((1.0, -1.0), EXTREMES, EXTREMES):
+        query = make_query(
+            ScoreSum, 3, family=family, point=FAR, dispersion=dispersion, residual_cut=cut
+        )
+        target = query.columns[-1].model_copy(update={"centre": sign * middle, "scale": half})
+        wide = query.model_dump() | {"columns": (*query.columns[:-1], target), "grid_bits": 4}
+        query = ScoreSum.model_validate(wide | {"records_per_client": len(EXTREME_FLOATS)})
+        rows = query.rows(np.array([[1.0, -1.0, each] for each in EXTREME_FLOATS]))
+        assert np.all(np.sum(rows[:, :-1] ** 2, axis=1) <= query.squared_norm_limit)
+        assert set(rows[:, -1].tolist()) <= {0, 1}
+
+
+@pytest.mark.parametrize(("centre", "scale"), [(0.0, math.inf), (1.7e308, 1e307), (-1e308, 1e308)])
+def test_pitfall_15_a_target_beyond_floats_is_refused(centre, scale):
+    query = make_query(ScoreSum, 3)
+    target = query.columns[-1].model_dump() | {"centre": centre, "scale": scale}
+    with pytest.raises(ValidationError, match=r"finite|beyond floats"):
+        ScoreSum.model_validate(
+            query.model_dump() | {"columns": (*query.model_dump()["columns"][:-1], target)}
+        )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_are_at_most_one_and_means_are_floats_wherever_a_point_is(family):
+    predictors = np.array([-1e9, -30.0, 0.0, 30.0, 1e9])
+    means = mean_of(family, predictors)
+    assert np.all(np.isfinite(means)) and np.all(means >= 0.0)
+    for dispersion in EXTREMES:
+        weights = weight_of(family, means, dispersion)
+        assert np.all((weights >= 0.0) & (weights <= 1.0))
+
+
+@given(
+    query=score_sums,
+    numbers=st.lists(
+        st.sampled_from(EXTREME_FLOATS) | st.floats(allow_nan=False, allow_infinity=False),
+        min_size=21,
+        max_size=21,
+    ),
+)
+def test_a_score_is_in_its_ball_and_no_coordinate_above_the_largest_value(query, numbers):
+    records = np.resize(np.array(numbers), (query.records_per_client, len(query.columns)))
+    rows = query.rows(records)
+    assert np.all(np.sum(rows[:, :-1] ** 2, axis=1) <= query.grid**2)
+    assert np.all((rows[:, -1] == 0) | (rows[:, -1] == 1))
+    assert np.abs(query.encode(records)).max() <= query.largest_value
+
+
+def test_a_residual_at_the_cut_is_not_cut_and_one_beyond_it_is():
+    # At 0 a count's mean is 1, and its weight with a dispersion of 1/3 is 1/2.
+    query = make_query(
+        ScoreSum, 2, family="poisson", point=(0.0, 0.0), dispersion=1.0 / 3.0, residual_cut=0.25
+    )
+    targets = (0.5, 0.5 - 1e-15, 0.5 + 1e-15, -1.0, 1.0)
+    cut = [int(query.rows(np.array([[0.0, each]]))[0, -1]) for each in targets]
+    assert cut == [0, 1, 0, 1, 0]
+
+
+class OutOfTheBall(ScoreSum):
+    """Scores that are not checked in integers, as other queries' rows are in a box."""
+
+    def _on_the_lattice(self, arranged):
+        return np.trunc(arranged * np.append(np.full(self.width, self.grid), 1.0)).astype(np.int64)
+
+
+class ResidualsNotCut(OutOfTheBall):
+    def _arranged(self, boxed):
+        found = super()._arranged(boxed)
+        rows = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, :-1]])
+        means = mean_of(self.family, rows @ np.array(self.point))
+        residuals = self._targets(boxed[:, -1]) - means
+        residuals *= weight_of(self.family, means, self.dispersion)
+        cut = np.maximum(np.abs(residuals) / self.residual_cut, 1.0)
+        return np.column_stack([found[:, :-1] * cut[:, None], found[:, -1]])
+
+
+class NotWeighted(OutOfTheBall):
+    """f cut(v (y - m)) x / c: what is left if f^2 / R is forgotten."""
+
+    def _arranged(self, boxed):
+        found = super()._arranged(boxed)
+        rows = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, :-1]])
+        norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), self.radius)
+        return np.column_stack([found[:, :-1] * norms**2 / self.radius, found[:, -1]])
+
+
+class TargetAsLongAsFeatures(WeightedRowMatrix):
+    """t forgotten, and rows not checked in integers."""
+
+    def _arranged(self, boxed):
+        rows = super()._arranged(boxed)
+        rows[:, -1] /= self.target_limit
+        return rows
+
+    def _on_the_lattice(self, arranged):
+        return np.trunc(arranged * self.grid).astype(np.int64)
+
+
+class TargetOutOfTheBall(WeightedRowMatrix):
+    """Noise for features alone in their ball."""
+
+    def design(self, mechanism):
+        design = super().design(mechanism)
+        part = (self.feature_radius / self.radius) ** 2
+        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
+
+
+def with_scales(design, scales):
+    """Return a design whose blocks have other scales, its sensitivity as it was."""
+    pairs = zip(design.blocks, scales, strict=True)
+    blocks = [
+        NoiseBlock(coordinates=block.coordinates, relative_scale=scale or block.relative_scale)
+        for block, scale in pairs
+    ]
+    return NoiseDesign(sensitivity=design.sensitivity, blocks=tuple(blocks))
+
+
+class SquaresWithLessNoise(ScoreSum):
+    """Squares' noise as wide as scores', at the sensitivity for twice as wide."""
+
+    def design(self, mechanism):
+        return with_scales(super().design(mechanism), (1.0, 1.0, None))
+
+
+class CutForNothing(ScoreSum):
+    """Noise for scores and squares: the number of cut residuals is forgotten."""
+
+    def design(self, mechanism):
+        design = super().design(mechanism)
+        part = math.sqrt(4.0 / 4.25)
+        if mechanism == LAPLACE:
+            part = 1.0 - 0.5 / (2.0 * math.sqrt(self.width + 1) + 0.5)
+        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
+
+
+class SquaresForNothing(ScoreSum):
+    """Noise for scores and cut residuals. In L2 it is the same, for opposite scores."""
+
+    def design(self, mechanism):
+        design = super().design(mechanism)
+        if mechanism == GAUSSIAN:
+            return NoiseDesign(
+                sensitivity=design.sensitivity * math.sqrt(1.25 / 1.5), blocks=design.blocks
+            )
+        part = (2.0 * math.sqrt(self.width) + 0.5) / (2.0 * math.sqrt(self.width + 1) + 0.5)
+        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
+
+
+class SumsAlone(ColumnMoments):
+    """Noise for sums where squares are sent, too: in L1 2 m, not 9/4 m."""
+
+    def design(self, mechanism):
+        design = super().design(mechanism)
+        part = math.sqrt(0.9) if mechanism == GAUSSIAN else 2.0 / 2.25
+        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
+
+
+class SquaresInTheDatasUnits(ColumnMoments):
+    """Squares of columns that are not cut."""
+
+    def summed(self, rows):
+        sums = super().summed(rows)
+        sums[len(self.columns) : -1] *= 2
+        return sums
+
+
+PLANTED = [
+    *(make_query(kind, 4) for kind in (SquaresWithLessNoise, CutForNothing, SquaresForNothing)),
+    make_query(ResidualsNotCut, 4),
+    make_query(NotWeighted, 4, intercept=0.3),
+    *(make_query(kind, 4, radius=0.9) for kind in (TargetAsLongAsFeatures, TargetOutOfTheBall)),
+    *(make_query(kind, 4) for kind in (SumsAlone, SquaresInTheDatasUnits)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("query", PLANTED, ids=lambda query: type(query).__name__)
+def test_a_planted_weakness_of_a_regressions_query_is_caught(query, mechanism):
+    assert search(query, mechanism, starts=12, seed=1).exceeds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("kind", [ResidualsNotCut, NotWeighted, TargetAsLongAsFeatures])
+def test_a_row_that_was_made_too_long_is_shrunk_into_its_ball_all_the_same(kind, mechanism):
+    base = WeightedRowMatrix if issubclass(kind, WeightedRowMatrix) else ScoreSum
+
+    class InTheBall(kind):
+        _on_the_lattice = base._on_the_lattice
+
+    query = make_query(InTheBall, 4, radius=0.9, intercept=0.3)
+    assert not search(query, mechanism, starts=6, seed=1).exceeds
+
+
+def test_opposite_scores_of_which_one_was_cut_are_as_far_apart_as_is_declared():
+    query = make_query(ScoreSum, 4)
+    one, other = (np.array([[0.5, 0.5, 0.5, target]]) for target in (1.0, -1.0))
+    gap = query.encode(one) - query.encode(other)
+    assert gap[:4].tolist() == [query.grid**2] * 4
+    assert gap[4:].tolist() == [0, 0, 0, 0, -(query.grid**2), 0]
+    assert query.design(GAUSSIAN).sensitivity == pytest.approx(math.sqrt(4.25) * query.grid**2)
+    assert not exceeds(query, GAUSSIAN, one, other)
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 5, 10, 40])
+def test_no_two_scores_are_further_apart_in_l1_than_the_proof_says(width):
+    """Lagrange's condition, with an n that solves (n^2 - 1)^2 = p (n^2 + 1), gives the supremum."""
+    square = (width + 2.0 + math.sqrt(width**2 + 8.0 * width)) / 2.0
+    root = math.sqrt(square)
+    bound = 2.0 * math.sqrt(width + 1.0)
+    assert 0.96 * bound < width * root / (square - 1.0) + root <= bound
+    half = width // 2
+    if width == 2 * half:  # then two unit vectors reach it
+        near, far = 1.0 / (root - 1.0), 1.0 / (root + 1.0)
+        one = np.repeat([near, far], half)
+        one /= np.linalg.norm(one)
+        other = -one[::-1]
+        gap = np.abs(one - other).sum() + 0.5 * np.abs(one**2 - other**2).sum()
+        assert gap == pytest.approx(width * root / (square - 1.0) + root, rel=1e-9)
