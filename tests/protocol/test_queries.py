@@ -11,18 +11,30 @@ from pydantic import TypeAdapter, ValidationError
 
 from shoal_protocol.queries import (
     Column,
+    ColumnMoments,
     FirstMoments,
     NormCounts,
     Query,
+    ScoreSum,
     SecondMomentMatrix,
     SecondMoments,
     UnitRowMatrix,
+    WeightedRowMatrix,
 )
 from shoal_protocol.queries.quantisation import squared_radius_limit
-from shoal_protocol.queries.sums import largest_norms, matrix_from
-from tests.world.strategies import make_query, queries
+from shoal_protocol.queries.sums import (
+    column_moments_from,
+    largest_norms,
+    matrix_from,
+    scores_from,
+)
+from tests.world.strategies import make_query, queries, score_sums
 
-KINDS = (FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts)
+KINDS = (
+    *(FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts),
+    *(ColumnMoments, WeightedRowMatrix, ScoreSum),
+)
+MATRICES = SecondMomentMatrix | UnitRowMatrix | WeightedRowMatrix
 
 
 @given(
@@ -60,11 +72,16 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
     records = generator.uniform(-2, 2, (query.records_per_client, len(query.columns)))
     rows = query.rows(records).tolist()
     pairs = [(i, i) for i in range(query.width)]
-    if isinstance(query, SecondMomentMatrix | UnitRowMatrix):
+    if isinstance(query, MATRICES):
         pairs += [(i, j) for i in range(query.width) for j in range(i + 1, query.width)]
     expected = [sum(row[i] * row[j] for row in rows) for i, j in pairs]
+    sums = [query.grid * sum(column) for column in zip(*rows, strict=True)]
     if isinstance(query, FirstMoments):
-        expected = [query.grid * sum(column) for column in zip(*rows, strict=True)]
+        expected = sums
+    if isinstance(query, ColumnMoments):
+        expected = [*sums, *expected]
+    if isinstance(query, ScoreSum):
+        expected = [*sums[:-1], *expected, query.grid * sums[-1]]
     if isinstance(query, NormCounts):
         norms = [math.sqrt(sum(w * w for w in row)) / query.grid for row in rows]
         edges = [0.0, *largest_norms(query)[:-1].tolist(), math.inf]
@@ -91,6 +108,138 @@ def test_a_matrix_comes_back_symmetric_and_in_normalised_units():
     assert np.array_equal(matrix, np.outer(row, row))
     with pytest.raises(ValueError, match="7 coordinates"):
         matrix_from(query, np.zeros(5, np.int64))
+
+
+@given(
+    rows=st.lists(st.floats(-1.2, 1.2), min_size=8, max_size=8),
+    radius=st.floats(0.2, 1.4),
+    intercept=st.sampled_from([0.0, 0.25, 1.0]),
+)
+def test_weighted_rows_are_as_long_as_their_features_say(rows, radius, intercept):
+    query = make_query(
+        WeightedRowMatrix, 4, radius=radius, intercept=intercept, records=2, grid_bits=15
+    )
+    records = np.array(rows).reshape(2, 4)
+    for record, lattice in zip(records.tolist(), query.rows(records).tolist(), strict=True):
+        *features, target = (min(max(each, -1.0), 1.0) for each in record)
+        whole = [intercept, *features] if intercept else features
+        limit = radius / math.sqrt(1.49)
+        weight = min(1.0, limit / max(math.hypot(*whole), 1e-300))
+        due = [weight * each for each in (*whole, 0.7 * limit * target)]
+        assert_truncated(lattice, due, query.grid)
+
+
+def plain_score(query, record):
+    """Return a score, and whether its residual was cut, of one record in columns' units."""
+    *features, target = (
+        min(max((value - column.centre) / column.scale, -1.0), 1.0)
+        for value, column in zip(record, query.columns, strict=True)
+    )
+    row = [query.intercept, *features]
+    predictor = math.fsum(x * u for x, u in zip(row, query.point, strict=True))
+    predictor = min(max(predictor, -30.0), 30.0)
+    if query.family == "logistic":
+        value, mean, weight = float(target > 0.0), 1.0 / (1.0 + math.exp(-predictor)), 1.0
+    else:
+        value = query.columns[-1].centre + query.columns[-1].scale * target
+        mean = math.exp(predictor)
+        weight = 1.0 / (1.0 + query.dispersion * mean)
+        if query.family == "poisson":
+            weight = math.sqrt(query.dispersion / (query.dispersion + mean))
+    residual = weight * (value - mean)
+    cut = min(max(residual, -query.residual_cut), query.residual_cut)
+    within = min(1.0, query.radius / math.hypot(*row))
+    size = within**2 * (cut / query.residual_cut) / query.radius
+    return [size * x for x in row], residual - cut
+
+
+@given(
+    query=score_sums,
+    seed=st.integers(0, 2**32 - 1),
+    centre=st.floats(-5.0, 5.0),
+    scale=st.floats(0.1, 20.0),
+)
+def test_scores_are_those_of_a_plain_computation(query, seed, centre, scale):
+    target = query.columns[-1].model_copy(update={"centre": centre, "scale": scale})
+    query = query.model_copy(update={"columns": (*query.columns[:-1], target)})
+    records = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, len(query.columns)))
+    records[:, -1] = centre + scale * records[:, -1]
+    query = query.model_copy(update={"records_per_client": 3})
+    for record, row in zip(records.tolist(), query.rows(records).tolist(), strict=True):
+        *lattice, was_cut = row
+        due, beyond = plain_score(query, record)
+        if query.residual_cut >= 1e-6:  # a smaller one is lost in a residual's last digit
+            assert_truncated(lattice, due, query.grid)
+            if abs(beyond) > 1e-9 * query.residual_cut:
+                assert was_cut == 1
+        assert was_cut in (0, 1)
+
+
+def assert_truncated(lattice, due, grid):
+    """Check that integers are `due` times `grid`, rounded towards zero, up to the last digits."""
+    for w, exact in zip(lattice, due, strict=True):
+        # A step more towards zero is what keeps a row on its sphere.
+        assert abs(exact) * grid + 1e-5 >= abs(w) > abs(exact) * grid - 2.0 - 1e-5
+        assert w * exact >= 0.0
+
+
+def test_a_class_is_one_above_the_middle_of_its_bounds():
+    query = make_query(ScoreSum, 2, family="logistic", point=(0.0, 0.0), residual_cut=0.5)
+    targets = (0.0, 5e-324, -5e-324, 1.0, -1.0, 1e300)
+    signs = [int(np.sign(query.rows(np.array([[0.5, each]]))[0, 0])) for each in targets]
+    assert signs == [-1, 1, -1, 1, -1, 1]
+
+
+def test_columns_moments_come_back_in_normalised_units():
+    query = make_query(ColumnMoments, 3, records=2)
+    values = query.encode(np.array([[0.5, -1.0, 0.25], [0.25, -7.0, 0.0]]))
+    sums, squares = column_moments_from(query, values)
+    assert sums.tolist() == [0.75, -2.0, 0.25]
+    assert squares.tolist() == [0.3125, 2.0, 0.0625]
+    assert values[-1] == 2 * query.grid**2
+    with pytest.raises(ValueError, match="7 coordinates"):
+        column_moments_from(query, values[:-1])
+
+
+def test_scores_come_back_in_units_of_the_largest():
+    query = make_query(
+        ScoreSum, 2, records=2
+    )  # constant 1/2, ball 1, a residual at the cut, one cut
+    found = scores_from(query, query.encode(np.array([[0.5, 1.0], [-0.5, -1.0]])))
+    assert found.scores.tolist() == [0.0, 1.0]
+    assert found.squares.tolist() == [0.5, 0.5]
+    assert found.cut == 1.0
+    with pytest.raises(ValueError, match="6 coordinates"):
+        scores_from(query, np.zeros(5))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "reason"),
+    [
+        (ColumnMoments, {"intercept": 0.5}, "neither a constant nor a ball"),
+        (ColumnMoments, {"radius": 1.0}, "neither a constant nor a ball"),
+        (WeightedRowMatrix, {"radius": None}, r"at most 1\.4"),
+        (WeightedRowMatrix, {"radius": 1.41}, r"at most 1\.4"),
+        (WeightedRowMatrix, {"columns": 1}, "two columns or more"),
+        (ScoreSum, {"columns": 1, "point": (0.0, 0.0)}, "a feature and a target"),
+        (ScoreSum, {"intercept": 0.0}, "a constant"),
+        (ScoreSum, {"radius": None}, "a radius"),
+        (ScoreSum, {"point": (0.0, 0.0, 0.0)}, "one coordinate for the constant"),
+        (ScoreSum, {"point": (0.0, 1.1e6)}, "less than or equal to 1000000"),
+        (ScoreSum, {"point": (0.0, math.nan)}, "point"),
+        (ScoreSum, {"dispersion": 0.0}, "greater than 0"),
+        (ScoreSum, {"dispersion": math.nan}, "dispersion"),
+        (ScoreSum, {"residual_cut": 0.0}, "greater than 0"),
+        (ScoreSum, {"residual_cut": math.inf}, "less than or equal to 1000000"),
+        (ScoreSum, {"family": "linear"}, "family"),
+    ],
+)
+def test_what_a_regressions_query_cannot_be_is_refused(kind, change, reason):
+    fields = make_query(kind, 2).model_dump()
+    if "columns" in change:
+        change = change | {"columns": fields["columns"][: change["columns"]]}
+    with pytest.raises(ValidationError, match=reason):
+        kind.model_validate(fields | change)
 
 
 def test_columns_are_centred_scaled_and_cut():
