@@ -326,6 +326,8 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         return describe_counts(query, gaussian=gaussian)
     if query["name"] == "tables":
         return describe_tables(query, gaussian=gaussian)
+    if query["name"] == "score_sum":
+        return describe_scores(query, gaussian=gaussian)
     m = len(query["columns"])
     p = m + (query["intercept"] > 0)
     r, b = query["records_per_client"], 2 ** query["grid_bits"]
@@ -336,6 +338,7 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         "first_moments": ([2 * b2] * m + [0 if limit is None else k * b], [b2] * m + [k * b]),
         "second_moments": ([b2] * m + [0 if limit is None else k * k], [b2] * m + [k * k]),
         "norm_counts": ([b2, b2], [b2]),
+        "column_moments": ([2 * b2 if gaussian else 9 / 4 * b2] * m, [b2] * 2 * m),
     }
     if query["name"] in box:
         changed, left_out = (norm(each, order) for each in box[query["name"]])
@@ -345,7 +348,7 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         if limit is not None and query["name"] == "second_moments":
             changed = min(changed, limit * (math.sqrt(2) if gaussian else 2))
             left_out = min(left_out, limit)
-        blocks = [(27 if query["name"] == "norm_counts" else p, 1.0)]
+        blocks = [({"norm_counts": 27, "column_moments": 2 * m}.get(query["name"], p), 1.0)]
         return with_count(blocks, changed, left_out, unit=b2, r=r, gaussian=gaussian)
     pairs = p * (p - 1) // 2
     if p == 1:
@@ -396,6 +399,16 @@ def with_count(
         "sensitivity": r * sensitivity,
         "largest_value": r * unit,
     }
+
+
+def describe_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
+    p, b2 = len(query["columns"]), 4 ** query["grid_bits"]
+    blocks, r = [(p, 1.0), (p + 1, 2.0)], query["records_per_client"]
+    if gaussian:
+        changed, left_out = math.sqrt(17 / 4), math.sqrt(3 / 2)
+    else:
+        changed, left_out = 2 * math.sqrt(p + 1) + 1 / 2, math.sqrt(p) + 1
+    return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
 
 
 def describe_gradients(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
@@ -492,18 +505,31 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
         if len(query["levels"]) == 1:
             cells = [cells[0] - cells[1]]
         return [cell * 2 ** query["grid_bits"] for cell in [*cells, total]]
+    counted = len(records) * 4 ** query["grid_bits"]
+    if query["name"] == "score_sum":
+        found = [score(query, record) for record in records]
+        scores = [row for row, _ in found]
+        cut = sum(beyond for _, beyond in found) * 4 ** query["grid_bits"]
+        return [*sums_and_squares(query, scores), cut, counted]
     rows = [lattice_row(query, record) for record in records]
     p = len(query["columns"]) + (query["intercept"] > 0)
-    counted = len(rows) * 4 ** query["grid_bits"]
+    if query["name"] == "column_moments":
+        return [*sums_and_squares(query, rows), counted]
     if query["name"] == "first_moments":
         sums = [2 ** query["grid_bits"] * sum(row[i] for row in rows) for i in range(p)]
         return [*sums, counted]
     if query["name"] == "norm_counts":
         return [*norm_counts(query, rows), counted]
     pairs = [(i, i) for i in range(p)]
-    if query["name"] in ("second_moment_matrix", "unit_row_matrix"):
+    if query["name"] in ("second_moment_matrix", "unit_row_matrix", "weighted_row_matrix"):
         pairs += [(i, j) for i in range(p) for j in range(i + 1, p)]
     return [*(sum(row[i] * row[j] for row in rows) for i, j in pairs), counted]
+
+
+def sums_and_squares(query: dict[str, Any], rows: list[list[int]]) -> list[int]:
+    columns = [[row[i] for row in rows] for i in range(len(query["columns"]))]
+    sums = [2 ** query["grid_bits"] * sum(column) for column in columns]
+    return [*sums, *(sum(w * w for w in column) for column in columns)]
 
 
 def norm_counts(query: dict[str, Any], rows: list[list[int]]) -> list[int]:
@@ -530,7 +556,37 @@ def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
         row = [*(x / norm if norm else x for x in features), target]
     if query["intercept"] > 0:
         row = [query["intercept"], *row]
+    if query["name"] == "weighted_row_matrix":
+        *features, target = row
+        radius = query["radius"] / math.sqrt(1.49)
+        weight = radius / max(radius, math.hypot(*features))
+        row = [weight * x for x in (*features, 0.7 * radius * target)]
     return onto_the_grid(row, query["radius"], norm_limit(query), query["grid_bits"])
+
+
+def score(query: dict[str, Any], record: list[float]) -> tuple[list[int], bool]:
+    """Return a record's score, and whether its residual was cut."""
+    if not all(map(math.isfinite, record)):
+        raise ValueError("a value is not finite")
+    columns = zip(design(query["columns"], record), query["columns"], strict=True)
+    *features, last = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+    row, radius = [query["intercept"], *features], query["radius"]
+    predictor = sum(x * u for x, u in zip(row, query["point"], strict=True))
+    mean = math.exp(max(-30.0, min(30.0, predictor)))
+    target = query["columns"][-1]
+    y, a = target["centre"] + target["scale"] * last, query["dispersion"]
+    if query["family"] == "logistic":
+        residual = (last > 0) - mean / (1 + mean)
+    elif query["family"] == "poisson":
+        residual = (y - mean) * math.sqrt(a / (a + mean))
+    else:
+        residual = (y - mean) / (1 + a * mean)
+    limit = query["residual_cut"]
+    cut = max(-limit, min(limit, residual))
+    weight = radius / max(radius, math.hypot(*row))
+    scaled = [x * weight**2 * (cut / limit) / radius for x in row]
+    bits = query["grid_bits"]
+    return onto_the_grid(scaled, 1.0, 4**bits, bits), cut != residual
 
 
 def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:

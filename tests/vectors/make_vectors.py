@@ -21,16 +21,19 @@ from shoal_protocol.queries import (
     Axis,
     BinCounts,
     Column,
+    ColumnMoments,
     Counts,
     EdgeCut,
     FirstMoments,
     GradientSum,
     LevelCut,
     NormCounts,
+    ScoreSum,
     SecondMomentMatrix,
     Table,
     Tables,
     UnitRowMatrix,
+    WeightedRowMatrix,
 )
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
@@ -261,6 +264,14 @@ def query_cases() -> Iterator[Case]:
         "matrix in a box": MATRIX.model_copy(update={"radius": None}),
         "matrix in a ball": MATRIX,
         "unit rows": UnitRowMatrix(**MATRIX.model_dump(exclude={"name"})),
+        "weighted rows": WeightedRowMatrix(**MATRIX.model_dump(exclude={"name"})),
+        "weighted rows without intercept": WeightedRowMatrix(
+            **MATRIX.model_dump(exclude={"name"}) | {"intercept": 0.0}
+        ),
+        "moments of columns": ColumnMoments(
+            **MOMENTS.model_dump(exclude={"name"}) | {"intercept": 0.0, "radius": None}
+        ),
+        **score_queries(),
         "norms in a box": NormCounts(**MOMENTS.model_dump(exclude={"name"})),
         "norms in a ball": NormCounts(**{**MOMENTS.model_dump(exclude={"name"}), "radius": 0.75}),
         "matrix without intercept": MATRIX.model_copy(update={"intercept": 0.0}),
@@ -273,6 +284,21 @@ def query_cases() -> Iterator[Case]:
     yield from table_cases()
     yield from gradient_cases()
     yield from term_cases()
+
+
+def score_queries() -> dict[str, ScoreSum]:
+    """Return queries for scores, of the pressure as a class or as a count."""
+    places: dict[str, dict[str, Any]] = {
+        "logistic": {"point": (0.5, -1.25), "dispersion": 0.5, "residual_cut": 0.5},
+        "poisson": {"point": (19.0, 0.25), "dispersion": 90.0, "residual_cut": 25.0},
+        "negative_binomial": {"point": (19.0, 0.25), "dispersion": 0.125, "residual_cut": 1.75},
+        "poisson, far away": {"point": (-1e6, 1e6), "dispersion": 1e-3, "residual_cut": 1e6},
+    }
+    shape = MATRIX.model_dump(exclude={"name"})
+    return {
+        f"scores, {name}": ScoreSum(**shape, **fields, family=name.partition(",")[0])
+        for name, fields in places.items()
+    }
 
 
 def table_cases() -> Iterator[Case]:
