@@ -5,7 +5,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries import BinCounts, Counts, FirstMoments, Query, SecondMoments, Tables
+from shoal_protocol.queries import (
+    BinCounts,
+    ColumnMoments,
+    Counts,
+    FirstMoments,
+    Query,
+    SecondMoments,
+    Tables,
+)
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +42,7 @@ def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
         length = math.isqrt(query.squared_norm_limit) / query.grid
         one[0] = length
         other[1:2] = length
-    elif isinstance(query, FirstMoments):
+    elif isinstance(query, FirstMoments | ColumnMoments):
         one[:], other[:] = 1.0, -1.0
     elif isinstance(query, SecondMoments) or columns == 1:
         one[:] = 1.0

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audit.neighbours import worst_neighbours
 from shoal_holder.negative_binomial import laplace_shares
 from shoal_holder.sampling.exact import discrete_gaussian
 from shoal_protocol.queries import (
@@ -391,6 +392,14 @@ def test_no_record_is_a_neighbour_of_every_record_and_adds_nothing(kind, mechani
             assert distance(query, mechanism, np.ones((2, 3)), nobody) == pytest.approx(declared)
     with pytest.raises(ValueError, match="at most 2 records"):
         query.encode(np.ones((3, 3)))
+
+
+@pytest.mark.parametrize("kind", [FirstMoments, SecondMoments, ColumnMoments, SecondMomentMatrix])
+def test_the_audits_worst_neighbours_are_as_far_apart_as_is_declared(kind):
+    query = make_query(kind, 2, records=2)
+    one, other = worst_neighbours(query)
+    declared = query.design(GAUSSIAN).sensitivity
+    assert distance(query, GAUSSIAN, one, other) == pytest.approx(declared)
 
 
 TERMS = {
