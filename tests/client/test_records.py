@@ -132,7 +132,7 @@ def test_a_byte_order_mark_and_quoted_line_breaks_are_understood(write: Write) -
     [
         ("", "is empty"),
         ("age,pressure\n", "holds no records"),
-        ("age\n1\n", "there is no column 'pressure'; the header names 1"),
+        ("age\n1\n", "there is no column 'pressure'; `columns`, of policy.toml"),
         (f"age;pressure\n{SECRET};2\n", "line 1: fields must be separated by commas"),
         (f"age\tpressure\n{SECRET}\t2\n", "line 1: fields must be separated by commas"),
         ("age,age,pressure\n1,2,3\n", "line 1: fields 1 and 2 are the same name"),

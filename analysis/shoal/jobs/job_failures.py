@@ -14,7 +14,7 @@ _TWO_KINDS: Final = (
     "`shoal job list` shows the jobs in rounds; `shoal crowd list` the crowd jobs, for which there "
     "are the commands of `shoal crowd` only"
 )
-_WHO_DECLINED: Final = "Ask the data holders: their agents' logs say why they declined"
+_WHO_DECLINED: Final = "Ask the data holders: their agents' logs say why they declined, if they ran"
 
 
 class JobRefused(Refused):

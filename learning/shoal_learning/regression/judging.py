@@ -16,7 +16,6 @@ Floats = NDArray[np.float64]
 
 _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
-_HIDDEN: Final = 2.0  # looseness of the target's spread
 _STRONG: Final = 3.0  # standard deviation of a logit: classes are nearly apart
 _FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
@@ -39,8 +38,6 @@ def judged_linear(
             f"values of {target.name} crowd at their bounds: if these cut values, slopes are "
             "pulled towards 0; ask again with wider ones unless none can lie outside"
         )
-    if found.looseness[-1] > _HIDDEN:
-        reasons.append(f"noise hides how far {target.name} spreads: it may have been cut")
     return _verdict(reasons, task, found, covariance, prior_sd)
 
 

@@ -1,8 +1,8 @@
 """Linear regression from moments of weighted rows, in units that an earlier round measured.
 
 Rows were counted by their norm before. The mean is that under a prior whose standard deviation all
-slopes share, unknown; intervals are the mean square about it under a prior for each slope by
-itself, and widened for rows far out, which count less.
+slopes share, unknown. Intervals are the mean square about it if slopes are as likely alike as each
+by itself, and widened for rows far out, which count less.
 """
 
 import math
@@ -35,6 +35,7 @@ SHARES: Final = (0.16, 0.04, 0.8)
 _SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _REACHES: Final[dict[Purpose, float]] = {"intervals": 4.0, "prediction": 1.8}
 _PULLS: Final[dict[Purpose, float]] = {"intervals": 0.6, "prediction": 0.15}
+_BY_ITSELF: Final = 0.5  # probability that a slope is unlike the others, for intervals
 _SURELY: Final = 2.0
 _LEAST_KEPT: Final = 0.4
 
@@ -98,14 +99,15 @@ class LinearModel:
         return ratio * scale * rules.REACH**2 / query.grid**2
 
     def _columns(self, found: Measured) -> tuple[Column, ...]:
-        target = self.task.target
+        target, centre = self.task.target, float(found.centres[-1])
         scale = _REACHES[self.task.purpose] * float(found.spreads[-1])
+        farthest = max(target.upper - centre, centre - target.lower)  # that a value can be
         return (
             *found.features(self.task.features),
             Column(
                 name=target.name,
-                centre=float(found.centres[-1]),
-                scale=min(scale, 2.0 * target.half_range),
+                centre=centre,
+                scale=min(scale, farthest),
                 term=target.term,
             ),
         )
@@ -171,13 +173,13 @@ class LinearModel:
         weights /= weights.sum()
         means = np.array([one.mean for one in each])
         mean = weights @ means
+        away = means - mean
+        covariance = np.tensordot(weights, np.array([one.covariance for one in each]), 1)
+        covariance = covariance + away.T @ (weights[:, None] * away)
         if self.task.purpose == "intervals":
             wide = noise_aware_posterior(moments, own)
-            covariance = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
-        else:
-            away = means - mean
-            covariance = np.tensordot(weights, np.array([one.covariance for one in each]), 1)
-            covariance = covariance + away.T @ (weights[:, None] * away)
+            apart = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
+            covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * covariance
         variance = float(weights @ np.array([one.residual_sd**2 for one in each]))
         return Coefficients(
             mean=mean,

@@ -166,6 +166,6 @@ def positions(header: Sequence[str], names: Sequence[str], where: str) -> list[i
         if name not in position:
             # the line is not quoted: without a header it would be a client's record
             raise ValueError(
-                f"{where}: there is no column {name!r}; the header names {len(header)}"
+                f"{where}: there is no column {name!r}; `columns`, of policy.toml, names it"
             )
     return [position[name] for name in names]

@@ -102,7 +102,7 @@ class MeasuredRegressionPosterior(RegressionPosterior):
 
     @property
     def unit_drawn(self) -> str:
-        return "of a feature for one standard deviation"
+        return "for a standard deviation"
 
     @property
     def is_doubted(self) -> bool:
