@@ -12,6 +12,7 @@ from shoal_learning.contract import Learner
 from shoal_learning.families.cohort_card import CohortCard
 from shoal_learning.families.counted import Bernoulli, Cells
 from shoal_learning.families.kaplan_meier import KaplanMeier
+from shoal_learning.families.moments import Moments
 from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.quantiles import Quantiles
 from shoal_learning.families.summed import NormalMean, Poisson
@@ -32,6 +33,7 @@ from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
 )
+from shoal_protocol.studies.moments import MomentsTask
 from shoal_protocol.studies.multivariate_normal import MultivariateNormalTask
 from shoal_protocol.studies.normal import NormalTask
 from shoal_protocol.studies.normal_mean import NormalMeanTask
@@ -149,6 +151,7 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     CohortCardTask: CohortCard,
     KaplanMeierTask: KaplanMeier,
     LinearRegressionTask: LinearRegression,
+    MomentsTask: Moments,
     MultivariateNormalTask: MultivariateNormal,
     NormalMeanTask: NormalMean,
     NormalTask: Normal,

@@ -1,0 +1,138 @@
+"""Second moments of many columns, in units that an earlier round measured.
+
+The ball is chosen as a linear regression's: where noise and what rows lose are least together.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shoal_learning.contract import RequestedRound
+from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_protocol.queries import NormCounts, SecondMomentMatrix
+from shoal_protocol.queries.norm_counts import NORM_RATIO
+from shoal_protocol.queries.sums import largest_norms, norm_counts_from
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.moments import MeasuredColumn, MomentsPosterior, MomentsTask
+from shoal_protocol.studies.moments import round_rules as rules
+from shoal_protocol.studies.moments.posterior import pairs_of
+
+SHARES: Final = (0.16, 0.04, 0.8)
+"""Shares of mu^2, or of epsilon, of the three rounds."""
+
+_PULL: Final = 1.5
+_SURELY: Final = 2.5
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The learner of one `MomentsTask`."""
+
+    task: MomentsTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | MomentsPosterior:
+        """Return the next round, or the posterior when `sums` are those of all.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
+        """
+        if population < 1:
+            raise ValueError("the population must be positive")
+        due = rules.ROUNDS[: len(sums)]
+        if len(due) < len(sums) or any(
+            released.query.name != name
+            or released.query.records_per_client != self.task.records_per_client
+            or [each.name for each in released.query.columns]
+            != [each.name for each in self.task.columns]
+            for released, name in zip(sums, due, strict=True)
+        ):
+            raise ValueError("the sums are not those of this task's rounds, in order")
+        if not sums:
+            return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
+        found = measured(sums[0], self.task.columns, records_of(sums[:1])[0])
+        columns = found.features(self.task.columns)
+        if len(sums) == 1:
+            return RequestedRound(query=rules.norm_query(self.task, columns), share=SHARES[1])
+        if len(sums) == 2:
+            query = self._last_query(found, sums[1], records_of(sums)[0])
+            return RequestedRound(query=query, share=SHARES[2])
+        return self._posterior(found, sums[2], records_of(sums))
+
+    def _last_query(
+        self, found: Measured, counted: ReleasedSum, records: float
+    ) -> SecondMomentMatrix:
+        """Return the query with the ball for which noise and what rows lose are least together."""
+        query = counted.query
+        if not isinstance(query, NormCounts):
+            raise ValueError("the second round counts rows by their norm")
+        counts = norm_counts_from(query, counted.values)
+        sd = float(counted.noise_sd[0]) / query.grid**2
+        tails = np.cumsum(counts[::-1])[::-1]
+        sure = np.flatnonzero(tails > _SURELY * sd * np.sqrt(np.arange(len(tails), 0, -1)))
+        counts[(int(sure[-1]) if sure.size else 0) + 1 :] = 0.0
+        squares = 1.0 + (rules.REACH * largest_norms(query)) ** 2 / NORM_RATIO
+        mean = 1.0 + len(self.task.columns)  # of squared norms, in spreads
+        costs, queries = [], []
+        for squared_radius in rules.squared_radii(self.task):
+            columns = found.features(self.task.columns)
+            queries.append(rules.matrix_query(self.task, columns, squared_radius))
+            # counts below 0 count, too: else noise would look like rows far out
+            lost = max(float(counts @ np.maximum(squares - squared_radius, 0.0)), 0.0)
+            spread = self._noise_sd(queries[-1], counted) / records
+            costs.append(spread**2 + (_PULL * lost / (mean * records)) ** 2)
+            if squared_radius < mean:
+                costs[-1] = math.inf
+        return queries[int(np.argmin(costs))]
+
+    def _noise_sd(self, query: SecondMomentMatrix, counted: ReleasedSum) -> float:
+        """Return the noise of the last round on products, in squared spreads."""
+        mechanism = counted.mechanism
+        ratio = float(counted.noise_sd[0]) / counted.query.design(mechanism).sensitivity
+        parts = SHARES[1] / SHARES[2]
+        ratio *= math.sqrt(parts) if mechanism == "discrete_gaussian" else parts
+        design = query.design(mechanism)
+        scale = design.sensitivity * design.blocks[1].relative_scale
+        return ratio * scale * rules.REACH**2 / query.grid**2
+
+    def _posterior(
+        self, found: Measured, released: ReleasedSum, records: tuple[float, float]
+    ) -> MomentsPosterior:
+        query = released.query
+        if not isinstance(query, SecondMomentMatrix) or query.radius is None:
+            raise ValueError("the third round releases the matrix of rows in a ball")
+        unit = (query.grid / rules.REACH) ** 2
+        columns = tuple(
+            MeasuredColumn(
+                name=bounds.name,
+                lower=bounds.lower,
+                upper=bounds.upper,
+                centre=centre,
+                spread=spread,
+                looseness=looseness,
+                is_binary=not math.isnan(share),
+            )
+            for bounds, centre, spread, looseness, share in zip(
+                self.task.columns,
+                found.centres.tolist(),
+                found.spreads.tolist(),
+                found.looseness.tolist(),
+                found.shares.tolist(),
+                strict=True,
+            )
+        )
+        return MomentsPosterior(
+            names=pairs_of(tuple(each.name for each in columns)),
+            records=max(1, round(records[0])),
+            variables=columns,
+            sums=tuple((released.values[:-1] / unit).tolist()),
+            square_sd=float(released.noise_sd[0]) / unit,
+            product_sd=float(released.noise_sd[-2]) / unit,
+            squared_radius=(query.radius * rules.REACH) ** 2,
+            record_count=records[0],
+            record_count_sd=records[1],
+        )

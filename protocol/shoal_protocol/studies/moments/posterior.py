@@ -1,0 +1,222 @@
+"""A noisy matrix of second moments, and the correlations that it tells of.
+
+What else it tells is for the analyst's library to compute: nothing else of records is needed.
+"""
+
+import itertools
+import math
+from functools import cached_property
+from typing import Annotated, Final, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.known import Part
+from shoal_protocol.posteriors.summaries import Summary, summarised
+from shoal_protocol.queries.columns import ColumnName
+
+MOST_SHOWN: Final = 40
+"""Correlations in a summary: those that are surest not to be 0."""
+
+_Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+_UNSURE: Final = 0.15  # relative, of a variance in measured spreads, beside their looseness
+_LEAST_KEPT: Final = 0.4
+_SCATTER: Final = 1.2  # of correlations' sampling variance over that of normal records
+_MOST_LOST: Final = 0.5
+_NEAREST: Final = 0.999  # to 1, of a correlation whose sampling is looked at
+_FARTHEST: Final = 6.0  # standard deviations outside of what a correlation can be
+_STANDARD: Final = np.linspace(-9.0, 9.0, 4001)
+_BELOW: Final = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in _STANDARD.tolist()])
+
+
+class MeasuredColumn(Part):
+    """A column with its public bounds, and the centre and spread by which a round measured it.
+
+    A spread may well be as small as `spread` over `looseness`. `is_binary`: all values seem to be
+    at the bounds.
+    """
+
+    name: ColumnName
+    lower: Finite
+    upper: Finite
+    centre: Finite
+    spread: _Positive
+    looseness: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
+    is_binary: bool
+
+
+class MomentsPosterior(BasePosterior):
+    """Correlations of columns, and the noisy matrix from which they and more are computed.
+
+    A row is 1 and the columns, less their centres and over their spreads; one whose squared norm is
+    above `squared_radius` was shrunk to that. `sums` are over records: the squares of a row's
+    coordinates, then the products of each with those after it, row by row, with normal noise of
+    `square_sd` and `product_sd`. `record_count` is how many records the noisy count says.
+    """
+
+    variable = "correlations"
+    dimension = "pair"
+
+    name: Literal["moments"] = "moments"
+    variables: Annotated[tuple[MeasuredColumn, ...], Field(min_length=2, max_length=250)]
+    sums: tuple[Finite, ...]
+    square_sd: _Positive
+    product_sd: _Positive
+    squared_radius: _Positive
+    record_count: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
+    record_count_sd: _Positive
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        size = len(self.variables) + 1
+        if len(self.sums) != size * (size + 1) // 2:
+            raise ValueError("sums must be the squares and products of a constant and the columns")
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError("two columns have the same name")
+        if self.names != pairs_of(self.columns):
+            raise ValueError("names must be those of all pairs of columns, in order")
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record."""
+        return tuple(each.name for each in self.variables)
+
+    @cached_property
+    def matrix(self) -> FloatMatrix:
+        """The sums as a symmetric matrix, shape (m + 1, m + 1), the constant first."""
+        size = len(self.variables) + 1
+        matrix = np.zeros((size, size))
+        matrix[np.triu_indices(size, 1)] = self.sums[size:]
+        matrix += matrix.T
+        matrix[np.diag_indices(size)] = self.sums[:size]
+        return matrix
+
+    @property
+    def kept(self) -> float:
+        """The mean square of the factors by which rows were shrunk, from .4 to 1."""
+        return float(np.clip(self.sums[0] / self.record_count, _LEAST_KEPT, 1.0))
+
+    @property
+    def lost(self) -> float:
+        """The share that rows lost of their squares when they were shrunk, about: up to .5."""
+        expected = self.record_count * len(self.matrix)
+        return float(np.clip(1.0 - np.trace(self.matrix) / expected, 0.0, _MOST_LOST))
+
+    @cached_property
+    def _seen(self) -> tuple[FloatVector, FloatVector]:
+        """Correlations as the matrix has them and their standard deviations, shapes (k,).
+
+        These count noise, what is not known of the spreads, the sampling of records that are about
+        normal, and what shrinking may have pulled.
+        """
+        count, kept = self.record_count, self.kept
+        means = self.matrix[0, 1:] / (count * kept)
+        sure = means**2 - (self.product_sd / (count * kept)) ** 2  # noise alone is no mean
+        means = np.sign(means) * np.sqrt(np.maximum(sure, 0.0))
+        covariance = self.matrix[1:, 1:] / count - kept * np.outer(means, means)
+        error, product_error = self.square_sd / count, self.product_sd / count
+        loose = np.array([each.looseness for each in self.variables])
+        expected = kept * np.sqrt(_UNSURE**2 + 2.0 * np.log(loose))
+        weights = expected**2 / (expected**2 + error**2)
+        seen = np.maximum(np.diagonal(covariance), 0.0)
+        variances = kept + weights * (seen - kept)
+        errors = weights * error**2 / variances**2
+        rows, others = np.triu_indices(len(self.variables), 1)
+        both = variances[rows] * variances[others]
+        found = covariance[rows, others] / np.sqrt(both)
+        nearest = np.clip(found, -_NEAREST, _NEAREST)
+        spread = product_error**2 / both + nearest**2 / 4.0 * (errors[rows] + errors[others])
+        spread += (self.lost * nearest) ** 2 + _SCATTER * (1.0 - nearest**2) ** 2 / count
+        sd = np.sqrt(spread)
+        reach = 1.0 + _FARTHEST * sd
+        return np.clip(found, -reach, reach), sd
+
+    @property
+    def noise_part(self) -> float:
+        """The noise's standard deviation in a correlation of 0."""
+        return self.product_sd / (self.record_count * self.kept)
+
+    @cached_property
+    def _ends(self) -> tuple[FloatVector, FloatVector, FloatVector, FloatVector]:
+        """Which correlations are below 0; of all, without their sign, where -1 and 1 are.
+
+        As shares of a standard normal's values, and in its standard deviations, shapes (k,).
+        """
+        seen, sd = self._seen
+        low, high = (-1.0 - np.abs(seen)) / sd, (1.0 - np.abs(seen)) / sd
+        return np.where(seen < 0.0, -1.0, 1.0), np.interp(low, _STANDARD, _BELOW), low, high
+
+    def _at(self, shares: FloatMatrix) -> FloatMatrix:
+        """Return the quantiles at `shares`, shape (n, k): a normal's between -1 and 1."""
+        seen, sd = self._seen
+        sign, least, _, high = self._ends
+        inner = np.where(sign > 0.0, shares, 1.0 - shares)
+        below = least + inner * (np.interp(high, _STANDARD, _BELOW) - least)
+        values = np.abs(seen) + sd * np.interp(below, _BELOW, _STANDARD)
+        return np.asarray(sign * np.clip(values, -1.0, 1.0))
+
+    @cached_property
+    def _moments(self) -> tuple[FloatVector, FloatVector]:
+        seen, sd = self._seen
+        sign, least, low, high = self._ends
+        mass = np.interp(high, _STANDARD, _BELOW) - least
+        left, right = (
+            np.exp(-0.5 * np.minimum(each**2, 1400.0)) / math.sqrt(2.0 * math.pi)
+            for each in (low, high)
+        )
+        shift = (left - right) / mass
+        spread = 1.0 + (low * left - high * right) / mass - shift**2
+        mean = sign * np.clip(np.abs(seen) + sd * shift, -1.0, 1.0)
+        return mean, sd * np.sqrt(np.maximum(spread, 1e-6))
+
+    @property
+    def mean(self) -> FloatVector:
+        return self._moments[0]
+
+    @property
+    def sd(self) -> FloatVector:
+        return self._moments[1]
+
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        return self._at(np.array([[low], [high]]) * np.ones(len(self.names))).T
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        """Return `count` draws of each correlation by itself, shape (count, k)."""
+        return self._at(generator.random((count, len(self.names))))
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"Correlations of {len(self.variables)} columns"
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        return (
+            ("Noise", f"of sd {self.noise_part:.2g} in each correlation"),
+            ("Lost by shrinking long rows", f"about {self.lost:.0%} of all squares"),
+        )
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return means, standard deviations and intervals of the clearest correlations.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        whole = summarised(self, level)
+        if len(whole.rows) <= MOST_SHOWN:
+            return whole
+        clearest = np.sort(np.argsort(-np.abs(self.mean) / self.sd, kind="stable")[:MOST_SHOWN])
+        shown = Summary(
+            whole.title, whole.headings, tuple(whole.rows[each] for each in clearest), whole.facts
+        )
+        return shown.with_facts(("Shown", f"the clearest {MOST_SHOWN} of {len(whole.rows):,}"))
+
+
+def pairs_of(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the correlations of columns, in the order of a posterior's numbers."""
+    return tuple(
+        f"correlation[{one}, {other}]" for one, other in itertools.combinations(columns, 2)
+    )
