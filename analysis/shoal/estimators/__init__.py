@@ -19,6 +19,7 @@ from shoal.estimators.crowds import (
     CrowdPoissonRegression,
 )
 from shoal.estimators.distributions import Distribution
+from shoal.estimators.moments import Moments
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import (
     LinearRegression,
@@ -43,6 +44,7 @@ __all__ = [
     "LinearRegressionInBounds",
     "LogisticRegression",
     "LogisticRegressionByGradients",
+    "Moments",
     "NegativeBinomialRegression",
     "NotFittedError",
     "PoissonRegression",

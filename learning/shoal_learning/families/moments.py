@@ -19,6 +19,7 @@ from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.moments import MeasuredColumn, MomentsPosterior, MomentsTask
 from shoal_protocol.studies.moments import round_rules as rules
 from shoal_protocol.studies.moments.posterior import pairs_of
+from shoal_protocol.studies.regression.round_rules import REACH
 
 SHARES: Final = (0.16, 0.04, 0.8)
 """Shares of mu^2, or of epsilon, of the three rounds."""
@@ -75,7 +76,7 @@ class Moments:
         tails = np.cumsum(counts[::-1])[::-1]
         sure = np.flatnonzero(tails > _SURELY * sd * np.sqrt(np.arange(len(tails), 0, -1)))
         counts[(int(sure[-1]) if sure.size else 0) + 1 :] = 0.0
-        squares = 1.0 + (rules.REACH * largest_norms(query)) ** 2 / NORM_RATIO
+        squares = 1.0 + (REACH * largest_norms(query)) ** 2 / NORM_RATIO
         mean = 1.0 + len(self.task.columns)  # of squared norms, in spreads
         costs, queries = [], []
         for squared_radius in rules.squared_radii(self.task):
@@ -97,7 +98,7 @@ class Moments:
         ratio *= math.sqrt(parts) if mechanism == "discrete_gaussian" else parts
         design = query.design(mechanism)
         scale = design.sensitivity * design.blocks[1].relative_scale
-        return ratio * scale * rules.REACH**2 / query.grid**2
+        return ratio * scale * REACH**2 / query.grid**2
 
     def _posterior(
         self, found: Measured, released: ReleasedSum, records: tuple[float, float]
@@ -105,7 +106,7 @@ class Moments:
         query = released.query
         if not isinstance(query, SecondMomentMatrix) or query.radius is None:
             raise ValueError("the third round releases the matrix of rows in a ball")
-        unit = (query.grid / rules.REACH) ** 2
+        unit = (query.grid / REACH) ** 2
         columns = tuple(
             MeasuredColumn(
                 name=bounds.name,
@@ -132,7 +133,7 @@ class Moments:
             sums=tuple((released.values[:-1] / unit).tolist()),
             square_sd=float(released.noise_sd[0]) / unit,
             product_sd=float(released.noise_sd[-2]) / unit,
-            squared_radius=(query.radius * rules.REACH) ** 2,
+            squared_radius=(query.radius * REACH) ** 2,
             record_count=records[0],
             record_count_sd=records[1],
         )

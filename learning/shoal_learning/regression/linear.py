@@ -35,6 +35,7 @@ SHARES: Final = (0.16, 0.04, 0.8)
 _SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _REACHES: Final[dict[Purpose, float]] = {"intervals": 4.0, "prediction": 1.8}
 _PULLS: Final[dict[Purpose, float]] = {"intervals": 0.6, "prediction": 0.15}
+_ABSENT_SD: Final = 1e-3
 _BY_ITSELF: Final = 0.5  # probability that a slope is unlike the others, for intervals
 _SURELY: Final = 2.0
 _LEAST_KEPT: Final = 0.4
@@ -132,7 +133,7 @@ class LinearModel:
         scale = query.columns[-1].scale
         unit = limit * rules.REACH * float(found.spreads[-1]) / scale
         prior = unit * np.append(1.0, self.task.prior_sd * found.looseness[:-1])
-        coefficients = self._coefficients(moments, unit, prior)
+        coefficients = coefficients_of(moments, unit, prior, self.task.purpose)
         pulled = 0.5 * _PULLS["intervals"] * min(1.0, len(query.columns) / squared_radius)
         spread = pulled * coefficients.mean
         spread[0] = 0.0
@@ -157,36 +158,53 @@ class LinearModel:
             verdict=judged_linear(self.task, found, moments, covariance, prior),
         )
 
-    def _coefficients(self, moments: NoisyMoments, unit: float, own: Floats) -> Coefficients:
-        """Return the mean under a shared prior; for intervals with the mean square error about it.
 
-        `unit` is a slope of one spread of the target for one of the feature, and `own`, shape (k,),
-        the standard deviations of a prior for each slope by itself.
-        """
-        slopes = len(moments.matrix) - 2
-        each = [
-            noise_aware_posterior(moments, unit * np.append(1.0, np.full(slopes, sd)))
-            for sd in _SHARED_SDS
-        ]
-        logs = np.array([one.log_evidence for one in each])
-        weights = np.exp(logs - logs.max())
-        weights /= weights.sum()
-        means = np.array([one.mean for one in each])
-        mean = weights @ means
-        away = means - mean
-        covariance = np.tensordot(weights, np.array([one.covariance for one in each]), 1)
-        covariance = covariance + away.T @ (weights[:, None] * away)
-        if self.task.purpose == "intervals":
-            wide = noise_aware_posterior(moments, own)
-            apart = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
-            covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * covariance
-        variance = float(weights @ np.array([one.residual_sd**2 for one in each]))
-        return Coefficients(
-            mean=mean,
-            covariance=covariance,
-            residual_sd=variance**0.5,
-            log_evidence=float(logs.max()),
-        )
+def coefficients_of(
+    moments: NoisyMoments, unit: float, own: Floats, purpose: Purpose = "intervals"
+) -> Coefficients:
+    """Return the mean under a shared prior; for intervals with the mean square error about it.
+
+    `unit` is a slope of one spread of the target for one of the feature, and `own`, shape (k,),
+    the standard deviations of a prior for each slope by itself. `log_evidence` is of the likeliest
+    of six shared priors.
+    """
+    slopes = len(moments.matrix) - 2
+    each = [
+        noise_aware_posterior(moments, unit * np.append(1.0, np.full(slopes, sd)))
+        for sd in _SHARED_SDS
+    ]
+    logs = np.array([one.log_evidence for one in each])
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    means = np.array([one.mean for one in each])
+    mean = weights @ means
+    away = means - mean
+    covariance = np.tensordot(weights, np.array([one.covariance for one in each]), 1)
+    covariance = covariance + away.T @ (weights[:, None] * away)
+    if purpose == "intervals":
+        wide = noise_aware_posterior(moments, own)
+        apart = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
+        covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * covariance
+    variance = float(weights @ np.array([one.residual_sd**2 for one in each]))
+    return Coefficients(
+        mean=mean,
+        covariance=covariance,
+        residual_sd=variance**0.5,
+        log_evidence=float(logs.max()),
+    )
+
+
+def log_evidence(moments: NoisyMoments, unit: float, is_there: NDArray[np.bool_]) -> float:
+    """Return the log evidence of the model with slopes where `is_there`, shape (k - 1,).
+
+    Up to a constant of the moments. The slopes share a prior's standard deviation, which is as
+    likely each of six; the others are 0, but for what no moments tell.
+    """
+    logs = []
+    for sd in _SHARED_SDS:
+        prior = unit * np.append(1.0, np.where(is_there, sd, _ABSENT_SD))
+        logs.append(noise_aware_posterior(moments, prior).log_evidence)
+    return float(np.logaddexp.reduce(logs) - math.log(len(logs)))
 
 
 def _kept(query: WeightedRowMatrix, moments: NoisyMoments) -> float:

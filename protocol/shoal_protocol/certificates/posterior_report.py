@@ -10,7 +10,7 @@ from pyroaring import BitMap
 
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry, privacy_breakdown
-from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.posteriors.base import LEVEL, FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.privacy.participation import Participation
 from shoal_protocol.privacy.together import epsilon_of
@@ -155,10 +155,13 @@ class PosteriorReport(BoundDocument):
         generator: np.random.Generator | None = None,  # noqa: TID251
         *,
         count: int = 4000,
+        rows: FloatMatrix | None = None,
+        targets: FloatVector | None = None,
     ) -> "InferenceData":
         """Return the posterior for ArviZ, with the job and its price among the attributes.
 
-        Arguments and errors as for a posterior's own `to_arviz`.
+        Arguments and errors as for a posterior's own `to_arviz`; `rows` and `targets` are for
+        regressions.
         """
         facts = {
             "job": self.job,
@@ -166,4 +169,10 @@ class PosteriorReport(BoundDocument):
             "cohort_sizes": ", ".join(str(size) for size in self.cohort_sizes),
             **self.privacy.model_dump(),
         }
-        return self.posterior.to_arviz(generator, count=count, attributes=facts)
+        if rows is None and targets is None:
+            return self.posterior.to_arviz(generator, count=count, attributes=facts)
+        if not isinstance(self.posterior, RegressionPosterior):
+            raise ValueError("rows and targets are for regressions")
+        return self.posterior.to_arviz(
+            generator, count=count, attributes=facts, rows=rows, targets=targets
+        )

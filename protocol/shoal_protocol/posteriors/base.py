@@ -166,12 +166,20 @@ class BasePosterior(BaseModel):
             ValueError: it is in closed form and there is no generator.
             ImportError: ArviZ is not installed; the message names the extra.
         """
-        arviz = _arviz()
-        data: InferenceData = arviz.from_dict(
-            posterior={self.variable: self._chains(count, generator), **self._other_variables()},
+        return self._inference_data(self._chains(count, generator), attributes)
+
+    def _inference_data(
+        self,
+        chains: FloatMatrix,
+        attributes: Mapping[str, str | int | float] | None,
+        **groups: Mapping[str, FloatMatrix],
+    ) -> "InferenceData":
+        data: InferenceData = _arviz().from_dict(
+            posterior={self.variable: chains, **self._other_variables()},
             dims={self.variable: [self.dimension]},
             coords={self.dimension: list(self.names)},
             posterior_attrs={**self._attributes(), **(attributes or {})},
+            **groups,
         )
         return data
 
@@ -236,6 +244,57 @@ class RegressionPosterior(BasePosterior):
 
         Raises:
             ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+
+    def to_arviz(
+        self,
+        generator: np.random.Generator | None = None,  # noqa: TID251
+        *,
+        count: int = 4000,
+        attributes: Mapping[str, str | int | float] | None = None,
+        rows: FloatMatrix | None = None,
+        targets: FloatVector | None = None,
+    ) -> "InferenceData":
+        """Return ArviZ's InferenceData, with the group `log_likelihood` if there are `rows`.
+
+        It is of `targets`, shape (n,), at `rows`, shape (n, m): records of the analyst's own, which
+        were not learned from. `arviz.loo` and `arviz.waic` compare posteriors by it. Two classes
+        are 1, the upper one, and 0.
+
+        Raises:
+            ValueError: as the base's; or rows and targets do not fit each other or the family.
+            ImportError: ArviZ is not installed; the message names the extra.
+        """
+        chains = self._chains(count, generator)
+        if rows is None and targets is None:
+            return self._inference_data(chains, attributes)
+        found = self._log_likelihoods(chains, rows, targets)
+        return self._inference_data(chains, attributes, log_likelihood={self.target: found})
+
+    def _log_likelihoods(
+        self, chains: FloatMatrix, rows: FloatMatrix | None, targets: FloatVector | None
+    ) -> FloatMatrix:
+        """Return those of targets at rows given draws, shape (chains, draws, n)."""
+        if rows is None or targets is None:
+            raise ValueError("rows and targets go together")
+        values = np.asarray(targets, dtype=np.float64)
+        design = self._design(self._checked_rows(rows))
+        if values.shape != (len(design),):
+            raise ValueError("targets must have one number for each row")
+        return self._log_densities(values, chains @ design.T)
+
+    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+        """Return checked rows as the coefficients take them, shape (n, k)."""
+        if len(self.features) == len(self.names):
+            return rows
+        return np.column_stack([np.ones(len(rows)), rows])
+
+    @abstractmethod
+    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+        """Return log densities of targets, (n,), given predictors, (chains, draws, n).
+
+        Raises:
+            ValueError: a target is none of the family's, or the family has no likelihood.
         """
 
     def _checked_rows(self, rows: FloatMatrix) -> FloatMatrix:

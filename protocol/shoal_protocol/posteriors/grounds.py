@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.intervals import normal_intervals
+from shoal_protocol.posteriors.likelihoods import normal_log_density
 
 PRIOR_DECIDES: Final = 0.25
 """Of a posterior variance, relative to the prior's: from here on it decides, or"""
@@ -166,9 +167,7 @@ class Grounded(RegressionPosterior):
         Raises:
             ValueError: `rows` does not have one column per feature.
         """
-        design = self._scaled(self._checked_rows(rows))
-        if len(self.features) < len(self.names):
-            design = np.column_stack([np.ones(len(design)), design])
+        design = self._design(self._checked_rows(rows))
         spread = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
         deviation = np.sqrt(np.maximum(spread, 0.0) + self._record_sd**2)
         return design @ self.mean, deviation
@@ -180,6 +179,17 @@ class Grounded(RegressionPosterior):
             ValueError: as `predict`; or `level` is not strictly between 0 and 1.
         """
         return normal_intervals(*self.predict(rows), level)
+
+    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+        return super()._design(self._scaled(rows))
+
+    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+        return normal_log_density(targets, predictors, self._record_sd_of_draws)
+
+    @property
+    def _record_sd_of_draws(self) -> FloatMatrix | float:
+        """The residual standard deviation, one or one for each draw."""
+        return self._record_sd
 
     def _scaled(self, rows: FloatMatrix) -> FloatMatrix:
         """Return rows in the units that the coefficients are of."""

@@ -79,6 +79,12 @@ class VariationalRegressionPosterior(RegressionPosterior, VariationalPosterior):
         first[0] = self.intercept
         return np.column_stack([first, matrix])
 
+    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+        """Values are cut to the features' bounds, as they were when it was learned."""
+        centres = np.array([column.centre for column in self.feature_columns])
+        scales = np.array([column.scale for column in self.feature_columns])
+        return super()._design(np.clip(rows, centres - scales, centres + scales))
+
     def _predictor(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of the linear predictor, shapes (n,), for `rows`.
 

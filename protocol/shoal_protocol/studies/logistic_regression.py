@@ -6,6 +6,7 @@ import numpy as np
 
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.intervals import normal_intervals
+from shoal_protocol.posteriors.likelihoods import logistic_log_density
 from shoal_protocol.posteriors.variational_regression import VariationalRegressionPosterior
 from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.models.regressions import probability
@@ -40,6 +41,9 @@ class LogisticRegressionPosterior(VariationalRegressionPosterior):
             ValueError: as `predict`; or `level` is not strictly between 0 and 1.
         """
         return probability(normal_intervals(*self._predictor(rows), level))
+
+    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+        return logistic_log_density(targets, predictors)
 
 
 class LogisticRegressionTask(RegressionStudy):

@@ -7,6 +7,7 @@ from pydantic import model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.intervals import normal_intervals
+from shoal_protocol.posteriors.likelihoods import poisson_log_density
 from shoal_protocol.posteriors.variational_regression import VariationalRegressionPosterior
 from shoal_protocol.queries.models import PoissonRegressionModel
 from shoal_protocol.queries.models.regressions import rate
@@ -36,6 +37,9 @@ class PoissonRegressionPosterior(VariationalRegressionPosterior):
             ValueError: as `predict`; or `level` is not strictly between 0 and 1.
         """
         return rate(normal_intervals(*self._predictor(rows), level))
+
+    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+        return poisson_log_density(targets, predictors)
 
 
 class PoissonRegressionTask(RegressionStudy):

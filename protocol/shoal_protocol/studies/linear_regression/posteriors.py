@@ -141,5 +141,9 @@ class LinearRegressionDraws(DrawsPosterior, Grounded):
     def _record_sd(self) -> float:
         return self.residual_sd
 
+    @property
+    def _record_sd_of_draws(self) -> FloatMatrix:
+        return self.residual_sd_draws[:, :, None]
+
     def _other_variables(self) -> Mapping[str, FloatMatrix]:
         return {"residual_sd": self.residual_sd_draws}

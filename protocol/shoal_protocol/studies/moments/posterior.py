@@ -5,8 +5,9 @@ What else it tells is for the analyst's library to compute: nothing else of reco
 
 import itertools
 import math
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -19,11 +20,16 @@ from shoal_protocol.queries.columns import ColumnName
 MOST_SHOWN: Final = 40
 """Correlations in a summary: those that are surest not to be 0."""
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SCATTER: Final = 1.2
+"""Of correlations' sampling variance, over that of normal records."""
+
 _Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 _UNSURE: Final = 0.15  # relative, of a variance in measured spreads, beside their looseness
 _LEAST_KEPT: Final = 0.4
-_SCATTER: Final = 1.2  # of correlations' sampling variance over that of normal records
 _MOST_LOST: Final = 0.5
 _NEAREST: Final = 0.999  # to 1, of a correlation whose sampling is looked at
 _FARTHEST: Final = 6.0  # standard deviations outside of what a correlation can be
@@ -52,7 +58,7 @@ class MomentsPosterior(BasePosterior):
 
     A row is 1 and the columns, less their centres and over their spreads; one whose squared norm is
     above `squared_radius` was shrunk to that. `sums` are over records: the squares of a row's
-    coordinates, then the products of each with those after it, row by row, with normal noise of
+    coordinates, then the products of each with those after it, row by row, with noise of
     `square_sd` and `product_sd`. `record_count` is how many records the noisy count says.
     """
 
@@ -106,30 +112,50 @@ class MomentsPosterior(BasePosterior):
         return float(np.clip(1.0 - np.trace(self.matrix) / expected, 0.0, _MOST_LOST))
 
     @cached_property
-    def _seen(self) -> tuple[FloatVector, FloatVector]:
-        """Correlations as the matrix has them and their standard deviations, shapes (k,).
+    def variances(self) -> tuple[FloatVector, FloatVector]:
+        """Variances of the shrunk rows' columns, in spreads, and the relative noise, shapes (m,).
 
-        These count noise, what is not known of the spreads, the sampling of records that are about
-        normal, and what shrinking may have pulled.
+        Where noise hides them they are what the first round's spreads let expect.
         """
+        seen = np.maximum(np.diagonal(self._covariance), 0.0)
+        loose = np.array([each.looseness for each in self.variables])
+        expected = self.kept * np.sqrt(_UNSURE**2 + 2.0 * np.log(loose))
+        error = self.square_sd / self.record_count
+        weights = expected**2 / (expected**2 + error**2)
+        variances = self.kept + weights * (seen - self.kept)
+        return variances, np.sqrt(weights) * error / variances
+
+    @cached_property
+    def _covariance(self) -> FloatMatrix:
         count, kept = self.record_count, self.kept
         means = self.matrix[0, 1:] / (count * kept)
         sure = means**2 - (self.product_sd / (count * kept)) ** 2  # noise alone is no mean
         means = np.sign(means) * np.sqrt(np.maximum(sure, 0.0))
-        covariance = self.matrix[1:, 1:] / count - kept * np.outer(means, means)
-        error, product_error = self.square_sd / count, self.product_sd / count
-        loose = np.array([each.looseness for each in self.variables])
-        expected = kept * np.sqrt(_UNSURE**2 + 2.0 * np.log(loose))
-        weights = expected**2 / (expected**2 + error**2)
-        seen = np.maximum(np.diagonal(covariance), 0.0)
-        variances = kept + weights * (seen - kept)
-        errors = weights * error**2 / variances**2
+        return np.asarray(self.matrix[1:, 1:] / count - kept * np.outer(means, means))
+
+    @cached_property
+    def seen(self) -> FloatMatrix:
+        """Correlations as the noisy matrix has them, shape (m, m): possibly impossible ones."""
+        roots = np.sqrt(self.variances[0])
+        seen: FloatMatrix = self._covariance / np.outer(roots, roots)
+        np.fill_diagonal(seen, 1.0)
+        return seen
+
+    @cached_property
+    def _seen(self) -> tuple[FloatVector, FloatVector]:
+        """What is seen of each pair, and its standard deviation, shapes (k,).
+
+        This counts noise, what is not known of the spreads, the sampling of records that are about
+        normal, and what shrinking may have pulled.
+        """
         rows, others = np.triu_indices(len(self.variables), 1)
-        both = variances[rows] * variances[others]
-        found = covariance[rows, others] / np.sqrt(both)
+        variances, errors = self.variances
+        found = self.seen[rows, others]
         nearest = np.clip(found, -_NEAREST, _NEAREST)
-        spread = product_error**2 / both + nearest**2 / 4.0 * (errors[rows] + errors[others])
-        spread += (self.lost * nearest) ** 2 + _SCATTER * (1.0 - nearest**2) ** 2 / count
+        noise = (self.product_sd / self.record_count) ** 2 / (variances[rows] * variances[others])
+        spread = noise + nearest**2 / 4.0 * (errors[rows] ** 2 + errors[others] ** 2)
+        spread += (self.lost * nearest) ** 2
+        spread += SCATTER * (1.0 - nearest**2) ** 2 / self.record_count
         sd = np.sqrt(spread)
         reach = 1.0 + _FARTHEST * sd
         return np.clip(found, -reach, reach), sd
@@ -199,6 +225,27 @@ class MomentsPosterior(BasePosterior):
             ("Lost by shrinking long rows", f"about {self.lost:.0%} of all squares"),
         )
 
+    def _clearest(self) -> list[int]:
+        """Return where the correlations are that are surest not to be 0, in order."""
+        found = np.argsort(-np.abs(self.mean) / self.sd, kind="stable")[:MOST_SHOWN]
+        return sorted(found.tolist())
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+        caption: str | None = None,
+    ) -> "Axes":
+        """Draw correlations with their intervals, the clearest if `names` is None.
+
+        Raises:
+            ValueError, ImportError: as the base's.
+        """
+        chosen = [self.names[each] for each in self._clearest()] if names is None else names
+        return super().plot(axes, level=level, names=chosen, caption=caption)
+
     def summary(self, level: float = LEVEL) -> Summary:
         """Return means, standard deviations and intervals of the clearest correlations.
 
@@ -208,10 +255,8 @@ class MomentsPosterior(BasePosterior):
         whole = summarised(self, level)
         if len(whole.rows) <= MOST_SHOWN:
             return whole
-        clearest = np.sort(np.argsort(-np.abs(self.mean) / self.sd, kind="stable")[:MOST_SHOWN])
-        shown = Summary(
-            whole.title, whole.headings, tuple(whole.rows[each] for each in clearest), whole.facts
-        )
+        rows = tuple(whole.rows[each] for each in self._clearest())
+        shown = Summary(whole.title, whole.headings, rows, whole.facts)
         return shown.with_facts(("Shown", f"the clearest {MOST_SHOWN} of {len(whole.rows):,}"))
 
 

@@ -9,6 +9,11 @@ from pydantic import Field, model_validator
 from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.grounds import Prior
 from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
+from shoal_protocol.posteriors.likelihoods import (
+    logistic_log_density,
+    normal_log_density,
+    poisson_log_density,
+)
 from shoal_protocol.queries.models.regressions import probability, rate
 from shoal_protocol.studies.regression.verdicts import Verdict
 
@@ -155,6 +160,17 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         design = np.column_stack([np.ones(len(checked)), checked])
         variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
         return design @ self.mean, np.sqrt(np.maximum(variance, 0.0))
+
+    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+        match self.family:
+            case "normal":
+                return normal_log_density(targets, predictors, self.scatter)
+            case "logistic":
+                return logistic_log_density(targets, predictors)
+            case "poisson":
+                return poisson_log_density(targets, predictors)
+            case _:
+                raise ValueError("the posterior of scattered counts has no likelihood of a record")
 
     def _attributes(self) -> Mapping[str, str | int | float]:
         return {

@@ -1,0 +1,106 @@
+"""Contrasts, differences and tests of a regression's coefficients, from its posterior alone.
+
+contrast(posterior, {"dose": 10.0, "age": -1.0}).interval(0.9)
+wald(posterior, ["age", "age2"]).p_value
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.answers.estimates import Estimates, Floats, chi_square_tail
+from shoal_protocol.posteriors.base import RegressionPosterior
+
+Weights = Mapping[str, float]
+"""Of coefficients, by name: {"intercept": 1.0, "age": 50.0} is what is expected at an age of 50."""
+
+
+@dataclass(frozen=True)
+class WaldTest:
+    """A Wald test: `statistic` has `degrees` degrees of freedom, and `p_value` is its tail."""
+
+    statistic: float
+    degrees: int
+    p_value: float
+
+    def __str__(self) -> str:
+        return f"chi-square {self.statistic:.4g} on {self.degrees}: p = {self.p_value:.3g}"
+
+
+def contrast(posterior: RegressionPosterior, *weights: Weights) -> Estimates:
+    """Return weighted sums of coefficients, one for each of `weights`.
+
+    Raises:
+        ValueError: there are no weights, or a name is none of the coefficients'.
+    """
+    matrix = _matrix(posterior, weights)
+    variance = np.einsum("ij,jk,ik->i", matrix, posterior.covariance_matrix, matrix)
+    return Estimates(
+        title=f"Contrasts in {posterior.title[:1].lower()}{posterior.title[1:]}",
+        names=tuple(" ".join(f"{by:+g} {name}" for name, by in each.items()) for each in weights),
+        mean=matrix @ posterior.mean,
+        sd=np.sqrt(np.maximum(variance, 0.0)),
+    )
+
+
+def difference(one: RegressionPosterior, other: RegressionPosterior) -> Estimates:
+    """Return how much larger coefficients are in `one` than in `other`, of those in both.
+
+    The posteriors are taken as independent: of different people, with noise of their own.
+
+    Raises:
+        ValueError: they have no coefficient in common.
+    """
+    names = tuple(name for name in one.names if name in other.names)
+    if not names:
+        raise ValueError("the two posteriors have no coefficient in common")
+    here, there = ([each.names.index(name) for name in names] for each in (one, other))
+    return Estimates(
+        title=f"{one.title}: differences between two posteriors",
+        names=names,
+        mean=one.mean[here] - other.mean[there],
+        sd=np.hypot(one.sd[here], other.sd[there]),
+    )
+
+
+def wald(
+    posterior: RegressionPosterior,
+    hypotheses: Sequence[str | Weights],
+    values: Sequence[float] | None = None,
+) -> WaldTest:
+    """Test that coefficients, or weighted sums of them, all have these `values`: None, 0.
+
+    The posterior takes the place of an estimate: a prior that decides makes the test cautious.
+
+    Raises:
+        ValueError: there is no hypothesis, a name is none of the coefficients', values are not one
+            for each, or one hypothesis follows from others.
+    """
+    weights = [{each: 1.0} if isinstance(each, str) else each for each in hypotheses]
+    matrix = _matrix(posterior, weights)
+    supposed = np.zeros(len(matrix)) if values is None else np.asarray(values, dtype=np.float64)
+    if supposed.shape != (len(matrix),):
+        raise ValueError("there must be one value for each hypothesis")
+    away = matrix @ posterior.mean - supposed
+    covariance = matrix @ posterior.covariance_matrix @ matrix.T
+    scale = np.sqrt(np.maximum(np.diagonal(covariance), 1e-300))
+    correlations = covariance / np.outer(scale, scale)
+    if np.linalg.matrix_rank(correlations, tol=1e-10) < len(matrix):
+        raise ValueError("one hypothesis follows from the others: leave it out")
+    statistic = float(away / scale @ np.linalg.solve(correlations, away / scale))
+    return WaldTest(statistic, len(matrix), chi_square_tail(statistic, len(matrix)))
+
+
+def _matrix(posterior: RegressionPosterior, weights: Sequence[Weights]) -> Floats:
+    if not weights or not all(weights):
+        raise ValueError("name one coefficient at least")
+    matrix = np.zeros((len(weights), len(posterior.names)))
+    for row, each in zip(matrix, weights, strict=True):
+        for name, by in each.items():
+            if name not in posterior.names:
+                raise ValueError(
+                    f"there is no coefficient {name!r}: there are {', '.join(posterior.names)}"
+                )
+            row[posterior.names.index(name)] = by
+    return matrix

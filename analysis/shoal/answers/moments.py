@@ -1,0 +1,293 @@
+"""Regressions, correlations and components from a noisy matrix of second moments."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shoal.answers.components import Blur, PrincipalComponents, components_of
+from shoal.answers.estimates import Estimates, Floats
+from shoal_learning.quasi_likelihood import NoisyMoments
+from shoal_learning.regression.judging import judged_linear
+from shoal_learning.regression.linear import coefficients_of, log_evidence
+from shoal_learning.regression.measured import Measured
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.moments import MomentsPosterior
+from shoal_protocol.studies.moments.posterior import SCATTER, pairs_of
+from shoal_protocol.studies.regression import (
+    MeasuredRegressionPosterior,
+    RegressionTask,
+    Verdict,
+)
+
+_REACH: Final = 4.0  # spreads in one unit of the learner, whose residuals are .01 to 1 of it
+_PRIOR_SD: Final = 2.5
+_LOST: Final = 0.1  # of rows' squares: more makes intervals doubtful
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Models of one target by the evidence for each, all as likely beforehand."""
+
+    target: str
+    models: tuple[tuple[str, ...], ...]
+    log_evidence: Floats
+    probabilities: Floats
+
+    @property
+    def best(self) -> tuple[str, ...]:
+        """The features of the most probable model."""
+        return self.models[int(np.argmax(self.probabilities))]
+
+    def summary(self) -> Summary:
+        """Return a table, the most probable model first."""
+        order = np.argsort(-self.probabilities, kind="stable")
+        rows = tuple(
+            (
+                " + ".join(("1", *self.models[each])),
+                f"{self.log_evidence[each] - self.log_evidence.max():.2f}",
+                f"{self.probabilities[each]:.3f}",
+            )
+            for each in order.tolist()
+        )
+        headings = ("", "log evidence", "probability")
+        return Summary(f"Models of {self.target}", headings, rows, ())
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a posterior of moments tells; every answer knows of the noise, and none costs anything.
+
+    Models are linear, and normal about their line; a binary column may be a feature, or a target
+    whose mean, a probability, is taken as linear.
+    """
+
+    posterior: MomentsPosterior
+
+    @classmethod
+    def of(cls, posterior: BasePosterior) -> "Answers":
+        """Return the answers of a posterior, as a report or a certificate has it.
+
+        Raises:
+            ValueError: it is of another study.
+        """
+        if not isinstance(posterior, MomentsPosterior):
+            raise ValueError(f'a posterior of the study "moments" answers, not {posterior.name!r}')
+        return cls(posterior)
+
+    def linear_model(
+        self,
+        target: str,
+        features: Sequence[str] | None = None,
+        *,
+        prior_sd: float = _PRIOR_SD,
+    ) -> MeasuredRegressionPosterior:
+        """Return the linear regression of a column on others, None: on all others.
+
+        As `RegressionTask` of the family "normal" has it; so are prior and `prior_sd`.
+
+        Raises:
+            ValueError: a name is no column, or is there twice; or `prior_sd` is out of range.
+        """
+        chosen = self._features(target, features)
+        if not chosen:
+            raise ValueError("a model needs one feature at least")
+        columns = [self.posterior.variables[each] for each in self._places([*chosen, target])]
+        bounds = [
+            ColumnBounds(name=each.name, lower=each.lower, upper=each.upper) for each in columns
+        ]
+        task = RegressionTask(
+            family="normal", features=tuple(bounds[:-1]), target=bounds[-1], prior_sd=prior_sd
+        )
+        found = Measured(
+            centres=np.array([each.centre for each in columns]),
+            spreads=np.array([each.spread for each in columns]),
+            looseness=np.array([each.looseness for each in columns]),
+            shares=np.array([0.5 if each.is_binary else math.nan for each in columns]),
+        )
+        moments = self._moments(target, chosen)
+        prior = np.append(1.0, prior_sd * found.looseness[:-1])
+        coefficients = coefficients_of(moments, 1.0, prior)
+        pulled = self.posterior.lost * coefficients.mean
+        pulled[0] = 0.0
+        covariance = coefficients.covariance + np.diag(pulled**2)
+        spread = float(found.spreads[-1])
+        transform = found.to_data_units(spread)
+        offset = np.zeros(len(prior))
+        offset[0] = found.centres[-1]
+        whole = transform @ covariance @ transform.T
+        scatter = coefficients.residual_sd * _REACH * spread / math.sqrt(self.posterior.kept)
+        return MeasuredRegressionPosterior(
+            family="normal",
+            names=("intercept", *chosen),
+            target=target,
+            coefficients=tuple((transform @ coefficients.mean + offset).tolist()),
+            covariance=tuple(tuple(row) for row in whole.tolist()),
+            prior_mean=tuple(offset.tolist()),
+            prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
+            scatter=scatter,
+            spreads=tuple(found.spreads[:-1].tolist()),
+            records=self.posterior.records,
+            verdict=self._verdict(judged_linear(task, found, moments, covariance, prior)),
+        )
+
+    def compare(self, target: str, models: Sequence[Sequence[str]]) -> Comparison:
+        """Return how probable each model of a target is: each a list of features, empty for none.
+
+        By the evidence of the same moments, those of all features that any model names.
+
+        Raises:
+            ValueError: there are no models, or a name is no column, or is there twice.
+        """
+        chosen = tuple(self._features(target, each) for each in models)
+        union = tuple(dict.fromkeys(itertools.chain(*chosen)))
+        if not union:
+            raise ValueError("name two models at least, one of them with a feature")
+        moments = self._moments(target, union)
+        found = np.array(
+            [log_evidence(moments, 1.0, np.isin(union, each)) for each in map(list, chosen)]
+        )
+        weights = np.exp(found - found.max())
+        return Comparison(target, chosen, found, weights / weights.sum())
+
+    def correlations(self, columns: Sequence[str] | None = None) -> Estimates:
+        """Return the correlations of columns, None: of all; normal in their intervals' middle.
+
+        The posterior's own `interval` has them exactly: normal between -1 and 1.
+
+        Raises:
+            ValueError: a name is no column, or is there twice.
+        """
+        places = self._places(self._columns(columns))
+        size = len(self.posterior.variables)
+        rows, others = np.triu_indices(size, 1)
+        found = [np.zeros((size, size)) for _ in range(2)]
+        for matrix, values in zip(found, (self.posterior.mean, self.posterior.sd), strict=True):
+            matrix[rows, others] = matrix[others, rows] = values
+        pairs = np.triu_indices(len(places), 1)
+        mean, sd = (matrix[np.ix_(places, places)][pairs] for matrix in found)
+        names = pairs_of(tuple(self.posterior.columns[each] for each in places))
+        return Estimates("Correlations", names, mean, sd, limits=(-1.0, 1.0))
+
+    def partial_correlations(self, columns: Sequence[str] | None = None) -> Estimates:
+        """Return the correlation of each two columns, all others in `columns` being equal.
+
+        From the regressions of each on all others, so hundreds of columns take long.
+
+        Raises:
+            ValueError: a name is no column, or is there twice, or there are less than three.
+        """
+        chosen = self._columns(columns)
+        if len(chosen) < 3:
+            raise ValueError("partial correlations are of three columns or more")
+        slopes, sds = np.zeros((2, len(chosen), len(chosen)))
+        residuals = np.zeros(len(chosen))
+        for place, target in enumerate(chosen):
+            others = [each for each in range(len(chosen)) if each != place]
+            prior = np.append(1.0, np.full(len(others), _PRIOR_SD))
+            moments = self._moments(target, [chosen[each] for each in others])
+            found = coefficients_of(moments, 1.0, prior)
+            slopes[place, others] = found.mean[1:]
+            sds[place, others] = np.sqrt(np.diagonal(found.covariance)[1:])
+            residuals[place] = found.residual_sd
+        # The slope of i on j times s_j / s_i, and of j on i times s_i / s_j, are one number.
+        ratios = residuals[None, :] / residuals[:, None]
+        both, both_sd = (
+            (each * ratios + (each * ratios).T)[np.triu_indices(len(chosen), 1)] / 2.0
+            for each in (slopes, sds)
+        )
+        mean = np.clip(both, -1.0, 1.0)
+        sd = np.hypot(both_sd, self.posterior.lost * mean)
+        names = tuple(each.replace("corr", "partial corr", 1) for each in pairs_of(tuple(chosen)))
+        return Estimates("Partial correlations", names, mean, sd, limits=(-1.0, 1.0))
+
+    def principal_components(
+        self,
+        generator: np.random.Generator,  # noqa: TID251 - no privacy depends on it
+        *,
+        columns: Sequence[str] | None = None,
+        count: int = 3,
+        draws: int = 200,
+    ) -> PrincipalComponents:
+        """Return the first `count` principal components of the correlations of columns.
+
+        `generator` simulates the noise, for bias and intervals.
+
+        Raises:
+            ValueError: a name is no column, or is there twice, or `count` is not from 1 to as many.
+        """
+        chosen = self._columns(columns)
+        if not 1 <= count <= len(chosen):
+            raise ValueError("count must be from 1 to the number of columns")
+        places = self._places(chosen)
+        variances, errors = self.posterior.variances
+        roots = np.sqrt(variances[places])
+        noise = self.posterior.product_sd / self.posterior.record_count
+        blur = Blur(
+            products=noise / np.outer(roots, roots),
+            variances=errors[places],
+            records=self.posterior.record_count / SCATTER,
+            lost=self.posterior.lost,
+        )
+        return components_of(
+            tuple(chosen),
+            self.posterior.seen[np.ix_(places, places)],
+            blur,
+            count=count,
+            draws=draws,
+            generator=generator,
+        )
+
+    def _moments(self, target: str, features: Sequence[str]) -> NoisyMoments:
+        """Return the moments of constant, features and target, in units of `_REACH` spreads."""
+        places = [0, *(each + 1 for each in self._places([*features, target]))]
+        unit, posterior = _REACH**-2.0, self.posterior
+        return NoisyMoments(
+            matrix=posterior.matrix[np.ix_(places, places)] * unit,
+            diagonal_sd=posterior.square_sd * unit,
+            off_diagonal_sd=posterior.product_sd * unit,
+            records=posterior.record_count,
+            records_sd=posterior.record_count_sd,
+            largest_square=posterior.squared_radius * unit,
+        )
+
+    def _verdict(self, judged: Verdict) -> Verdict:
+        if self.posterior.lost <= _LOST:
+            return judged
+        said = f"long rows were shrunk, by about {self.posterior.lost:.0%} of all squares"
+        earlier = judged.reasons if judged.kind == "doubtful" else ()
+        return Verdict(kind="doubtful", reasons=(*earlier, said))
+
+    def _features(self, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
+        if features is None:
+            features = [each for each in self.posterior.columns if each != target]
+        self._places([*features, target])
+        return tuple(features)
+
+    def _columns(self, columns: Sequence[str] | None) -> list[str]:
+        chosen = list(self.posterior.columns if columns is None else columns)
+        if len(chosen) < 2:
+            raise ValueError("name two columns at least")
+        self._places(chosen)
+        return chosen
+
+    def _places(self, names: Sequence[str]) -> list[int]:
+        """Return where columns are."""
+        if isinstance(names, str) or len(set(names)) != len(names):
+            raise ValueError("columns are a list of names, each of them once")
+        if unknown := [each for each in names if each not in self.posterior.columns]:
+            raise ValueError(
+                f"there is no column {unknown[0]!r}: there are {', '.join(self.posterior.columns)}"
+            )
+        return [self.posterior.columns.index(each) for each in names]
