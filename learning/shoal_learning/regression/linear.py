@@ -35,7 +35,6 @@ SHARES: Final = (0.16, 0.04, 0.8)
 _SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _REACHES: Final[dict[Purpose, float]] = {"intervals": 4.0, "prediction": 1.8}
 _PULLS: Final[dict[Purpose, float]] = {"intervals": 0.6, "prediction": 0.15}
-_ABSENT_SD: Final = 1e-3
 _BY_ITSELF: Final = 0.5  # probability that a slope is unlike the others, for intervals
 _ABSENT_SD: Final = 1e-3
 _SURELY: Final = 2.0
