@@ -5,7 +5,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewe
 	--generate-hashes --no-annotate --no-header --no-emit-package shoal-holder --quiet $(UPGRADE)
 WHEELS := pyproject.toml analysis/pyproject.toml
 
-.PHONY: demo test fast exhaustive drill check docs lock bench bench-holders audit figures figures-draw-and-discard images clean
+.PHONY: demo test fast exhaustive drill check docs lock bench bench-holders bench-statistics audit figures figures-draw-and-discard images clean
 
 demo: .venv/demo
 	.venv/bin/python -m demo
@@ -44,6 +44,11 @@ docs: .venv/ready
 
 bench-holders: .venv/ready
 	.venv/bin/python -m bench.holders --json build/bench/holders.json
+
+# How much estimators err and how often their intervals hold, simulated; QUICK=1 takes two minutes.
+# DATA=directory of the figures' data files adds sets.
+bench-statistics: .venv/ready
+	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.statistics $(if $(DATA),--data $(DATA))
 
 bench: .venv/ready
 	.venv/bin/python -m bench

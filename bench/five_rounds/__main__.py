@@ -2,216 +2,32 @@
 
     python -m bench.five_rounds [--data DIR] [--repeats 40] [--json FILE]
 
-Samples of a set are fitted at delta = 1e-5 with 20 lost and 20 colluding clients. Held is the share
-of 90 % intervals of slopes that hold the exact fit to the whole set. Of lines the absolute error is
-over AdaSSP's; of other models the way is the part of it, from the null model's log likelihood to
-the exact fit's, that was gone. `DIR` has UCI's files, as `make figures` takes them.
+What it prints is told in `bench.five_rounds.measuring`. `DIR` has UCI's files, as `make figures`
+takes them.
 """
 
 import argparse
 import json
-import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bench.five_rounds import sets
-from figures.ada_ssp import ada_ssp
-from shoal_learning.regression import Regression
-from shoal_learning.regression.families import slope_of
-from shoal_learning.simulation import Federation, run
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.scores import Family, mean_of
-from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
-
-Floats = NDArray[np.float64]
-
-DELTA: Final = 1e-5
-LOST = COLLUDING = 20
-LEVEL: Final = 0.9
-BOUNDS: Final = ((1.1, 0.0), (2.0, 0.0), (4.0, 0.0), (3.0, 1.0))
-
-
-def fit(
-    each: sets.DataSet,
-    sample: Floats,
-    bounds: Floats,
-    generator: np.random.Generator,
-    *,
-    epsilon: float,
-    **chosen: Any,
-) -> MeasuredRegressionPosterior:
-    """Return what a job over these records, shape (n, m), would end with; `bounds` (m, 2)."""
-    columns = [
-        ColumnBounds(name=f"x{place}", lower=low, upper=high)
-        for place, (low, high) in enumerate(bounds.tolist())
-    ]
-    task = RegressionTask(
-        family=each.family, features=tuple(columns[:-1]), target=columns[-1], **chosen
-    )
-    federation = Federation(
-        population=len(sample),
-        missing=0,
-        dropouts=LOST,
-        colluders=COLLUDING,
-        epsilon=epsilon,
-        delta=DELTA,
-    )
-    found = run(Regression(task), sample, federation, generator).posterior
-    if not isinstance(found, MeasuredRegressionPosterior):
-        raise TypeError("a regression ends with another posterior")
-    return found
-
-
-def samples(
-    each: sets.DataSet, count: int, repeats: int
-) -> Iterator[tuple[Floats, np.random.Generator]]:
-    """Yield so many samples of `count` records, each with the generator of its noise."""
-    for seed in range(repeats):
-        generator = np.random.default_rng([seed, count])
-        yield each.values[generator.permutation(len(each.values))[:count]], generator
-
-
-def exact(each: sets.DataSet) -> Floats:
-    """Return the coefficients of the exact fit to all records, the intercept first.
-
-    By Newton's method on standardised columns; of scattered counts the Poisson fit, which has the
-    same mean.
-    """
-    x, y = each.values[:, :-1], each.values[:, -1]
-    means, spreads = x.mean(axis=0), x.std(axis=0)
-    rows = np.column_stack([np.ones(len(x)), (x - means) / spreads])
-    if each.family == "normal":
-        point = np.linalg.lstsq(rows, y, rcond=None)[0]
-    else:
-        family: Family = "logistic" if each.family == "logistic" else "poisson"
-        point = np.zeros(rows.shape[1])
-        point[0] = math.log(y.mean() / (1.0 - y.mean() if family == "logistic" else 1.0))
-        for _ in range(50):
-            expected = mean_of(family, rows @ point)
-            weighted = rows * slope_of(family, expected)[:, None]
-            point = point + np.linalg.solve(weighted.T @ rows, rows.T @ (y - expected))
-    slopes = point[1:] / spreads
-    return np.append(point[0] - slopes @ means, slopes)
-
-
-def log_likelihood(each: sets.DataSet, coefficients: Floats) -> float:
-    """Return the mean log likelihood of all records, but for constants; counts' is Poisson's."""
-    predictors = coefficients[0] + each.values[:, :-1] @ coefficients[1:]
-    y = each.values[:, -1]
-    if each.family == "logistic":
-        return float(np.mean(y * predictors - np.logaddexp(0.0, predictors)))
-    return float(np.mean(y * predictors - mean_of("poisson", predictors)))
-
-
-def of_lines(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield the figures of a set with a number as target."""
-    truth, whole = exact(each), len(each.values)
-    settings = [(500, 1.0, BOUNDS[0]), (2000, 1.0, BOUNDS[0]), (2000, 3.0, BOUNDS[0])]
-    for records, epsilon, (wide, off) in [*settings, *((5000, 1.0, each) for each in BOUNDS[1:])]:
-        count, bounds = min(records, whole), each.bounds(wide=wide, off=off)
-        fits, errors, rivals = _Fits(truth), [], []
-        for sample, generator in samples(each, count, repeats):
-            found = fit(each, sample, bounds, generator, epsilon=epsilon)
-            fits.add(found)
-            errors.append(_error(each, found.mean))
-            rival = ada_ssp(
-                sample, bounds, generator, epsilon=epsilon, delta=DELTA, absent=LOST + COLLUDING + 1
-            )
-            rivals.append(_error(each, rival))
-        yield {
-            "set": each.name,
-            "records": count,
-            "epsilon": epsilon,
-            "bounds": f"{wide:g} times the range, off by {off:g}",
-            "error over AdaSSP's": float(np.median(errors) / np.median(rivals)),
-            **fits.figures(),
-        }
-
-
-def of_models(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield the figures of a set with a class or a count as target."""
-    truth, whole, bounds = exact(each), len(each.values), each.bounds()
-    null = np.zeros_like(truth)
-    share = each.values[:, -1].mean()
-    null[0] = math.log(share / (1.0 - share if each.family == "logistic" else 1.0))
-    worst, best = log_likelihood(each, null), log_likelihood(each, truth)
-    for epsilon in (1.0, 3.0, 10.0):
-        count, fits, ways = min(2000, whole), _Fits(truth), []
-        for sample, generator in samples(each, count, repeats):
-            found = fit(each, sample, bounds, generator, epsilon=epsilon)
-            fits.add(found)
-            ways.append((log_likelihood(each, found.mean) - worst) / (best - worst))
-        yield {
-            "set": each.name,
-            "records": count,
-            "epsilon": epsilon,
-            "way": float(np.median(ways)),
-            "worse than null": float(np.mean(np.array(ways) < 0.0)),
-            **fits.figures(),
-        }
-
-
-def _error(each: sets.DataSet, coefficients: Floats) -> float:
-    predicted = coefficients[0] + each.values[:, :-1] @ coefficients[1:]
-    return float(np.abs(predicted - each.values[:, -1]).mean())
-
-
-class _Fits:
-    """How often intervals of slopes held the truth, by verdict."""
-
-    def __init__(self, truth: Floats) -> None:
-        self._truth = truth
-        self._held: list[NDArray[np.bool_]] = []
-        self._verdicts: list[str] = []
-
-    def add(self, found: MeasuredRegressionPosterior) -> None:
-        """Count one fit."""
-        low, high = found.interval(LEVEL).T
-        self._held.append(((low <= self._truth) & (self._truth <= high))[1:])
-        self._verdicts.append(found.verdict.kind)
-
-    def figures(self) -> dict[str, float]:
-        """Return shares: of intervals that held, in all and where trusted, and of verdicts."""
-        held, kinds = np.array(self._held), np.array(self._verdicts)
-        trusted = held[kinds == "trustworthy"]
-        return {
-            "held": float(held.mean()),
-            "held, worst slope": float(held.mean(axis=0).min()),
-            "held where trusted": float(trusted.mean()) if len(trusted) else math.nan,
-            **{
-                kind: float(np.mean(kinds == kind)) for kind in ("trustworthy", "prior", "doubtful")
-            },
-        }
+from bench.five_rounds.measuring import measured, shown
 
 
 def main() -> None:
-    """Print a table for each kind, and write all figures where `--json` says."""
+    """Print a line for each setting, and write all figures where `--json` says."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    parts: dict[str, tuple[Iterator[sets.DataSet], Callable[..., Iterator[dict[str, Any]]]]] = {
-        "linear": (sets.linear(arguments.data), of_lines),
-        "generalised": (sets.generalised(arguments.data), of_models),
-    }
     figures: dict[str, list[dict[str, Any]]] = {}
-    for part, (found, measure) in parts.items():
-        for each in found:
-            for row in measure(each, arguments.repeats):
-                figures.setdefault(part, []).append(row)
-                print(", ".join(f"{name} {_shown(value)}" for name, value in row.items()))
+    for part, row in measured(arguments.data, arguments.repeats):
+        figures.setdefault(part, []).append(row)
+        print(shown(row), flush=True)
     if arguments.json is not None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(figures, indent=1))
-
-
-def _shown(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

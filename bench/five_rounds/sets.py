@@ -1,12 +1,14 @@
-"""The data sets: those that scikit-learn ships, UCI's where they are at hand, made-up ones."""
+"""The data sets: those that scikit-learn and statsmodels ship, UCI's if at hand, made-up ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes
+from statsmodels.datasets import anes96, fair, randhie
 
 from figures.datasets import load_uci
 from figures.sources import Files
@@ -14,7 +16,18 @@ from shoal_protocol.studies.regression import TargetFamily
 
 Floats = NDArray[np.float64]
 
-_DISEASE = ("mean radius", "mean texture", "mean smoothness", "mean symmetry", "mean concavity")
+_DISEASE: Final = (
+    "mean radius",
+    "mean texture",
+    "mean smoothness",
+    "mean symmetry",
+    "mean concavity",
+)
+_VOTERS: Final = ("selfLR", "TVnews", "age", "educ", "income", "logpopul")
+_PATIENTS: Final = ("lncoins", "idp", "lpi", "fmde", "physlm", "hlthg", "hlthf", "hlthp")
+_COUPLES: Final = ("age", "yrs_married", "children", "religious", "educ", "occupation")
+HELD_BACK: Final = frozenset({"anes96", "fair", "randhie"})
+"""Sets that no constant of the learners was chosen on: their names begin so."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,9 @@ def linear(data: Path | None) -> Iterator[DataSet]:
     noise = (1.0 + skewed) * generator.standard_normal(10_000)
     target = np.minimum(skewed, 8.0) - 2.0 * flag + noise
     yield DataSet("skewed, uneven", "normal", np.column_stack([skewed, flag, target]))
+    yield DataSet("anes96, party", "normal", _of(anes96, _VOTERS, "PID"))
+    yield DataSet("fair, happiness", "normal", _of(fair, _COUPLES, "rate_marriage"))
+    yield DataSet("randhie, illnesses", "normal", _of(randhie, _PATIENTS, "disea"))
 
 
 def generalised(data: Path | None) -> Iterator[DataSet]:
@@ -75,3 +91,20 @@ def generalised(data: Path | None) -> Iterator[DataSet]:
     scattered = generator.negative_binomial(1 / 1.5, 1.0 / (1.0 + 1.5 * means))
     whole = np.column_stack([x, z, scattered]).astype(np.float64)
     yield DataSet("scattered counts", "negative_binomial", whole)
+    yield DataSet("anes96, vote", "logistic", _of(anes96, _VOTERS, "vote"))
+    affairs = _of(fair, ("rate_marriage", *_COUPLES), "affairs")
+    affairs[:, -1] = affairs[:, -1] > 0.0
+    yield DataSet("fair, affair", "logistic", affairs)
+    visits = _of(randhie, (*_PATIENTS, "disea"), "mdvis")
+    yield DataSet(
+        "randhie, any visit", "logistic", np.column_stack([visits[:, :-1], visits[:, -1] > 0.0])
+    )
+    yield DataSet("randhie, visits", "poisson", visits)
+    yield DataSet("randhie, visits", "negative_binomial", visits)
+
+
+def _of(package: object, features: Sequence[str], target: str) -> Floats:
+    """Return columns of a set that statsmodels ships, shape (N, m)."""
+    frame = package.load_pandas().data  # type: ignore[attr-defined]
+    found: Floats = frame[[*features, target]].to_numpy(dtype=np.float64)
+    return found

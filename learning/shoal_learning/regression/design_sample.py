@@ -55,10 +55,12 @@ def design_sample(
     constant: float,
     squared_radius: float,
     records: float,
+    scales: Floats | None = None,
 ) -> DesignSample:
     """Return the sample for features with `correlations`, shape (q, q), and a `constant`.
 
-    `shares`, shape (q,), is of a feature of two values the share of the upper one, else NaN.
+    `shares`, shape (q,), is of a feature of two values the share of the upper one, else NaN;
+    `scales`, shape (q,), are standard deviations, 1 without them.
     """
     count = len(correlations)
     generator = np.random.default_rng([_SEED, count])
@@ -71,6 +73,8 @@ def design_sample(
             upper = min(max(share, _RAREST), 1.0 - _RAREST)
             above = values[:, place] > _NORMAL.inv_cdf(1.0 - upper)
             values[:, place] = (above - upper) / math.sqrt(upper * (1.0 - upper))
+    if scales is not None:
+        values = values * scales
     rows = np.column_stack([np.full(SIZE, constant), values])
     weights = np.minimum(1.0, squared_radius / np.sum(rows**2, axis=1))
     return DesignSample(rows, weights, records)

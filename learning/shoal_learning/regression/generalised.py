@@ -7,7 +7,7 @@ distributed; each round of scores is asked where those before it lead to.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -38,11 +38,17 @@ SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 """Shares of mu^2, or of epsilon, of the five rounds."""
 
 _REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
-_CUTS: Final = {"poisson": 3.0, "negative_binomial": 4.0}  # of residuals, in standard deviations
+_CUTS: Final = {"poisson": (3.0, 2.4), "negative_binomial": (4.0, 3.0)}
+"""Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
+_HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
 _CONSTANT_SD: Final = 5.0
 _BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
 _PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
+_PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
+_CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
+_CORRECTIONS: Final = 3  # of spreads: rows' weights hang on them
+_SCALES: Final = (0.3, 3.0)  # of a spread over what the first round measured
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
 _PRIOR_SCATTER_SD: Final = 0.7
 _LEAST_SCATTER: Final = 0.25
@@ -132,15 +138,22 @@ class _Known:
         return min(max(seen, _DISPERSIONS[0]), _DISPERSIONS[1])
 
     @property
+    def hidden(self) -> int:
+        """1 if noise hides how far the target spreads, else 0."""
+        return int(self.found.looseness[-1] > _HIDDEN)
+
+    @property
     def cut(self) -> float:
         """Where weighted residuals are cut: beyond what nearly all of them are."""
         if self.family == "logistic":
             return 1.0
-        spread, level = self.spread, self.level
+        level = self.level
+        times = _CUTS[self.family][self.hidden]
         if self.family == "poisson":
-            return _CUTS["poisson"] * max(spread, math.sqrt(level))
-        spread = math.sqrt(level + self.dispersion * level**2) / (1.0 + self.dispersion * level)
-        return _CUTS["negative_binomial"] * spread
+            return times * max(self.spread, math.sqrt(level))
+        return (
+            times * math.sqrt(level + self.dispersion * level**2) / (1.0 + self.dispersion * level)
+        )
 
     @property
     def moments_query(self) -> WeightedRowMatrix:
@@ -182,15 +195,33 @@ class _Known:
         product_sd = float(released.noise_sd[-2]) / query.grid**2
         over = rules.REACH * query.columns[-1].scale / (query.target_limit * self.unit)
         first = Measurement(matrix[:-1, -1] * over, product_sd * over, level=self.level)
-        squares = rules.REACH**2
-        sample = design_sample(
-            correlations_of(matrix[1:-1, 1:-1] * squares, product_sd * squares, self.records[0]),
+        gram, noise = matrix[1:-1, 1:-1] * rules.REACH**2, product_sd * rules.REACH**2
+        return first, self._sample(gram, noise)
+
+    def _sample(self, gram: Floats, noise_sd: float) -> DesignSample:
+        """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
+
+        Their spreads are those of the first round, corrected by what the matrix tells of them.
+        """
+        records = self.records[0]
+        make = partial(
+            design_sample,
+            correlations_of(gram, noise_sd, records),
             self.found.shares[:-1],
             constant=1.0,
             squared_radius=rules.default_squared_radius(self.task),
-            records=self.records[0],
+            records=records,
         )
-        return first, sample
+        sample = make()
+        error = (self.found.largest[:-1] ** 2 - 1.0) / 2.0  # of squares as they were measured
+        scales = np.ones(len(gram))
+        for _ in range(_CORRECTIONS):
+            squares = np.diagonal(sample.gram(sample.weights))[1:]
+            trusted = error**2 / (error**2 + 2.0 * (noise_sd / squares) ** 2)
+            ratios = 1.0 + trusted * (np.diagonal(gram) / squares - 1.0)
+            scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
+            sample = make(scales=scales)
+        return sample
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
         query, found, sds, unit = self._scores(released)
@@ -217,7 +248,7 @@ class _Known:
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
-        pulled = _PULL * estimated.mean
+        pulled = self._pull(model, estimated.mean) * estimated.mean
         pulled[0] = 0.0
         covariance = (
             estimated.covariance
@@ -246,10 +277,20 @@ class _Known:
                 model,
                 mean=estimated.mean,
                 covariance=covariance,
+                expected=estimated.expected,
                 asked_at=at,
                 cut=(last.cut / self.records[0], sds.cut / self.records[0]),
             ),
         )
+
+    def _pull(self, model: ScoreModel, mean: Floats) -> float:
+        """Return by what part of it a slope may be pulled: more where classes are nearly apart.
+
+        There scores hang on how features are distributed, which the sample has by moments alone.
+        """
+        if self.family != "logistic":
+            return _PULL_OF_COUNTS[self.hidden]
+        return _PULL * max(1.0, float((model.sample.rows @ mean).std()) / _CURVED) ** 2
 
 
 def _scatter(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:

@@ -16,7 +16,8 @@ Floats = NDArray[np.float64]
 
 _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
-_STRONG: Final = 3.0  # standard deviation of a logit: classes are nearly apart
+_STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
+_OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
 _FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 
@@ -48,13 +49,14 @@ def judged_scores(
     *,
     mean: Floats,
     covariance: Floats,
+    expected: Floats,
     asked_at: Floats,
     cut: tuple[float, float],
 ) -> Verdict:
     """Return the verdict on coefficients `mean` with `covariance`, in spreads, (p,) and (p, p).
 
     The last round asked at `asked_at`, shape (p,); `cut` is the share of its residuals that were
-    cut, and the noise in it.
+    cut, and the noise in it. `expected` is the covariance by noise if coefficients are alike.
     """
     reasons = []
     seen, sd = cut
@@ -65,6 +67,9 @@ def judged_scores(
         )
     rows = model.sample.rows
     predictors = rows @ mean
+    error = float(np.mean(np.sum((rows @ expected) * rows, axis=1)))
+    if error > _OUTWEIGHED * float(predictors.var()):
+        reasons.append("noise outweighs what the features tell: the mean may predict as well")
     if model.family == "logistic" and float(predictors.std()) > _STRONG:
         reasons.append("the classes are nearly apart, so that slopes have no upper end")
     if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > _FAR:

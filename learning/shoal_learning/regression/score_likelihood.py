@@ -81,19 +81,41 @@ class Solution:
 class Estimate:
     """`mean` is the best estimate; `covariance` of its error holds noise, sampling and prior.
 
-    `influence` is what of a deviation of scores goes into the estimate, shape (p, p).
+    `influence` is what of a deviation of scores goes into the estimate, shape (p, p), and
+    `expected` the covariance if coefficients are alike, which is less.
     """
 
     mean: Floats
     covariance: Floats
     influence: Floats
+    expected: Floats
 
 
 def best_point(model: ScoreModel) -> Floats:
-    """Return the best estimate of the coefficients, where the next round may ask: shape (p,).
+    """Return the best estimate of the coefficients, where the next round may ask: shape (p,)."""
+    return _shared(model)[0]
 
-    The posterior mean, averaged over what standard deviation coefficients share.
+
+def estimate(model: ScoreModel) -> Estimate:
+    """Return the estimate with its error by noise and prior; sampling is the caller's to add.
+
+    The mean is that under a prior whose standard deviation all coefficients share, unknown. The
+    covariance is the mean square about it under a prior of `prior_sd` for each coefficient by
+    itself, so that an interval holds a coefficient that is unlike the others, too.
     """
+    mean, expected = _shared(model)
+    wide = _solve(model, None, mean)
+    away = mean - wide.mean
+    return Estimate(
+        mean,
+        wide.covariance + np.outer(away, away),
+        _influence(model, wide.covariance),
+        expected,
+    )
+
+
+def _shared(model: ScoreModel) -> tuple[Floats, Floats]:
+    """Return mean and covariance, averaged over what standard deviation coefficients share."""
     start = np.zeros(model.sample.rows.shape[1])
     start[0] = model.centre
     found = []
@@ -106,24 +128,8 @@ def best_point(model: ScoreModel) -> Floats:
     weights /= weights.sum()
     means = np.array([each.mean for each in found])
     best: Floats = weights @ means
-    return best
-
-
-def estimate(model: ScoreModel) -> Estimate:
-    """Return the estimate with its error by noise and prior; sampling is the caller's to add.
-
-    The mean is that under a prior whose standard deviation all coefficients share, unknown. The
-    covariance is the mean square about it under a prior of `prior_sd` for each coefficient by
-    itself, so that an interval holds a coefficient that is unlike the others, too.
-    """
-    mean = best_point(model)
-    wide = _solve(model, None, mean)
-    away = mean - wide.mean
-    return Estimate(
-        mean,
-        wide.covariance + np.outer(away, away),
-        _influence(model, wide.covariance),
-    )
+    covariance = np.tensordot(weights, np.array([each.covariance for each in found]), 1)
+    return best, covariance + (means - best).T @ (weights[:, None] * (means - best))
 
 
 def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solution:
