@@ -213,11 +213,11 @@ class _Known:
             records=records,
         )
         sample = make()
-        error = (self.found.largest[:-1] ** 2 - 1.0) / 2.0  # of squares as they were measured
+        error = self.found.looseness[:-1] ** 2 - 1.0  # about the variance of squares, measured
         scales = np.ones(len(gram))
         for _ in range(_CORRECTIONS):
             squares = np.diagonal(sample.gram(sample.weights))[1:]
-            trusted = error**2 / (error**2 + 2.0 * (noise_sd / squares) ** 2)
+            trusted = error / (error + 2.0 * (noise_sd / squares) ** 2)
             ratios = 1.0 + trusted * (np.diagonal(gram) / squares - 1.0)
             scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
             sample = make(scales=scales)

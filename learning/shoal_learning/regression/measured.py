@@ -22,7 +22,6 @@ Floats = NDArray[np.float64]
 
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
 _CLEAR: Final = 4.0  # deviations of noise that the widest must have for that to show
-_SURELY: Final = 2.0  # deviations of noise that a variance may be off by
 _FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
 _SPREADS: Final = np.geomspace(SMALLEST_SPREAD, 1.0, 80)
 
@@ -32,15 +31,13 @@ class Measured:
     """Columns as a round measured them, in the units of the data, shapes (m,).
 
     `centres` are means and `spreads` standard deviations. `looseness` is how many times as small as
-    measured a spread may well be: what a prior in spreads must be wider by; `largest` how many
-    times as large. `shares` is of a column whose values are all at its bounds the share at the
-    upper one, and NaN of any other.
+    measured a spread may well be: what a prior in spreads must be wider by. `shares` is of a column
+    whose values are all at its bounds the share at the upper one, and NaN of any other.
     """
 
     centres: Floats
     spreads: Floats
     looseness: Floats
-    largest: Floats
     shares: Floats
 
     def features(self, bounds: Sequence[ColumnBounds]) -> tuple[Column, ...]:
@@ -101,7 +98,6 @@ def measured(released: ReleasedSum, bounds: Sequence[ColumnBounds], records: flo
         centres=middles + halves * means,
         spreads=halves * np.sqrt(variances),
         looseness=np.where(at_bounds, 1.0, loose),
-        largest=np.where(at_bounds, 1.0, np.sqrt(1.0 + _SURELY * errors / variances)),
         shares=np.where(at_bounds, 0.5 + 0.5 * means, np.nan),
     )
 
