@@ -23,7 +23,7 @@ import numpy as np
 from bench.drive import FIRST_PHONE, Drive, phone_key, quickstart
 from bench.holders import cpu_seconds
 from bench.load.rounds import made_up_columns
-from bench.raw_requests import Lines, request
+from bench.raw_requests import Lines, ask, request
 from demo.federation import Federation, Process
 from shoal import Analyst, JobSettings
 from shoal_holder.contribution import answer_id, draw_noise
@@ -175,19 +175,19 @@ async def measure(directory: Path, *, holders: int, nodes: int, features: int) -
     with Federation() as federation:
         federation.start(*services)
         analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
-        trainer = await Lines.open(drive.consortium.manifest.trainer, CONNECTIONS)
-        lines = [
-            await Lines.open(node, CONNECTIONS) for node in drive.consortium.manifest.compute_nodes
-        ]
+        manifest = drive.consortium.manifest
         with stages.stage("joins"):
+            trainer = await Lines.open(manifest.trainer, CONNECTIONS)
             job = await asyncio.to_thread(analyst.submit, task, _settings(holders))
             for chunk in everybody.chunks():
                 await _ask(
                     drive, trainer, f"/v1/jobs/{job.id}/joins", everybody.joins(job.id, chunk)
                 )
         with stages.stage("openings"):
-            await _open(drive, lines, everybody)
-        with stages.stage("round"):
+            await _open(drive, everybody)
+        with stages.stage("round"):  # over lines of its own: services close those that are idle
+            trainer = await Lines.open(manifest.trainer, CONNECTIONS)
+            lines = [await Lines.open(node, CONNECTIONS) for node in manifest.compute_nodes]
             spec = await _spec(drive, trainer, job.id)
             await _answer(drive, lines, everybody, spec, stages)
             report = await asyncio.to_thread(job.wait)
@@ -223,17 +223,21 @@ def _settings(holders: int) -> JobSettings:
     )
 
 
-async def _open(drive: Drive, lines: Sequence[Lines], everybody: Holders) -> None:
+async def _open(drive: Drive, everybody: Holders) -> None:
     nodes = drive.consortium.manifest.compute_nodes
     prekeys = []
-    for node, line in zip(nodes, lines, strict=True):
-        [encoded] = await line.ask([request(node, "GET", "/v1/prekey")])
+    for node in nodes:
+        [encoded] = await ask(node, [request(node, "GET", "/v1/prekey")], connections=1)
         prekeys.append(decode(encoded, Prekey).body)
     openings = list(everybody.openings(prekeys))
     await asyncio.gather(
         *(
-            line.ask([request(node, "POST", "/v1/openings", each) for each in openings])
-            for node, line in zip(nodes, lines, strict=True)
+            ask(
+                node,
+                [request(node, "POST", "/v1/openings", each) for each in openings],
+                connections=CONNECTIONS,
+            )
+            for node in nodes
         )
     )
 
