@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.regression import Regression
+from shoal_learning.regression.design_sample import design_sample
 from shoal_learning.regression.families import slope_of
 from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.privacy.accounting import Cap
@@ -210,6 +211,27 @@ def test_few_records_at_a_small_price_leave_the_prior_to_decide_or_are_doubted()
     for family in FAMILIES:
         records = people(family, 120, np.random.default_rng(SEED))
         assert fitted(family, records, epsilon=0.2).verdict.kind != "trustworthy"
+
+
+def test_counts_that_noise_outweighs_are_doubted() -> None:
+    generator = np.random.default_rng(SEED)
+    records = people("poisson", 2_000, generator)
+    records[:, -1] = generator.poisson(3.0, 2_000)  # nothing to be learned of
+    found = fitted("poisson", records, epsilon=0.3)
+    assert found.verdict.kind == "doubtful" and "outweighs" in str(found.verdict)
+
+
+def test_a_sample_of_rows_has_the_spreads_that_it_is_told() -> None:
+    scales = np.array([0.5, 2.0])
+    sample = design_sample(
+        np.eye(2),
+        np.array([np.nan, 0.3]),
+        constant=1.0,
+        squared_radius=1e6,
+        records=100.0,
+        scales=scales,
+    )
+    assert np.std(sample.rows[:, 1:], axis=0) == pytest.approx(scales, rel=0.05)
 
 
 def test_enough_records_are_trusted() -> None:
