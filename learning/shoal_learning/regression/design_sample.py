@@ -66,6 +66,8 @@ def design_sample(
     generator = np.random.default_rng([_SEED, count])
     half = generator.standard_normal((SIZE // 2, count))
     normals = np.vstack([half, -half])
+    own = np.linalg.cholesky(normals.T @ normals / SIZE)  # theirs by chance, taken out
+    normals = np.linalg.solve(own, normals.T).T
     latent = _proper(_latent(_proper(correlations), shares))
     values = normals @ np.linalg.cholesky(latent).T
     for place, share in enumerate(shares.tolist()):
