@@ -62,6 +62,10 @@ def task_of(family: TargetFamily, *, wide: float = 1.0, off: float = 0.0) -> Reg
     )
 
 
+def to_predict() -> RegressionTask:
+    return task_of("normal").model_copy(update={"purpose": "prediction"})
+
+
 def fitted(
     family: TargetFamily, records: np.ndarray, *, epsilon: float, seed: int = 1, **bounds: float
 ) -> Any:
@@ -151,14 +155,17 @@ def test_rounds_are_replayed_from_their_sums_alone() -> None:
         Regression(task).next(0, ())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "task",
+    [*(task_of(family) for family in FAMILIES), to_predict()],
+    ids=lambda task: f"{task.family}-{task.purpose}",
+)
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)
 def test_whatever_is_released_there_is_a_next_round_or_a_posterior(
-    family: TargetFamily, data: st.DataObject
+    task: RegressionTask, data: st.DataObject
 ) -> None:
     """Nonsense from noise or liars: a learner that raised would cost the budget for nothing."""
-    task = task_of(family)
     mu = Cap(epsilon=1.0, delta=1e-5).whole.mu
     sums: list[ReleasedSum] = []
     while True:
@@ -240,6 +247,44 @@ def test_enough_records_are_trusted() -> None:
         assert fitted(family, records, epsilon=3.0).verdict.kind == "trustworthy"
 
 
+@pytest.mark.parametrize("delta", [1e-5, 0.0])
+def test_who_is_to_predict_errs_less_under_strong_noise_and_warns_of_intervals(
+    delta: float,
+) -> None:
+    task = RegressionTask(
+        family="normal",
+        features=tuple(ColumnBounds(name=f"x{j}", lower=-6.0, upper=6.0) for j in range(8)),
+        target=ColumnBounds(name="y", lower=-8.0, upper=8.0),
+    )
+    to_predict = task.model_copy(update={"purpose": "prediction"})
+    gains = []
+    for seed in range(20):
+        generator = np.random.default_rng([SEED, seed])
+        x = generator.standard_normal((1_000, 8))
+        x[:, 1:] += x[:, :1]
+        y = x @ [0.3, 0.2, 0.0, 0.0, 0.2, 0.0, 0.1, 0.0] + generator.standard_normal(1_000)
+        records = np.column_stack([x, y])
+        errors = []
+        for each in (task, to_predict):
+            outcome = carried_out(each, records, epsilon=1.0, seed=seed, delta=delta)
+            found: Any = outcome.posterior
+            errors.append(np.abs(found.mean[0] + x @ found.mean[1:] - y).mean())
+        gains.append(errors[0] - errors[1])
+    assert np.mean(gains) > 0.0  # by 4 standard errors
+    assert found.verdict.kind == "doubtful" and len(outcome.sums) == 4
+
+
+def test_with_little_noise_predictions_err_hardly_more_than_the_exact_fits() -> None:
+    records = people("normal", 4_000, np.random.default_rng(SEED))
+    found: Any = carried_out(to_predict(), records, epsilon=50.0, seed=1).posterior
+    least = exact("normal", records)
+    error, best = (
+        np.abs(mean[0] + records[:, :-1] @ mean[1:] - records[:, -1]).mean()
+        for mean in (found.mean, least)
+    )
+    assert error < 1.02 * best
+
+
 def test_what_no_such_regression_can_be_is_refused() -> None:
     good = task_of("normal").model_dump()
     for change in (
@@ -256,8 +301,8 @@ def test_what_no_such_regression_can_be_is_refused() -> None:
             RegressionTask.model_validate(good | change)
 
 
-def test_a_round_that_asks_more_than_its_terms_is_refused() -> None:
-    task = task_of("normal")
+@pytest.mark.parametrize("task", [task_of("normal"), to_predict()], ids=lambda task: task.purpose)
+def test_a_round_that_asks_more_than_its_terms_is_refused(task: RegressionTask) -> None:
     records = people("normal", 2_000, np.random.default_rng(SEED))
     sums = carried_out(task, records, epsilon=1.0, seed=1).sums
     query = sums[-1].query
@@ -271,7 +316,10 @@ def test_a_round_that_asks_more_than_its_terms_is_refused() -> None:
     ):
         with pytest.raises(RefusedSpec):
             task.check_query(
-                query.model_copy(update=change), number=2, population=2_000, earlier=sums[:2]
+                query.model_copy(update=change),
+                number=len(sums) - 1,
+                population=2_000,
+                earlier=sums[:-1],
             )
     with pytest.raises(RefusedSpec):
         task.check_query(sums[0].query, number=2, population=2_000, earlier=sums[:2])

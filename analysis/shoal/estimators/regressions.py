@@ -165,7 +165,8 @@ class LinearRegression(MeasuredRegression):
 
     LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)})
 
-    With `purpose` "prediction" predictions err less where noise is strong, and intervals may fail.
+    With `purpose` "prediction" predictions err less where noise is strong, and intervals may fail;
+    that takes four rounds.
     """
 
     family = "normal"

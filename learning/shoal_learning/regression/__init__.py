@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from shoal_learning.contract import RequestedRound
 from shoal_learning.regression.generalised import GeneralisedModel
 from shoal_learning.regression.linear import LinearModel
+from shoal_learning.regression.prediction import PredictionModel
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 
@@ -35,5 +36,11 @@ class Regression:
             for released, name in zip(sums, due, strict=True)
         ):
             raise ValueError("the sums are not those of this task's rounds, in order")
-        linear = self.task.family == "normal"
-        return (LinearModel if linear else GeneralisedModel)(self.task).next(population, sums)
+        return self._model().next(population, sums)
+
+    def _model(self) -> LinearModel | PredictionModel | GeneralisedModel:
+        if self.task.family != "normal":
+            return GeneralisedModel(self.task)
+        if self.task.purpose == "prediction":
+            return PredictionModel(self.task)
+        return LinearModel(self.task)

@@ -7,7 +7,7 @@ by itself, and widened for rows far out, which count less.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -33,8 +33,10 @@ SHARES: Final = (0.16, 0.04, 0.8)
 """Shares of mu^2, or of epsilon, of the three rounds."""
 
 _SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-_REACHES: Final[dict[Purpose, float]] = {"intervals": 4.0, "prediction": 1.8}
-_PULLS: Final[dict[Purpose, float]] = {"intervals": 0.6, "prediction": 0.15}
+_REACHES: Final[dict[Purpose, float]] = {"intervals": 4.0, "prediction": 1.7}
+"""Spreads of the target from its centre at which it is cut."""
+
+_PULL: Final = 0.6
 _BY_ITSELF: Final = 0.5  # probability that a slope is unlike the others, for intervals
 _ABSENT_SD: Final = 1e-3
 _SURELY: Final = 2.0
@@ -61,7 +63,7 @@ class LinearModel:
         if len(sums) == 2:
             query = self._last_query(found, sums[1], records[0])
             return RequestedRound(query=query, share=SHARES[2])
-        return self._posterior(found, sums[2], records)
+        return self.posterior(found, sums[2], records)
 
     def _last_query(
         self, found: Measured, counted: ReleasedSum, records: float
@@ -83,10 +85,10 @@ class LinearModel:
         whole = max(float(kept @ squares), 1e-9)
         costs, queries = [], []
         for squared_radius in rules.squared_radii(self.task):
-            queries.append(rules.moments_query(self.task, self._columns(found), squared_radius))
+            queries.append(rules.moments_query(self.task, self.columns(found), squared_radius))
             beyond = float(kept @ np.maximum(squares + 1.0 - squared_radius, 0.0)) / whole
             spread = self._noise_sd(queries[-1], counted) / records
-            costs.append(spread**2 + (_PULLS[self.task.purpose] * beyond) ** 2)
+            costs.append(spread**2 + (_PULL * beyond) ** 2)
         return queries[int(np.argmin(costs))]
 
     def _noise_sd(self, query: WeightedRowMatrix, counted: ReleasedSum) -> float:
@@ -99,7 +101,8 @@ class LinearModel:
         scale = design.sensitivity * design.blocks[0].relative_scale
         return ratio * scale * rules.REACH**2 / query.grid**2
 
-    def _columns(self, found: Measured) -> tuple[Column, ...]:
+    def columns(self, found: Measured) -> tuple[Column, ...]:
+        """Return features and target in spreads, for the last round."""
         target, centre = self.task.target, float(found.centres[-1])
         scale = _REACHES[self.task.purpose] * float(found.spreads[-1])
         farthest = max(target.upper - centre, centre - target.lower)  # that a value can be
@@ -113,9 +116,10 @@ class LinearModel:
             ),
         )
 
-    def _posterior(
+    def posterior(
         self, found: Measured, released: ReleasedSum, records: tuple[float, float]
     ) -> MeasuredRegressionPosterior:
+        """Return the posterior from the last round; `records` is how many, and to which sd."""
         query = released.query
         if not isinstance(query, WeightedRowMatrix):
             raise ValueError("a linear model is made of moments of weighted rows")
@@ -130,11 +134,13 @@ class LinearModel:
             records_sd=records[1],
             largest_square=(query.feature_radius / limit) ** 2,
         )
+        if self.task.purpose == "prediction":
+            moments = _less_correlated(moments)
         scale = query.columns[-1].scale
         unit = limit * rules.REACH * float(found.spreads[-1]) / scale
         prior = unit * np.append(1.0, self.task.prior_sd * found.looseness[:-1])
         coefficients = coefficients_of(moments, unit, prior, self.task.purpose)
-        pulled = 0.5 * _PULLS["intervals"] * min(1.0, len(query.columns) / squared_radius)
+        pulled = 0.5 * _PULL * min(1.0, len(query.columns) / squared_radius)
         spread = pulled * coefficients.mean
         spread[0] = 0.0
         covariance = coefficients.covariance + np.diag(spread**2)
@@ -157,6 +163,27 @@ class LinearModel:
             records=max(1, round(records[0])),
             verdict=judged_linear(self.task, found, moments, covariance, prior),
         )
+
+
+def _less_correlated(moments: NoisyMoments) -> NoisyMoments:
+    """Return moments whose features are as long and correlated as noise lets be told.
+
+    By James and Stein's factor: towards features of one length without correlations, and without
+    means.
+    """
+    matrix, variance = moments.matrix.copy(), moments.off_diagonal_sd**2
+    gram, count = matrix[1:-1, 1:-1], len(matrix) - 2
+    alike = np.eye(count) * np.trace(gram) / count
+    away = gram - alike
+    matrix[1:-1, 1:-1] = alike + away * _surely(away, variance * (count * (count + 1) - 2))
+    means = matrix[0, 1:-1] * _surely(matrix[0, 1:-1], variance * count)
+    matrix[0, 1:-1] = matrix[1:-1, 0] = means
+    return replace(moments, matrix=matrix)
+
+
+def _surely(values: Floats, expected: float) -> float:
+    """Return what is kept of `values` if noise alone has squares that are `expected` in sum."""
+    return max(0.0, 1.0 - expected / max(float(np.sum(values**2)), 1e-300))
 
 
 def coefficients_of(

@@ -6,16 +6,18 @@ are in the ranges of the terms.
 """
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
 from shoal_protocol.queries import (
     Column,
     ColumnMoments,
+    FirstMoments,
     NormCounts,
     Query,
     QueryName,
     ScoreSum,
+    SecondMoments,
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.scores import Family
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from shoal_protocol.studies.regression import RegressionTask
 
 LINEAR: Final[tuple[QueryName, ...]] = ("column_moments", "norm_counts", "weighted_row_matrix")
+PREDICTING: Final[tuple[QueryName, ...]] = (
+    "first_moments",
+    "norm_counts",
+    "second_moments",
+    "weighted_row_matrix",
+)
 SCORES: Final[tuple[QueryName, ...]] = ("score_sum", "score_sum", "score_sum")
 GENERALISED: Final[tuple[QueryName, ...]] = ("column_moments", "weighted_row_matrix", *SCORES)
 
@@ -38,6 +46,7 @@ SMALLEST_SPREAD: Final = 0.02
 GRID_BITS: Final = 15
 
 _ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a norm
+_SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the number of columns
 _LONG: Final = 1.3  # squared norm of features that is not shrunk, over the number of them
 
 
@@ -63,6 +72,34 @@ def norm_query(task: "RegressionTask", features: tuple[Column, ...]) -> NormCoun
         grid_bits=GRID_BITS,
         records_per_client=task.records_per_client,
     )
+
+
+def centre_query(task: "RegressionTask") -> FirstMoments:
+    """Return the query for centres, to predict: rows within a ball about the bounds' middles."""
+    columns = tuple(bounds.column() for bounds in task.columns)
+    radius = math.sqrt(_SHORT * len(columns))
+    return FirstMoments(**_parts(task, columns), radius=radius)
+
+
+def length_query(task: "RegressionTask", columns: tuple[Column, ...]) -> NormCounts:
+    """Return the query that counts rows by their norm in half ranges, to predict."""
+    return NormCounts(**_parts(task, columns), radius=None)
+
+
+def spread_query(
+    task: "RegressionTask", columns: tuple[Column, ...], radius: float
+) -> SecondMoments:
+    """Return the query for spreads within a ball, to predict."""
+    return SecondMoments(**_parts(task, columns), radius=radius)
+
+
+def _parts(task: "RegressionTask", columns: tuple[Column, ...]) -> dict[str, Any]:
+    return {
+        "columns": columns,
+        "intercept": 0.0,
+        "grid_bits": GRID_BITS,
+        "records_per_client": task.records_per_client,
+    }
 
 
 def moments_query(
@@ -113,8 +150,15 @@ def squared_radii(task: "RegressionTask") -> tuple[float, ...]:
     return tuple(min(1.0 + norm**2, largest) for norm in norms.tolist())
 
 
+def squared_radius_of_predictions(task: "RegressionTask") -> float:
+    """Return the squared radius of rows of a model that is to predict, in spreads."""
+    return 1.0 + len(task.features)
+
+
 def kinds_of_rounds(task: "RegressionTask") -> tuple[RoundTerms, ...]:
     """Return the terms of each kind of round, whatever the sums of those before turn out to be."""
+    if task.asked() == PREDICTING:
+        return _kinds_to_predict(task)
     queries: list[tuple[Query, int]] = [(first_query(task), 1)]
     as_stated = tuple(bounds.column() for bounds in task.columns)
     radii = [default_squared_radius(task)]
@@ -127,6 +171,29 @@ def kinds_of_rounds(task: "RegressionTask") -> tuple[RoundTerms, ...]:
         scores = score_query(task, as_stated[:-1], point=zero, dispersion=1.0, residual_cut=1.0)
         queries.append((scores, len(SCORES)))
     return tuple(_kind(query, rounds, radii) for query, rounds in queries)
+
+
+def _kinds_to_predict(task: "RegressionTask") -> tuple[RoundTerms, ...]:
+    columns = tuple(bounds.column() for bounds in task.columns)
+    centres, lengths = centre_query(task), length_query(task, columns)
+    least, *_, most = largest_norms(lengths).tolist()
+    spreads = spread_query(task, columns, most)
+    around = Range(least=least, most=most)
+    last = moments_query(task, columns, squared_radius_of_predictions(task))
+    return (
+        _as_stated(centres, recentred=False, radius=_only(centres.radius)),
+        _as_stated(lengths, recentred=True, radius=None),
+        _as_stated(spreads, recentred=True, radius=around),
+        _kind(last, 1, [squared_radius_of_predictions(task)]),
+    )
+
+
+def _as_stated(query: Query, *, recentred: bool, radius: Range | None) -> RoundTerms:
+    return RoundTerms(rounds=1, query=query, recentred=recentred, stretch=AS_STATED, radius=radius)
+
+
+def _only(radius: float | None) -> Range | None:
+    return None if radius is None else Range(least=radius, most=radius)
 
 
 def _kind(query: Query, rounds: int, squared_radii: list[float]) -> RoundTerms:
