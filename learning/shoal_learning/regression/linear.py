@@ -33,9 +33,7 @@ SHARES: Final = (0.16, 0.04, 0.8)
 """Shares of mu^2, or of epsilon, of the three rounds."""
 
 _SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-_REACHES: Final[dict[Purpose, float]] = {"intervals": 4.0, "prediction": 1.7}
-"""Spreads of the target from its centre at which it is cut."""
-
+_REACH: Final = 4.0  # spreads of the target from its centre at which it is cut
 _PULL: Final = 0.6
 _BY_ITSELF: Final = 0.5  # probability that a slope is unlike the others, for intervals
 _ABSENT_SD: Final = 1e-3
@@ -85,26 +83,17 @@ class LinearModel:
         whole = max(float(kept @ squares), 1e-9)
         costs, queries = [], []
         for squared_radius in rules.squared_radii(self.task):
-            queries.append(rules.moments_query(self.task, self.columns(found), squared_radius))
+            columns = self.columns(found, _REACH)
+            queries.append(rules.moments_query(self.task, columns, squared_radius))
             beyond = float(kept @ np.maximum(squares + 1.0 - squared_radius, 0.0)) / whole
-            spread = self._noise_sd(queries[-1], counted) / records
+            spread = noise_sd(queries[-1], counted, part=SHARES[1] / SHARES[2]) / records
             costs.append(spread**2 + (_PULL * beyond) ** 2)
         return queries[int(np.argmin(costs))]
 
-    def _noise_sd(self, query: WeightedRowMatrix, counted: ReleasedSum) -> float:
-        """Return the noise of the last round on products, in squared spreads."""
-        mechanism = counted.mechanism
-        ratio = float(counted.noise_sd[0]) / counted.query.design(mechanism).sensitivity
-        parts = SHARES[1] / SHARES[2]
-        ratio *= math.sqrt(parts) if mechanism == "discrete_gaussian" else parts
-        design = query.design(mechanism)
-        scale = design.sensitivity * design.blocks[0].relative_scale
-        return ratio * scale * rules.REACH**2 / query.grid**2
-
-    def columns(self, found: Measured) -> tuple[Column, ...]:
-        """Return features and target in spreads, for the last round."""
+    def columns(self, found: Measured, reach: float) -> tuple[Column, ...]:
+        """Return features in spreads, and the target cut at `reach` of them, for the last round."""
         target, centre = self.task.target, float(found.centres[-1])
-        scale = _REACHES[self.task.purpose] * float(found.spreads[-1])
+        scale = reach * float(found.spreads[-1])
         farthest = max(target.upper - centre, centre - target.lower)  # that a value can be
         return (
             *found.features(self.task.features),
@@ -163,6 +152,19 @@ class LinearModel:
             records=max(1, round(records[0])),
             verdict=judged_linear(self.task, found, moments, covariance, prior),
         )
+
+
+def noise_sd(query: WeightedRowMatrix, earlier: ReleasedSum, *, part: float) -> float:
+    """Return the noise on products, in squared spreads, of a round that is to ask `query`.
+
+    `part` is the share of the `earlier` round over its own.
+    """
+    mechanism = earlier.mechanism
+    ratio = float(earlier.noise_sd[0]) / earlier.query.design(mechanism).sensitivity
+    ratio *= math.sqrt(part) if mechanism == "discrete_gaussian" else part
+    design = query.design(mechanism)
+    scale = design.sensitivity * design.blocks[0].relative_scale
+    return ratio * scale * rules.REACH**2 / query.grid**2
 
 
 def _less_correlated(moments: NoisyMoments) -> NoisyMoments:

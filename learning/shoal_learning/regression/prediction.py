@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression.linear import LinearModel
+from shoal_learning.regression.linear import LinearModel, noise_sd
 from shoal_learning.regression.measured import Measured, records_of
-from shoal_protocol.queries import SecondMoments
+from shoal_protocol.queries import SecondMoments, WeightedRowMatrix
 from shoal_protocol.queries.sums import moments_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.measurements import measured_means, measured_norm
@@ -27,6 +27,10 @@ Floats = NDArray[np.float64]
 SHARES: Final = (0.15, 0.03, 0.12, 0.7)
 """Shares of mu^2, or of epsilon, of the four rounds."""
 
+_REACHES: Final = (1.7, 2.4)
+"""Spreads of the target from its centre at which it is cut: under strong noise, and without any."""
+
+_STRONG: Final = 0.02  # noise on mean products, in squared spreads
 _WITHIN: Final = 0.5  # share of rows in the ball in which spreads are measured
 _FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
 _SPREADS: Final = np.geomspace(rules.SMALLEST_SPREAD, 1.0, 60)
@@ -67,12 +71,21 @@ class PredictionModel:
             looseness=np.ones(len(bounds)),
             shares=np.full(len(bounds), np.nan),
         )
-        model = LinearModel(self.task)
         if len(sums) == 3:
-            radius = rules.squared_radius_of_predictions(self.task)
-            query = rules.moments_query(self.task, model.columns(found), radius)
+            query = self._last_query(found, sums[2], records_of(sums)[0])
             return RequestedRound(query=query, share=share)
-        return model.posterior(found, sums[3], records_of(sums))
+        return LinearModel(self.task).posterior(found, sums[3], records_of(sums))
+
+    def _last_query(
+        self, found: Measured, earlier: ReleasedSum, records: float
+    ) -> WeightedRowMatrix:
+        """Return the query for moments; the more noise they have, the nearer the target is cut."""
+        radius = rules.squared_radius_of_predictions(self.task)
+        model, (nearest, farthest) = LinearModel(self.task), _REACHES
+        query = rules.moments_query(self.task, model.columns(found, nearest), radius)
+        noise = noise_sd(query, earlier, part=SHARES[2] / SHARES[3]) / records
+        reach = nearest + (farthest - nearest) * max(0.0, 1.0 - noise / _STRONG)
+        return rules.moments_query(self.task, model.columns(found, reach), radius)
 
 
 def _spreads(released: ReleasedSum, records: float) -> Floats:
