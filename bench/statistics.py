@@ -6,8 +6,9 @@
 Regressions are those of `bench.five_rounds`, whose terms hold here too; curves of survival those of
 `bench.survival`; and README's example is fitted to the patients of `examples/hospitals`, whose true
 slope is known. Quantiles are measured over real services, by `bench.cohort`. QUICK=1 takes two
-minutes. It ends with the settings that miss the goals: intervals of trusted fits that hold .85 on
-average, and none of a single slope below .70; worse than the null model in at most 1 of 40 fits.
+minutes. It ends with the settings that miss the goals. Of fits whose verdict is "trustworthy" .85
+of the intervals hold on average, none of a single slope below .70; and at most 1 fit of 40 is worse
+than the null model and trusted.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 
 LEAST_HELD, LEAST_OF_A_SLOPE, MOST_WORSE = 0.85, 0.70, 1 / 40
+FEWEST_TRUSTED: Final = 0.05  # share of fits below which it is not told how often they held
 HOSPITALS: Final = Path(__file__).parents[1] / "examples" / "hospitals"
 TRUE_SLOPE: Final = 0.5  # examples/hospitals/make.py
 LEVEL: Final = 0.95
@@ -73,8 +75,9 @@ def misses(row: dict[str, Any]) -> list[str]:
         ("worst slope where trusted", LEAST_OF_A_SLOPE),
     )
     found = [f"{name} {row[name]:.2f}" for name, least in goals if row[name] < least]
-    if row.get("worse than null", 0.0) > MOST_WORSE:
-        found.append(f"worse than null {row['worse than null']:.3f}")
+    found = found if row["trustworthy"] >= FEWEST_TRUSTED else []
+    if row.get("worse than null and trusted", 0.0) > MOST_WORSE:
+        found.append(f"worse than null and trusted {row['worse than null and trusted']:.3f}")
     return found
 
 

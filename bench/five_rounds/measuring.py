@@ -159,6 +159,7 @@ def of_models(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
             "epsilon": epsilon,
             "way": float(np.median(ways)),
             "worse than null": float(np.mean(np.array(ways) < 0.0)),
+            "worse than null and trusted": float(np.mean((np.array(ways) < 0.0) & fits.trusted)),
             **fits.figures(),
         }
 
@@ -182,10 +183,15 @@ class _Fits:
         self._held.append(((low <= self._truth) & (self._truth <= high))[1:])
         self._verdicts.append(found.verdict.kind)
 
+    @property
+    def trusted(self) -> NDArray[np.bool_]:
+        """Whether each fit's verdict is "trustworthy"."""
+        return np.array([kind == "trustworthy" for kind in self._verdicts])
+
     def figures(self) -> dict[str, float]:
         """Return shares: of intervals that held, in all and where trusted, and of verdicts."""
         held, kinds = np.array(self._held), np.array(self._verdicts)
-        trusted = held[kinds == "trustworthy"]
+        trusted = held[self.trusted]
         return {
             "held": float(held.mean()),
             "held, worst slope": float(held.mean(axis=0).min()),

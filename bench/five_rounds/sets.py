@@ -26,8 +26,6 @@ _DISEASE: Final = (
 _VOTERS: Final = ("selfLR", "TVnews", "age", "educ", "income", "logpopul")
 _PATIENTS: Final = ("lncoins", "idp", "lpi", "fmde", "physlm", "hlthg", "hlthf", "hlthp")
 _COUPLES: Final = ("age", "yrs_married", "children", "religious", "educ", "occupation")
-HELD_BACK: Final = frozenset({"anes96", "fair", "randhie"})
-"""Sets that no constant of the learners was chosen on: their names begin so."""
 
 
 @dataclass(frozen=True)

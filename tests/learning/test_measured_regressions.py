@@ -228,6 +228,27 @@ def test_counts_that_noise_outweighs_are_doubted() -> None:
     assert found.verdict.kind == "doubtful" and "outweighs" in str(found.verdict)
 
 
+def test_a_feature_that_few_records_make_up_is_said_to() -> None:
+    generator = np.random.default_rng(SEED)
+    far = np.where(generator.random(5_000) < 0.01, 20.0, 0.2) * generator.standard_normal(5_000)
+    far = 60.0 + far.clip(-30.0, 30.0)
+    flag = generator.binomial(1, 0.3, 5_000)
+    y = generator.binomial(1, mean_of("logistic", 0.1 * (far - 60.0) + flag - 0.5))
+    found = fitted("logistic", np.column_stack([far, flag, y]), epsilon=30.0)
+    assert found.verdict.kind == "doubtful" and "make up most of age" in str(found.verdict)
+
+
+def test_a_target_with_far_tails_has_wide_intervals() -> None:
+    generator = np.random.default_rng(SEED)
+    records = people("normal", 5_000, generator)
+    even: Any = fitted("normal", records, epsilon=10.0)
+    some = generator.random(5_000) < 0.002
+    records[some, -1] = np.where(generator.random(some.sum()) < 0.5, 1e3, -1e3) + 100.0
+    far: Any = fitted("normal", records, epsilon=10.0, wide=20.0)
+    shares = [each.sd[1] / abs(each.mean[1]) for each in (even, far)]
+    assert shares[1] > shares[0] + 0.1
+
+
 def test_a_sample_of_rows_has_the_spreads_that_it_is_told() -> None:
     scales = np.array([0.5, 2.0])
     sample = design_sample(

@@ -47,6 +47,7 @@ _BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at
 _PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
 _PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
+_LEAST_SEEN: Final = 0.5  # of a feature's mean square
 _CORRECTIONS: Final = 3  # of spreads: rows' weights hang on them
 _SCALES: Final = (0.3, 3.0)  # of a spread over what the first round measured
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
@@ -173,7 +174,7 @@ class _Known:
 
     def model(self) -> ScoreModel:
         """Return what the second round and those of scores since then measured."""
-        first, sample = self._moments(self.sums[1])
+        first, sample, far = self._moments(self.sums[1])
         level = self.level
         return ScoreModel(
             family=self.family,
@@ -184,10 +185,13 @@ class _Known:
             prior_sd=self.task.prior_sd,
             constant_sd=_CONSTANT_SD,
             looseness=self.found.looseness[:-1],
+            far=far,
         )
 
-    def _moments(self, released: ReleasedSum) -> tuple[Measurement, DesignSample]:
-        """Return the first scores, at no slope, and the sample of rows."""
+    def _moments(
+        self, released: ReleasedSum
+    ) -> tuple[Measurement, DesignSample, NDArray[np.bool_]]:
+        """Return the first scores, at no slope, and what `_sample` makes of the moments."""
         query = released.query
         if not isinstance(query, WeightedRowMatrix):
             raise ValueError("the second round releases moments of weighted rows")
@@ -196,12 +200,15 @@ class _Known:
         over = rules.REACH * query.columns[-1].scale / (query.target_limit * self.unit)
         first = Measurement(matrix[:-1, -1] * over, product_sd * over, level=self.level)
         gram, noise = matrix[1:-1, 1:-1] * rules.REACH**2, product_sd * rules.REACH**2
-        return first, self._sample(gram, noise)
+        sample, far = self._sample(gram, noise)
+        return first, sample, far
 
-    def _sample(self, gram: Floats, noise_sd: float) -> DesignSample:
+    def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, NDArray[np.bool_]]:
         """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
 
-        Their spreads are those of the first round, corrected by what the matrix tells of them.
+        Their spreads are those of the first round, corrected by what the matrix tells of them. Then
+        which features surely lack half of their mean square: few rows far out, which count less,
+        have it.
         """
         records = self.records[0]
         make = partial(
@@ -215,13 +222,16 @@ class _Known:
         sample = make()
         error = self.found.looseness[:-1] ** 2 - 1.0  # about the variance of squares, measured
         scales = np.ones(len(gram))
+        squares = np.diagonal(sample.gram(sample.weights))[1:]
+        ratios = np.diagonal(gram) / squares
+        far = ratios + np.sqrt(error * ratios**2 + 2.0 * (noise_sd / squares) ** 2) < _LEAST_SEEN
         for _ in range(_CORRECTIONS):
             squares = np.diagonal(sample.gram(sample.weights))[1:]
             trusted = error / (error + 2.0 * (noise_sd / squares) ** 2)
             ratios = 1.0 + trusted * (np.diagonal(gram) / squares - 1.0)
             scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
             sample = make(scales=scales)
-        return sample
+        return sample, far
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
         query, found, sds, unit = self._scores(released)

@@ -65,6 +65,12 @@ def judged_scores(
             f"about {seen:.0%} of the residuals were cut: {task.target.name} scatters more than "
             "the model says, or its bounds are too wide"
         )
+    far = [each.name for each, there in zip(task.features, model.far, strict=True) if there]
+    if far:
+        reasons.append(
+            f"few records far out make up most of {', '.join(far[:5])}, and count less: "
+            "take its logarithm, or narrower bounds"
+        )
     rows = model.sample.rows
     predictors = rows @ mean
     error = float(np.mean(np.sum((rows @ expected) * rows, axis=1)))

@@ -34,7 +34,8 @@ SHARES: Final = (0.16, 0.04, 0.8)
 
 _SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _REACH: Final = 4.0  # spreads of the target from its centre at which it is cut
-_PULL: Final = 0.6
+_PULL: Final = 0.6  # of a slope, by rows far out, which count less
+_CUT_PULL: Final = 0.6  # of a slope, if nothing of the target's variance were left
 _BY_ITSELF: Final = 0.5  # probability that a slope is unlike the others, for intervals
 _ABSENT_SD: Final = 1e-3
 _SURELY: Final = 2.0
@@ -130,6 +131,7 @@ class LinearModel:
         prior = unit * np.append(1.0, self.task.prior_sd * found.looseness[:-1])
         coefficients = coefficients_of(moments, unit, prior, self.task.purpose)
         pulled = 0.5 * _PULL * min(1.0, len(query.columns) / squared_radius)
+        pulled = math.hypot(pulled, _CUT_PULL * _cut(found, query, moments))
         spread = pulled * coefficients.mean
         spread[0] = 0.0
         covariance = coefficients.covariance + np.diag(spread**2)
@@ -234,6 +236,13 @@ def log_evidence(moments: NoisyMoments, unit: float, is_there: NDArray[np.bool_]
         prior = unit * np.append(1.0, np.where(is_there, sd, _ABSENT_SD))
         logs.append(noise_aware_posterior(moments, prior).log_evidence)
     return float(np.logaddexp.reduce(logs) - math.log(len(logs)))
+
+
+def _cut(found: Measured, query: WeightedRowMatrix, moments: NoisyMoments) -> float:
+    """Return the part of the target's variance that surely is not within where it was cut."""
+    reach = query.columns[-1].scale / float(found.spreads[-1])
+    whole = moments.records * _kept(query, moments) / reach**2
+    return min(max(1.0 - (float(moments.matrix[-1, -1]) + moments.diagonal_sd) / whole, 0.0), 1.0)
 
 
 def _kept(query: WeightedRowMatrix, moments: NoisyMoments) -> float:

@@ -48,7 +48,8 @@ class ScoreModel:
 
     `dispersion` is that by which residuals are weighted; `centre` is the prior's mean of the
     constant's coefficient, and `constant_sd` its standard deviation, `prior_sd` those of the
-    others, and where each is by itself, times `looseness`, shape (q,).
+    others, and where each is by itself, times `looseness`, shape (q,). Of features that are `far`,
+    shape (q,), rows far out, which count less, have most of the mean square.
     """
 
     family: Family
@@ -59,6 +60,7 @@ class ScoreModel:
     prior_sd: float
     constant_sd: float
     looseness: Floats
+    far: NDArray[np.bool_]
 
     def precision(self, shared_sd: float | None = None) -> Floats:
         """Return the prior's precisions, shape (p,): slopes share a standard deviation, or none."""
