@@ -43,8 +43,8 @@ CAUTIONS: Final = (
     " calibration, and clipping responses biases their scale."
 )
 OURS3: Final = (
-    "Ours gets the cell lines as they are in the file and pays for centring genes and responses"
-    " out of the same epsilon; the published methods are centred at no charge, which is"
+    "Ours gets the cell lines as they are in the file and pays for centres and spreads of genes and"
+    " responses out of the same epsilon; the published methods are centred at no charge, which is"
     " not private."
 )
 
