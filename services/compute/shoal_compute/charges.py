@@ -55,12 +55,14 @@ class ChargesAnswers:
             UnknownManifest, UnknownHolder, RevokedHolder, WrongSigner, BadSignature
             WrongNode: it asks another one.
             StaleQuery: it is too old, or was answered before.
+            LedgerBroken: others have what this node signed, and its ledger lacks: its word on
+                charges would only stop who hears it.
             StorageUnavailable
         """
         signed, slots = await self._telling.run(self._read, encoded)
         query = signed.body
         self._once(query.nonce, after)
-        await self._witnesses.hear()
+        await self._witnesses.check()
         kept = await self._own.storage.run(machines.register, signed)
         if decode(kept, ChargesQuery).body.machine != query.machine:
             return kept

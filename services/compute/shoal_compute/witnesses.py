@@ -68,17 +68,9 @@ class Witnesses:
             LedgerBroken: a party has such entries.
             StorageUnavailable
         """
-        await self.hear()
-        self._refuse()
-
-    async def hear(self) -> None:
-        """Wait until everybody was asked once.
-
-        Raises:
-            StorageUnavailable
-        """
         if not self._asked:
             await self.ask()
+        self._refuse()
 
     def _refuse(self) -> None:
         if self._lost:
