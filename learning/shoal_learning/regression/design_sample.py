@@ -6,7 +6,7 @@ values in it, any other is normal. It has nothing of any record but released mom
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final
 
@@ -27,25 +27,40 @@ _NORMAL: Final = NormalDist()
 class DesignSample:
     """`rows`, shape (s, p), in spreads, the constant first.
 
-    `weights`, shape (s,), are f^2; `records` rows of the data are meant.
+    `weights`, shape (s,), are f^2, and `sizes`, shape (s,), how many records a row stands for, each
+    by its weight. `offsets`, shape (s,), are what predictors have beside coefficients.
     """
 
     rows: Floats
     weights: Floats
-    records: float
+    sizes: Floats
+    offsets: Floats
 
-    @property
-    def scale(self) -> float:
-        """How many records a row of the sample stands for."""
-        return self.records / len(self.rows)
+    def predictors(self, point: Floats) -> Floats:
+        """Return the rows' predictors by coefficients, shape (p,): shape (s,)."""
+        return np.asarray(self.rows @ point + self.offsets)
 
     def gram(self, factors: Floats) -> Floats:
         """Return the sum over records of `factors`, shape (s,), times x x', shape (p, p)."""
-        return np.asarray((self.rows * factors[:, None]).T @ self.rows * self.scale)
+        return np.asarray((self.rows * (factors * self.sizes)[:, None]).T @ self.rows)
 
     def total(self, factors: Floats) -> Floats:
         """Return the sum over records of `factors`, shape (s,), times x, shape (p,)."""
-        return np.asarray(factors @ self.rows * self.scale)
+        return np.asarray((factors * self.sizes) @ self.rows)
+
+    def with_means(self, means: Floats) -> "DesignSample":
+        """Return the sample for weighted records, whose features have these means, shape (p - 1,).
+
+        Rows count by an exponential of their features (exponential tilting: Efron 1981).
+        """
+        features = self.rows[:, 1:]
+        tilt = features @ np.linalg.solve(np.cov(features.T, ddof=0).reshape(2 * [len(means)]), means)
+        sizes = np.exp(tilt - tilt.max())
+        return replace(self, sizes=sizes * self.sizes.sum() / sizes.sum())
+
+    def with_offset(self, coefficient: float) -> "DesignSample":
+        """Return the sample whose last feature has this coefficient, and none to be found."""
+        return replace(self, rows=self.rows[:, :-1], offsets=coefficient * self.rows[:, -1])
 
 
 def design_sample(
@@ -79,7 +94,7 @@ def design_sample(
         values = values * scales
     rows = np.column_stack([np.full(SIZE, constant), values])
     weights = np.minimum(1.0, squared_radius / np.sum(rows**2, axis=1))
-    return DesignSample(rows, weights, records)
+    return DesignSample(rows, weights, np.full(SIZE, records / SIZE), np.zeros(SIZE))
 
 
 def correlations_of(gram: Floats, noise_sd: float, records: float) -> Floats:

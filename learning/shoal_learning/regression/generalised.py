@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shoal_learning.contract import RequestedRound
 from shoal_learning.regression.design_sample import DesignSample, correlations_of, design_sample
 from shoal_learning.regression.judging import judged_scores
-from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.measured import Measured, measured, records_of, weighing
 from shoal_learning.regression.score_likelihood import (
     Measurement,
     ScoreModel,
@@ -26,6 +26,7 @@ from shoal_learning.regression.score_likelihood import (
     scatter,
 )
 from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
+from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
@@ -38,10 +39,11 @@ SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 """Shares of mu^2, or of epsilon, of the five rounds."""
 
 _REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
-_CUTS: Final = {"poisson": (3.0, 2.4), "negative_binomial": (4.0, 3.0)}
+_CUTS: Final = {"poisson": (3.0, 2.4), "negative_binomial": (4.0, 3.0), "gamma": (4.0, 3.0)}
 """Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
+_SMALL: Final = 0.1  # positive number over the mean, below which it is weighted as others
 _CONSTANT_SD: Final = 5.0
 _BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
 _PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
@@ -49,6 +51,7 @@ _PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
 _LEAST_SEEN: Final = 0.5  # of a feature's mean square
 _CORRECTIONS: Final = 3  # of spreads: rows' weights hang on them
+_SHIFTED: Final = 1.5  # spreads, of a mean of weighted records
 _SCALES: Final = (0.3, 3.0)  # of a spread over what the first round measured
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
 _PRIOR_SCATTER_SD: Final = 0.7
@@ -76,7 +79,7 @@ class GeneralisedModel:
         query = rules.score_query(
             self.task,
             known.features,
-            point=tuple(best_point(model).tolist()),
+            point=(*best_point(model).tolist(), *known.offset),
             dispersion=known.dispersion,
             residual_cut=known.cut,
         )
@@ -101,13 +104,33 @@ class _Known:
         return records_of(self.sums)
 
     @cached_property
-    def found(self) -> Measured:
+    def whole(self) -> Measured:
         """Columns as the first round alone tells: the same from round to round."""
         return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
 
     @property
+    def found(self) -> Measured:
+        """The predictors and the target."""
+        return self.whole if self.task.weights is None else self.whole.without_weights
+
+    @property
+    def weighing(self) -> tuple[float, float]:
+        """The mean weight, and that of a unit of weight."""
+        return (1.0, 1.0) if self.task.weights is None else weighing(self.whole, self.task.weights)
+
+    @property
     def features(self) -> tuple[Column, ...]:
-        return self.found.features(self.task.features)
+        return self.found.features(self.task.predictors)
+
+    @property
+    def offset(self) -> tuple[float, ...]:
+        """The offset's coefficient in spreads, if there is one."""
+        return () if self.task.offset is None else (float(self.found.spreads[-2]),)
+
+    @property
+    def free(self) -> int:
+        """How many coefficients are to be found."""
+        return 1 + len(self.task.features)
 
     @cached_property
     def level(self) -> float:
@@ -133,6 +156,8 @@ class _Known:
     @cached_property
     def dispersion(self) -> float:
         """The dispersion by which residuals are weighted: from the target alone."""
+        if self.family == "gamma":
+            return min(_SMALL * self.level, LARGEST_COORDINATE)
         if self.family != "negative_binomial":
             return self.level
         seen = (self.spread**2 - self.level) / self.level**2
@@ -152,6 +177,8 @@ class _Known:
         times = _CUTS[self.family][self.hidden]
         if self.family == "poisson":
             return times * max(self.spread, math.sqrt(level))
+        if self.family == "gamma":
+            return times * min(max(self.spread / level, _DISPERSIONS[0]), _DISPERSIONS[1])
         return (
             times * math.sqrt(level + self.dispersion * level**2) / (1.0 + self.dispersion * level)
         )
@@ -184,7 +211,7 @@ class _Known:
             centre=math.log(level / (1.0 - level) if self.family == "logistic" else level),
             prior_sd=self.task.prior_sd,
             constant_sd=_CONSTANT_SD,
-            looseness=self.found.looseness[:-1],
+            looseness=self.found.looseness[: self.free - 1],
             far=far,
         )
 
@@ -197,20 +224,25 @@ class _Known:
             raise ValueError("the second round releases moments of weighted rows")
         matrix = matrix_from(query, released.values)
         product_sd = float(released.noise_sd[-2]) / query.grid**2
-        over = rules.REACH * query.columns[-1].scale / (query.target_limit * self.unit)
-        first = Measurement(matrix[:-1, -1] * over, product_sd * over, level=self.level)
-        gram, noise = matrix[1:-1, 1:-1] * rules.REACH**2, product_sd * rules.REACH**2
+        over = rules.REACH * query.regressed[-1].scale / (query.target_limit * self.unit)
+        first = Measurement(matrix[: self.free, -1] * over, product_sd * over, level=self.level)
+        gram, noise = matrix[:-1, :-1] * rules.REACH**2, product_sd * rules.REACH**2
         sample, far = self._sample(gram, noise)
         return first, sample, far
 
     def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, NDArray[np.bool_]]:
-        """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
+        """Return the sample of rows with the correlations of a Gram matrix, (q + 1, q + 1).
 
         Their spreads are those of the first round, corrected by what the matrix tells of them. Then
         which features surely lack half of their mean square: few rows far out, which count less,
         have it.
         """
-        records = self.records[0]
+        records = self.records[0] * self.weighing[0]
+        sums, gram = gram[0, 1:], gram[1:, 1:]
+        means = np.zeros(len(gram))
+        if self.task.weights is not None:
+            means = np.clip(_shrunk(sums, noise_sd) / records, -_SHIFTED, _SHIFTED)
+            gram = gram - records * np.outer(means, means)
         make = partial(
             design_sample,
             correlations_of(gram, noise_sd, records),
@@ -231,12 +263,17 @@ class _Known:
             ratios = 1.0 + trusted * (np.diagonal(gram) / squares - 1.0)
             scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
             sample = make(scales=scales)
-        return sample, far
+        if self.task.weights is not None:
+            sample = sample.with_means(means)
+        for coefficient in self.offset:
+            sample = sample.with_offset(coefficient)
+        return sample, far[: len(self.task.features)]
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
         query, found, sds, unit = self._scores(released)
-        point = np.array(query.point) / rules.REACH
-        return Measurement(found.scores * unit, float(sds.scores[0]) * unit, point)
+        point = np.array(query.point)[: self.free] / rules.REACH
+        scores = found.scores[: self.free] * unit
+        return Measurement(scores, float(sds.scores[0]) * unit, point)
 
     def _scores(self, released: ReleasedSum) -> tuple[ScoreSum, Scores, Scores, float]:
         """Return a round's query, its sums, their noise, and the largest score, in spreads."""
@@ -251,10 +288,11 @@ class _Known:
         """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
         estimated = estimate(model)
         query, last, sds, unit = self._scores(self.sums[-1])
-        at = np.array(query.point) / rules.REACH
+        at = np.array(query.point)[: self.free] / rules.REACH
         expected = scatter(model, estimated.mean, at=at, dispersion=model.dispersion)
-        squares, squares_sd = last.squares * unit**2, float(sds.squares[0]) * unit**2
-        pooled, own = _scatter(expected, squares, squares_sd)
+        expected *= self.weighing[1]
+        squares = last.squares[: self.free] * unit**2
+        pooled, own = _scatter(expected, squares, float(sds.squares[0]) * unit**2)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
@@ -265,21 +303,26 @@ class _Known:
             + through @ (expected * np.outer(roots, roots)) @ through.T
             + np.diag(pulled**2)
         )
-        transform = self.found.to_data_units()
+        transform = self.found.to_data_units()[: self.free, : self.free]
+        shift = np.zeros(self.free)
+        if self.offset:
+            shift[0] = -self.found.centres[-2]
         prior = model.precision() ** -0.5
-        centre = np.zeros(len(prior))
-        centre[0] = model.centre
+        centre = shift.copy()
+        centre[0] += model.centre
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
             family=self.task.family,
             names=("intercept", *(each.name for each in self.task.features)),
             target=self.task.target.name,
-            coefficients=tuple((transform @ estimated.mean).tolist()),
+            offset=None if self.task.offset is None else self.task.offset.name,
+            weights=None if self.task.weights is None else self.task.weights.name,
+            coefficients=tuple((transform @ estimated.mean + shift).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple(centre.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
             scatter=pooled,
-            spreads=tuple(self.found.spreads[:-1].tolist()),
+            spreads=tuple(self.found.spreads[: self.free - 1].tolist()),
             records=max(1, round(self.records[0])),
             verdict=judged_scores(
                 self.task,
@@ -300,7 +343,13 @@ class _Known:
         """
         if self.family != "logistic":
             return _PULL_OF_COUNTS[self.hidden]
-        return _PULL * max(1.0, float((model.sample.rows @ mean).std()) / _CURVED) ** 2
+        return _PULL * max(1.0, float(model.sample.predictors(mean).std()) / _CURVED) ** 2
+
+
+def _shrunk(values: Floats, noise_sd: float) -> Floats:
+    """Return values shrunk to none, by James and Stein's factor, as far as noise may be all."""
+    expected = noise_sd**2 * len(values)
+    return values * max(0.0, 1.0 - expected / max(float(np.sum(values**2)), 1e-300))
 
 
 def _scatter(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:

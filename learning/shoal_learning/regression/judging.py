@@ -76,7 +76,7 @@ def judged_scores(
     error = float(np.mean(np.sum((rows @ expected) * rows, axis=1)))
     if error > _OUTWEIGHED * float(predictors.var()):
         reasons.append("noise outweighs what the features tell: the mean may predict as well")
-    if model.family == "logistic" and float(predictors.std()) > _STRONG:
+    if model.family == "logistic" and float(model.sample.predictors(mean).std()) > _STRONG:
         reasons.append("the classes are nearly apart, so that slopes have no upper end")
     if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > _FAR:
         reasons.append("the last round was asked far from where it led: the path had not ended")
@@ -93,7 +93,7 @@ def _verdict(
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
     # as narrow as if spreads were surely those measured: a wider one is no knowledge of the data's
-    own = prior_sd[1:] / found.looseness[:-1]
+    own = prior_sd[1:] / found.looseness[: len(task.features)]
     shares = np.diagonal(covariance)[1:] / own**2
     decided = [
         each.name

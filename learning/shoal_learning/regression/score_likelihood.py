@@ -164,11 +164,11 @@ def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solutio
 def _expected(model: ScoreModel, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
     """Return the scores expected of a round if coefficients were `point`, and their derivative."""
     sample = model.sample
-    means = mean_of(model.family, sample.rows @ point)
+    means = mean_of(model.family, sample.predictors(point))
     slopes = sample.weights * slope_of(model.family, means)
     if each.point is None:
         return sample.total(sample.weights * (means - each.level)), sample.gram(slopes)
-    there = mean_of(model.family, sample.rows @ each.point)
+    there = mean_of(model.family, sample.predictors(each.point))
     working = weight_of(model.family, there, model.dispersion)
     expected = sample.total(sample.weights * working * (means - there))
     return expected, sample.gram(slopes * working)
@@ -177,7 +177,7 @@ def _expected(model: ScoreModel, each: Measurement, point: Floats) -> tuple[Floa
 def curvature(model: ScoreModel, point: Floats) -> Floats:
     """Return how fast weighted scores at `point` change there, shape (p, p)."""
     sample = model.sample
-    means = mean_of(model.family, sample.rows @ point)
+    means = mean_of(model.family, sample.predictors(point))
     working = weight_of(model.family, means, model.dispersion)
     return sample.gram(sample.weights * working * slope_of(model.family, means))
 
@@ -188,8 +188,8 @@ def scatter(model: ScoreModel, point: Floats, *, at: Floats, dispersion: float) 
     The sum over records of the mean of s s', s = f^2 v e x; `dispersion` is the family's own.
     """
     sample = model.sample
-    means = mean_of(model.family, sample.rows @ point)
-    there = mean_of(model.family, sample.rows @ at)
+    means = mean_of(model.family, sample.predictors(point))
+    there = mean_of(model.family, sample.predictors(at))
     working = weight_of(model.family, there, model.dispersion)
     squares = variance_of(model.family, means, dispersion) + (means - there) ** 2
     return sample.gram((sample.weights * working) ** 2 * squares)

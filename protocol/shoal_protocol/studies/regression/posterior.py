@@ -10,6 +10,7 @@ from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector, Reg
 from shoal_protocol.posteriors.grounds import Prior
 from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.likelihoods import (
+    gamma_log_density,
     logistic_log_density,
     normal_log_density,
     poisson_log_density,
@@ -17,14 +18,15 @@ from shoal_protocol.posteriors.likelihoods import (
 from shoal_protocol.queries.models.regressions import probability, rate
 from shoal_protocol.studies.regression.verdicts import Verdict
 
-TargetFamily = Literal["normal", "logistic", "poisson", "negative_binomial"]
-"""What a target is: a number, one of two classes, a count, a scattered count."""
+TargetFamily = Literal["normal", "logistic", "poisson", "negative_binomial", "gamma"]
+"""What a target is: a number, one of two classes, a count, a scattered count, a positive number."""
 
 _TITLES = {
     "normal": "Linear regression",
     "logistic": "Logistic regression",
     "poisson": "Poisson regression",
     "negative_binomial": "Negative binomial regression",
+    "gamma": "Gamma regression",
 }
 _Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
@@ -35,12 +37,15 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     `names` are "intercept", then the features. The covariance accounts for the records' scatter,
     however uneven, and for the privacy noise alike. Each prior is normal, with `prior_mean` and
     `prior_sd`. `scatter` is the residual standard deviation of a number; of a count or a class it
-    is how many times as much as the family says targets scatter, in variance. `spreads` are the
-    features' standard deviations, as noise let them be measured.
+    is how many times as much as the family says targets scatter, in variance, and of a positive
+    number its variance over its mean's square. `spreads` are the features' standard deviations, as
+    noise let them be measured.
     """
 
     name: Literal["regression"] = "regression"
     family: TargetFamily
+    offset: str | None = None
+    weights: str | None = None
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
     prior_mean: tuple[Finite, ...]
@@ -59,6 +64,15 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         if size < 2 or self.names[0] != "intercept":
             raise ValueError("names must be the intercept and then the features")
         return self
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that `predict` expects, in order: the offset is the last."""
+        return self.names[1:] if self.offset is None else (*self.names[1:], self.offset)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return super().columns if self.weights is None else (*super().columns, self.weights)
 
     @property
     def mean(self) -> FloatVector:
@@ -98,8 +112,13 @@ class MeasuredRegressionPosterior(RegressionPosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        what = "Residual sd" if self.family == "normal" else "Scatter over the family's"
-        return (("Verdict", str(self.verdict)), (what, f"{self.scatter:.4g}"))
+        what = {"normal": "Residual sd", "gamma": "Dispersion"}
+        named = {"Offset": self.offset, "Weights": self.weights}
+        return (
+            ("Verdict", str(self.verdict)),
+            (what.get(self.family, "Scatter over the family's"), f"{self.scatter:.4g}"),
+            *((kind, name) for kind, name in named.items() if name is not None),
+        )
 
     @property
     def units_drawn(self) -> FloatVector:
@@ -123,7 +142,7 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
 
         Of a number it is a new record's target, coefficients and residual together; of two classes
-        the probability of the upper one, and of counts their mean, over the posterior.
+        the probability of the upper one, and of others their mean, over the posterior.
 
         Raises:
             ValueError: `rows` does not have one column per feature.
@@ -157,9 +176,16 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     def _predictor(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of the linear predictor, shapes (n,)."""
         checked = self._checked_rows(rows)
-        design = np.column_stack([np.ones(len(checked)), checked])
+        design = self._design(checked)
         variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
-        return design @ self.mean, np.sqrt(np.maximum(variance, 0.0))
+        return self._predictors(self.mean, checked), np.sqrt(np.maximum(variance, 0.0))
+
+    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+        return np.column_stack([np.ones(len(rows)), rows[:, : len(self.names) - 1]])
+
+    def _predictors(self, draws: FloatMatrix, rows: FloatMatrix) -> FloatMatrix:
+        offsets: FloatVector = rows[:, len(self.names) - 1 :].sum(axis=1)
+        return super()._predictors(draws, rows) + offsets
 
     def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
         match self.family:
@@ -169,6 +195,8 @@ class MeasuredRegressionPosterior(RegressionPosterior):
                 return logistic_log_density(targets, predictors)
             case "poisson":
                 return poisson_log_density(targets, predictors)
+            case "gamma":
+                return gamma_log_density(targets, predictors, self.scatter)
             case _:
                 raise ValueError("the posterior of scattered counts has no likelihood of a record")
 
