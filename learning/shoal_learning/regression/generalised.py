@@ -43,6 +43,8 @@ _CUTS: Final = {"poisson": (3.0, 2.4), "negative_binomial": (4.0, 3.0), "gamma":
 """Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
+_FEW_CUT, _LOOSER = 0.01, 1.6  # share of cut residuals above which later ones are cut further out
+_RELATIVE_SPREADS: Final = ((0.05, 1.5), (0.05, 1.0))  # if they are known, and if noise hides them
 _SMALL: Final = 0.1  # positive number over the mean, below which it is weighted as others
 _CONSTANT_SD: Final = 5.0
 _BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
@@ -164,6 +166,12 @@ class _Known:
         return min(max(seen, _DISPERSIONS[0]), _DISPERSIONS[1])
 
     @property
+    def relative_spread(self) -> float:
+        """The target's standard deviation over its mean; as far as noise lets it be large."""
+        least, most = _RELATIVE_SPREADS[self.hidden]
+        return min(max(self.spread / self.level, least), most)
+
+    @property
     def hidden(self) -> int:
         """1 if noise hides how far the target spreads, else 0."""
         return int(self.found.looseness[-1] > _HIDDEN)
@@ -178,7 +186,12 @@ class _Known:
         if self.family == "poisson":
             return times * max(self.spread, math.sqrt(level))
         if self.family == "gamma":
-            return times * min(max(self.spread / level, _DISPERSIONS[0]), _DISPERSIONS[1])
+            cut = times * self.relative_spread
+            for released in self.sums[2:]:  # a spread is seen worse than how many it cuts
+                query, found, sds, _ = self._scores(released)
+                is_near = found.cut - sds.cut > _FEW_CUT * self.records[0]
+                cut = query.residual_cut * (_LOOSER if is_near else 1.0)
+            return cut
         return (
             times * math.sqrt(level + self.dispersion * level**2) / (1.0 + self.dispersion * level)
         )
@@ -291,6 +304,8 @@ class _Known:
         at = np.array(query.point)[: self.free] / rules.REACH
         expected = scatter(model, estimated.mean, at=at, dispersion=model.dispersion)
         expected *= self.weighing[1]
+        if self.family == "gamma":
+            expected *= self.relative_spread**2
         squares = last.squares[: self.free] * unit**2
         pooled, own = _scatter(expected, squares, float(sds.squares[0]) * unit**2)
         roots = np.sqrt(own)
@@ -321,7 +336,7 @@ class _Known:
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple(centre.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
-            scatter=pooled,
+            scatter=pooled * (self.relative_spread**2 if self.family == "gamma" else 1.0),
             spreads=tuple(self.found.spreads[: self.free - 1].tolist()),
             records=max(1, round(self.records[0])),
             verdict=judged_scores(
@@ -341,6 +356,8 @@ class _Known:
 
         There scores hang on how features are distributed, which the sample has by moments alone.
         """
+        if self.family == "gamma":
+            return _PULL
         if self.family != "logistic":
             return _PULL_OF_COUNTS[self.hidden]
         return _PULL * max(1.0, float(model.sample.predictors(mean).std()) / _CURVED) ** 2
