@@ -45,6 +45,8 @@ _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
 _FEW_CUT, _LOOSER = 0.01, 1.6  # share of cut residuals above which later ones are cut further out
 _RELATIVE_SPREADS: Final = ((0.05, 1.5), (0.05, 1.0))  # if they are known, and if noise hides them
+_OFFSETS_ERROR: Final = 0.25  # of what offsets do to means of counts
+_EXCESS: Final = 0.4  # of a cut residual beyond its cut, over the cut
 _SMALL: Final = 0.1  # positive number over the mean, below which it is weighted as others
 _CONSTANT_SD: Final = 5.0
 _BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
@@ -238,10 +240,22 @@ class _Known:
         matrix = matrix_from(query, released.values)
         product_sd = float(released.noise_sd[-2]) / query.grid**2
         over = rules.REACH * query.regressed[-1].scale / (query.target_limit * self.unit)
-        first = Measurement(matrix[: self.free, -1] * over, product_sd * over, level=self.level)
         gram, noise = matrix[:-1, :-1] * rules.REACH**2, product_sd * rules.REACH**2
         sample, far = self._sample(gram, noise)
+        scores = matrix[: self.free, -1] * over
+        error = self._error_of_offsets(sample)
+        first = Measurement(scores, product_sd * over, level=self.level, error=error)
         return first, sample, far
+
+    def _error_of_offsets(self, sample: DesignSample) -> Floats:
+        """Return how far scores at no slope may be off, for offsets' own distribution: (p,)."""
+        if not self.offset or self.family == "logistic":
+            return np.zeros(self.free)
+        factors = np.exp(sample.offsets)
+        away = sample.weights * (factors / np.average(factors, weights=sample.sizes) - 1.0)
+        found = np.abs(sample.total(away))
+        found[0] = sample.total(np.abs(away))[0]
+        return _OFFSETS_ERROR * self.level * found
 
     def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, NDArray[np.bool_]]:
         """Return the sample of rows with the correlations of a Gram matrix, (q + 1, q + 1).
@@ -318,6 +332,13 @@ class _Known:
             + through @ (expected * np.outer(roots, roots)) @ through.T
             + np.diag(pulled**2)
         )
+        mean = estimated.mean
+        if self.family == "gamma":  # whose upper residuals alone are cut
+            excess = _EXCESS * query.residual_cut / self.records[0]
+            missing = through @ model.sample.total(model.sample.weights)
+            mean = mean + max(last.cut, 0.0) * excess * missing
+            doubt = math.hypot(last.cut, sds.cut) * excess * missing
+            covariance = covariance + np.outer(doubt, doubt)
         transform = self.found.to_data_units()[: self.free, : self.free]
         shift = np.zeros(self.free)
         if self.offset:
@@ -332,7 +353,7 @@ class _Known:
             target=self.task.target.name,
             offset=None if self.task.offset is None else self.task.offset.name,
             weights=None if self.task.weights is None else self.task.weights.name,
-            coefficients=tuple((transform @ estimated.mean + shift).tolist()),
+            coefficients=tuple((transform @ mean + shift).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple(centre.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),

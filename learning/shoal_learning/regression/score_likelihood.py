@@ -34,12 +34,14 @@ class Measurement:
     """A sum of scores, shape (p,), at `point`, in spreads, with noise of standard deviation `sd`.
 
     Without a point residuals are as they are, from the `level` that all targets have in the mean.
+    `error`, shape (p,), is what the sample's offsets may do to scores, being not the data's.
     """
 
     scores: Floats
     sd: float
     point: Floats | None = None
     level: float = 0.0
+    error: Floats | float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +150,11 @@ def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solutio
         for each in model.measurements:
             expected, jacobian = _expected(model, each, point)
             variance = each.sd**2 + MODEL_ERROR**2 * float(expected @ expected) / size
+            variances = variance + np.broadcast_to(each.error, size) ** 2
             gap = each.scores - expected
-            curvature = curvature + jacobian.T @ jacobian / variance
-            slope = slope + jacobian.T @ gap / variance
-            evidence -= 0.5 * (float(gap @ gap) / variance + size * math.log(variance))
+            curvature = curvature + jacobian.T @ (jacobian / variances[:, None])
+            slope = slope + jacobian.T @ (gap / variances)
+            evidence -= 0.5 * float(np.sum(gap**2 / variances + np.log(variances)))
         step = np.linalg.solve(curvature, slope)
         length = float(np.linalg.norm(step))
         point = point + step * min(1.0, _LONGEST_STEP / max(length, _TOLERANCE))
