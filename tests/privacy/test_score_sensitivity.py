@@ -140,6 +140,14 @@ class NotWeighted(OutOfTheBall):
         return np.column_stack([found[:, :-1] * norms**2 / self.radius, found[:, -1]])
 
 
+class WeightsOverTheirMiddle(OutOfTheBall):
+    """A record's weight over the middle of its bounds, not over the largest."""
+
+    def _parted(self, boxed):
+        rows, shares = super()._parted(boxed)
+        return rows, 2.0 * shares
+
+
 class TargetAsLongAsFeatures(WeightedRowMatrix):
     """t forgotten, and rows not checked in integers."""
 
@@ -224,6 +232,7 @@ PLANTED = [
     *(make_query(kind, 4) for kind in (SquaresWithLessNoise, CutForNothing, SquaresForNothing)),
     make_query(ResidualsNotCut, 4),
     make_query(NotWeighted, 4, intercept=0.3),
+    make_query(WeightsOverTheirMiddle, 4, record_weights=True),
     *(make_query(kind, 4, radius=0.9) for kind in (TargetAsLongAsFeatures, TargetOutOfTheBall)),
     *(make_query(kind, 4) for kind in (SumsAlone, SquaresInTheDatasUnits)),
 ]

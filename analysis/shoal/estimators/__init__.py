@@ -22,6 +22,7 @@ from shoal.estimators.distributions import Distribution
 from shoal.estimators.moments import Moments
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import (
+    GammaRegression,
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegression,
@@ -40,6 +41,7 @@ __all__ = [
     "CrowdLogisticRegression",
     "CrowdPoissonRegression",
     "Estimator",
+    "GammaRegression",
     "LinearRegression",
     "LinearRegressionInBounds",
     "LogisticRegression",

@@ -25,10 +25,11 @@ _DEGREE: Final = 3
 
 @dataclass(frozen=True)
 class Design:
-    """A formula's features and its target, as tasks take them."""
+    """A formula's features, its target and its offset, as tasks take them."""
 
     features: tuple[ColumnBounds, ...]
     target: ColumnBounds
+    offset: ColumnBounds | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def design(formula: Formula, known: Known) -> Design:
         features += [_column(term, chosen, known) for chosen in product(*choices)]
     if not formula.constant:
         features = [about_zero(each) for each in features]
-    return Design(tuple(features), _target(formula.target, known))
+    offset = None if formula.offset is None else single(formula.offset, "offset", known)
+    return Design(tuple(features), single(formula.target, "target", known), offset)
 
 
 def about_zero(column: ColumnBounds) -> ColumnBounds:
@@ -82,11 +84,16 @@ def level_columns(name: str, known: Known) -> tuple[ColumnBounds, ...]:
     return tuple(_column((part,), (each,), known) for each in _choices(part, known, reduced=True))
 
 
-def _target(part: Part, known: Known) -> ColumnBounds:
+def single(part: Part, what: str, known: Known) -> ColumnBounds:
+    """Return the one column of a part, which is the `what` of a regression.
+
+    Raises:
+        ValueError: it has several, or as `design`.
+    """
     found = _choices(part, known, reduced=True)
     if len(found) != 1:
         raise ValueError(
-            f'the target {part.text!r} has {len(found)} columns: name one, as level(x, "yes") does'
+            f'the {what} {part.text!r} has {len(found)} columns: name one, as level(x, "yes") does'
         )
     return _column((part,), (found[0],), known)
 

@@ -54,7 +54,9 @@ class DesignSample:
         Rows count by an exponential of their features (exponential tilting: Efron 1981).
         """
         features = self.rows[:, 1:]
-        tilt = features @ np.linalg.solve(np.cov(features.T, ddof=0).reshape(2 * [len(means)]), means)
+        tilt = features @ np.linalg.solve(
+            np.cov(features.T, ddof=0).reshape(2 * [len(means)]), means
+        )
         sizes = np.exp(tilt - tilt.max())
         return replace(self, sizes=sizes * self.sizes.sum() / sizes.sum())
 

@@ -51,6 +51,7 @@ _SMALL: Final = 0.1  # positive number over the mean, below which it is weighted
 _CONSTANT_SD: Final = 5.0
 _BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
 _PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
+_PULL_OF_NUMBERS: Final = 0.06  # that scatter by their mean, whose curvature hangs on no slope
 _PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
 _LEAST_SEEN: Final = 0.5  # of a feature's mean square
@@ -378,7 +379,7 @@ class _Known:
         There scores hang on how features are distributed, which the sample has by moments alone.
         """
         if self.family == "gamma":
-            return _PULL
+            return _PULL_OF_NUMBERS
         if self.family != "logistic":
             return _PULL_OF_COUNTS[self.hidden]
         return _PULL * max(1.0, float(model.sample.predictors(mean).std()) / _CURVED) ** 2

@@ -118,8 +118,8 @@ class LinearModel:
     ) -> MeasuredRegressionPosterior:
         """Return the posterior from the last round; `records` is how many, and to which sd.
 
-        `weighed` are the mean weight and that of a unit of weight: records tell as much as the first
-        over the second of them with equal weights (Kish 1965, section 11.7).
+        `weighed` are the mean weight and that of a unit of weight: the first over the second of the
+        records would tell as much with equal weights (Kish 1965, section 11.7).
         """
         query = released.query
         if not isinstance(query, WeightedRowMatrix):

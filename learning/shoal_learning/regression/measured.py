@@ -44,9 +44,7 @@ class Measured:
     @property
     def without_weights(self) -> "Measured":
         """All columns but the last."""
-        return Measured(
-            self.centres[:-1], self.spreads[:-1], self.looseness[:-1], self.shares[:-1]
-        )
+        return Measured(self.centres[:-1], self.spreads[:-1], self.looseness[:-1], self.shares[:-1])
 
     def features(self, bounds: Sequence[ColumnBounds]) -> tuple[Column, ...]:
         """Return the first columns, those of `bounds`, so that one spread is 1 / `REACH`."""

@@ -6,7 +6,6 @@ public sample stands. So each round is a measurement with known noise and an err
 the distance of b from its point.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Final
 

@@ -284,7 +284,7 @@ class RegressionPosterior(BasePosterior):
         return self._log_densities(values, self._predictors(chains, checked))
 
     def _predictors(self, draws: FloatMatrix, rows: FloatMatrix) -> FloatMatrix:
-        """Return predictors, shape (..., n), by draws of coefficients, (..., k), at checked rows."""
+        """Return predictors at checked rows, (..., n), by draws of coefficients, (..., k)."""
         found: FloatMatrix = draws @ self._design(rows).T
         return found
 
