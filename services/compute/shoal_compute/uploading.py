@@ -140,7 +140,9 @@ class Uploads:
         judged = await self._judge(known, envelopes)
         accepted = [share for share in judged if isinstance(share, AcceptedShare)]
         try:
-            committed: Iterator[int | ProtocolError] = map(_status, await self._commits.submit_all(accepted))
+            committed: Iterator[int | ProtocolError] = map(
+                _status, await self._commits.submit_all(accepted)
+            )
         except StorageUnavailable as error:
             committed = repeat(error)
         return [share if isinstance(share, ProtocolError) else next(committed) for share in judged]
