@@ -168,18 +168,20 @@ class Joining:
         is_open = record.phase is JobPhase.JOINING and own.clock() < request.join_deadline
         roster, cap = own.book.current.roster, own.book.current.manifest.policy.cap
         left = await own.storage.run(store.left_holders, job)
+        asking = {each.body.holder for each in read if isinstance(each, Signed)} - known.keys()
+        all_slots = {holder: roster.slots_of(holder) for holder in asking}
+        able = own.committed.affording(_together(all_slots), request.privacy.cost, cap)
         joining: dict[int, tuple[Signed[Join], BitMap]] = {}
-        room = request.maximum_population - len(_together(known))
+        population, room = _population(record), request.maximum_population - record.joined
 
         def admit(join: Signed[Join]) -> Outcome:
             nonlocal room
             holder = join.body.holder
             if holder in left:
                 return HolderLeft()
-            every = roster.slots_of(holder)
-            if holder in known or holder in joining or every & _population(record):
+            if holder in known or holder in joining or all_slots[holder] & population:
                 return 200
-            slots = own.committed.affording(every, request.privacy.cost, cap)
+            slots = all_slots[holder] & able
             if not is_open or len(slots) > room:
                 return WrongPhase("the job takes no more joins")
             if not slots:
