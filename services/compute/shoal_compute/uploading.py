@@ -129,7 +129,7 @@ class Uploads:
         return open_still and self._own.clock() < known.spec.body.deadline
 
     async def _store(self, known: Round, encoded: bytes) -> int | ProtocolError:
-        judged = await self._validation.submit(self._upload(known, encoded))
+        [judged] = await self._judge(known, [encoded])
         if isinstance(judged, ProtocolError):
             return judged
         return _status(await self._commits.submit(judged))
@@ -147,15 +147,12 @@ class Uploads:
             committed = repeat(error)
         return [share if isinstance(share, ProtocolError) else next(committed) for share in judged]
 
-    def _upload(self, known: Round, encoded: bytes) -> Upload:
-        roster = self._own.book.current.roster
-        return Upload(known.intake, roster, self._sessions.key, encoded)
-
     async def _judge(
         self, known: Round, envelopes: Sequence[bytes]
     ) -> list[AcceptedShare | ProtocolError]:
+        roster, key = self._own.book.current.roster, self._sessions.key
         return await self._validation.submit_all(
-            [self._upload(known, encoded) for encoded in envelopes]
+            [Upload(known.intake, roster, key, encoded) for encoded in envelopes]
         )
 
     async def _look_up(
