@@ -43,7 +43,7 @@ from shoal_protocol.wire.errors import NotReady
 from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, encode_answer
 
 _BULK_BYTES: Final = 32 << 20
-_OPENINGS_BYTES: Final = 16 << 20  # for some 10,000 openings to three nodes in one request
+_OPENINGS_BYTES: Final = 16 << 20  # of several in one request
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
 _BYTES: Final = "application/octet-stream"
 _UPLOADS: Final = {

@@ -26,7 +26,7 @@ from shoal_trainer.job_views import JobViews
 from shoal_trainer.joining import Joining
 from shoal_trainer.resources import JOB_LIST, Resources
 
-JOINS_LIMIT_BYTES: Final = 16 << 20  # for some 30,000 joins in one request
+JOINS_LIMIT_BYTES: Final = 16 << 20
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 
 

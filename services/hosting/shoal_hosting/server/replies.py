@@ -20,6 +20,7 @@ from shoal_protocol.wire.errors import (
 
 JSON: Final = "application/json"
 ID_PATTERN: Final = "[0-9a-f]{64}"
+MOST_DOCUMENTS: Final = 10_000  # in one body
 
 Outcome = int | ProtocolError
 """201 for a document of several that is new, 200 for one on file, or why it is refused."""
@@ -72,13 +73,14 @@ def documents_in(value: Any) -> list[Any] | None:
     """Return the documents of the body `{"documents": [...]}`; None if it is one document itself.
 
     Raises:
-        MalformedDocument: they are no list.
+        MalformedDocument: they are no list, or too many: each gets an answer, however small it is.
     """
     if not isinstance(value, dict) or value.keys() != {"documents"}:
         return None
-    if not isinstance(value["documents"], list):
-        raise MalformedDocument("documents must be a list")
-    return value["documents"]
+    documents = value["documents"]
+    if not isinstance(documents, list) or len(documents) > MOST_DOCUMENTS:
+        raise MalformedDocument(f"documents must be a list of at most {MOST_DOCUMENTS}")
+    return documents
 
 
 def settled(about: dict[str, Any], outcomes: Outcome | list[Outcome]) -> Response:
