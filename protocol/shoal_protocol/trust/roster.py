@@ -156,7 +156,8 @@ class Roster:
         """Return the slots of a data holder, whether it is revoked or not."""
         slots = BitMap()
         by_owner, owners = self._by_owner
-        first, last = np.searchsorted(owners, [holder, holder + 1])
+        # of the same type, or numpy would convert all owners
+        first, last = np.searchsorted(owners, np.array([holder, holder + 1], owners.dtype))
         for place in by_owner[first:last]:
             end = int(self._ends[place])
             slots.add_range(end - int(self._ranges[place, 1]), end)
