@@ -88,7 +88,7 @@ def _simulated(
 ) -> tuple[ErrorParts, tuple[Query, ...]]:
     """Return the error's parts, and the queries of the rounds."""
     records, sums = _copies(assumed), tuple[ReleasedSum, ...]()
-    generator = np.random.default_rng([_SEED, study.clients])
+    generator = np.random.default_rng([_SEED, study.clients])  # noqa: TID251 - a simulation
     means = np.empty((_RUNS, study.coefficients))
     for run in range(_RUNS):
         means[run], sums = _run(study, task, records, generator)
@@ -104,7 +104,10 @@ def _simulated(
 
 
 def _run(
-    study: Study, task: RegressionTask, records: Floats, generator: np.random.Generator
+    study: Study,
+    task: RegressionTask,
+    records: Floats,
+    generator: np.random.Generator,  # noqa: TID251 - a simulation
 ) -> tuple[Floats, tuple[ReleasedSum, ...]]:
     """Return the posterior mean of a job over expected sums, shape (p,), and these with noise."""
     learner, clients = Regression(task), min(study.clients, LARGEST_POPULATION)
