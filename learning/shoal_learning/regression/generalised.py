@@ -53,9 +53,10 @@ _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
 _CONSTANT_SD: Final = 5.0
 _BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
 _PULL: Final = 0.06  # of a slope, by rows far out, which count less, and by what curves
-_PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
+_PULL_OF_COUNTS: Final = (0.18, 0.33)  # which are cut, too: as above
+_USUALLY_FAR: Final = (0.3, 0.2)  # share of a mean square, where it is not seen: mean and deviation
+_PULL_FAR_OUT: Final = 0.8  # of a slope, over the share of its feature's square that is far out
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
-_LEAST_SEEN: Final = 0.5  # of a feature's mean square
 _CORRECTIONS: Final = 3  # of spreads: rows' weights hang on them
 _SCALES: Final = (0.3, 3.0)  # of a spread over what the first round measured
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
@@ -196,9 +197,7 @@ class _Known:
             far=far,
         )
 
-    def _moments(
-        self, released: ReleasedSum
-    ) -> tuple[Measurement, DesignSample, NDArray[np.bool_]]:
+    def _moments(self, released: ReleasedSum) -> tuple[Measurement, DesignSample, Floats]:
         """Return the first scores, at no slope, and what `_sample` makes of the moments."""
         query = released.query
         if not isinstance(query, WeightedRowMatrix):
@@ -211,12 +210,12 @@ class _Known:
         sample, far = self._sample(gram, noise)
         return first, sample, far
 
-    def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, NDArray[np.bool_]]:
+    def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, Floats]:
         """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
 
         Their spreads are those of the first round, corrected by what the matrix tells of them. Then
-        which features surely lack half of their mean square: few rows far out, which count less,
-        have it.
+        what share of each feature's mean square is lacking, shape (q,): rows far out, which count
+        less, have it.
         """
         records = self.records[0]
         make = partial(
@@ -232,7 +231,7 @@ class _Known:
         scales = np.ones(len(gram))
         squares = np.diagonal(sample.gram(sample.weights))[1:]
         ratios = np.diagonal(gram) / squares
-        far = ratios + np.sqrt(error * ratios**2 + 2.0 * (noise_sd / squares) ** 2) < _LEAST_SEEN
+        far = self._far(1.0 - ratios, error * ratios**2 + 2.0 * (noise_sd / squares) ** 2)
         for _ in range(_CORRECTIONS):
             squares = np.diagonal(sample.gram(sample.weights))[1:]
             trusted = error / (error + 2.0 * (noise_sd / squares) ** 2)
@@ -240,6 +239,15 @@ class _Known:
             scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
             sample = make(scales=scales)
         return sample, far
+
+    def _far(self, lacking: Floats, variances: Floats) -> Floats:
+        """Return what share of mean squares is far out, shape (q,), seen with these variances.
+
+        Where noise hides it, bounds are wide, and so may be tails. A flag has none.
+        """
+        usual, sd = _USUALLY_FAR
+        found = usual + (lacking - usual) * sd**2 / (sd**2 + variances)
+        return np.where(np.isnan(self.found.shares[:-1]), np.clip(found, 0.0, 1.0), 0.0)
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
         query, found, sds, unit = self._scores(released)
@@ -269,8 +277,7 @@ class _Known:
         lost, lost_sd = self._lost(model, estimated.mean, last.cut, float(sds.cut))
         mean = estimated.mean.copy()
         mean[0] -= math.log1p(-lost)
-        pulled = self._pull(model, mean) * mean
-        pulled[0] = lost_sd / (1.0 - lost)
+        pulled = np.append(lost_sd / (1.0 - lost), self._pulled(model, mean))
         covariance = (
             estimated.covariance
             + through @ (expected * np.outer(roots, roots)) @ through.T
@@ -322,14 +329,21 @@ class _Known:
         lost = min(_TAIL[0] * each * share, _MOST_LOST)
         return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)
 
-    def _pull(self, model: ScoreModel, mean: Floats) -> float:
-        """Return by what part of it a slope may be pulled: more where classes are nearly apart.
+    def _pulled(self, model: ScoreModel, mean: Floats) -> Floats:
+        """Return by how much slopes may be pulled, shape (q,): more where classes are nearly apart.
 
         There scores hang on how features are distributed, which the sample has by moments alone.
+        And a feature has another slope far out than where most rows are, which moves those of
+        features that it correlates with.
         """
-        if self.family != "logistic":
-            return _PULL_OF_COUNTS[self.hidden]
-        return _PULL * max(1.0, float((model.sample.rows @ mean).std()) / _CURVED) ** 2
+        if self.family == "logistic":
+            spread = float((model.sample.rows @ mean).std())
+            pull = _PULL * max(1.0, spread / _CURVED) ** 2
+        else:
+            pull = _PULL_OF_COUNTS[self.hidden]
+        correlations = np.atleast_2d(np.corrcoef(model.sample.rows[:, 1:].T))
+        far_out = correlations**2 @ (_PULL_FAR_OUT * model.far * mean[1:]) ** 2
+        return np.asarray(np.sqrt((pull * mean[1:]) ** 2 + far_out))
 
 
 def _scatter(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:

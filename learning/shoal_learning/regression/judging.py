@@ -18,6 +18,7 @@ _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
 _STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
 _OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
+_MOST: Final = 0.5  # share of a feature's mean square, far out
 _FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 
@@ -65,7 +66,7 @@ def judged_scores(
             f"about {seen:.0%} of the residuals were cut: {task.target.name} scatters more than "
             "the model says, or its bounds are too wide"
         )
-    far = [each.name for each, there in zip(task.features, model.far, strict=True) if there]
+    far = [each.name for each, there in zip(task.features, model.far, strict=True) if there > _MOST]
     if far:
         reasons.append(
             f"few records far out make up most of {', '.join(far[:5])}, and count less: "

@@ -48,8 +48,8 @@ class ScoreModel:
 
     `dispersion` is that by which residuals are weighted; `centre` is the prior's mean of the
     constant's coefficient, and `constant_sd` its standard deviation, `prior_sd` those of the
-    others, and where each is by itself, times `looseness`, shape (q,). Of features that are `far`,
-    shape (q,), rows far out, which count less, have most of the mean square.
+    others, and where each is by itself, times `looseness`, shape (q,). `far`, shape (q,), is what
+    share of a feature's mean square rows far out have, which count less.
     """
 
     family: Family
@@ -60,7 +60,7 @@ class ScoreModel:
     prior_sd: float
     constant_sd: float
     looseness: Floats
-    far: NDArray[np.bool_]
+    far: Floats
 
     def precision(self, shared_sd: float | None = None) -> Floats:
         """Return the prior's precisions, shape (p,): slopes share a standard deviation, or none."""
