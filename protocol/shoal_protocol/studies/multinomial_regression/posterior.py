@@ -1,0 +1,84 @@
+"""The posterior of a multinomial regression: normal, in the data's units."""
+
+from typing import Annotated, Final, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
+from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.queries.class_scores import class_probabilities
+from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
+
+_DRAWS: Final = 1_000
+_SEED: Final = 1703_01106
+
+
+def coefficient_names(levels: tuple[str, ...], features: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of coefficients: of each level but the first, the constant's comes first."""
+    return tuple(f"{level}: {each}" for level in levels[1:] for each in ("intercept", *features))
+
+
+class MultinomialRegressionPosterior(MeasuredCoefficients):
+    """Gaussian posterior of K - 1 linear predictors, in the data's own units.
+
+    The logarithm of a level's probability over that of the first of `levels`, the reference, is
+    linear in the `features`: `names` are "level: intercept" and "level: feature", level by level.
+    `scatter` is how many times as much as multinomial targets these do, in variance.
+    """
+
+    name: Literal["multinomial_regression"] = "multinomial_regression"
+    levels: Annotated[tuple[str, ...], Field(min_length=2)]
+    features: Annotated[tuple[str, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _is_of_its_levels(self) -> Self:
+        if self.names != coefficient_names(self.levels, self.features):
+            raise ValueError("names must be each level's intercept and then the features")
+        return self
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"Multinomial regression of {self.target} (reference: {self.levels[0]})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record: the features, then the target."""
+        return (*self.features, self.target)
+
+    @property
+    def units_drawn(self) -> FloatVector:
+        return np.tile([1.0, *self.spreads], len(self.levels) - 1)
+
+    def predict(self, rows: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:
+        """Return mean and standard deviation of each level's probability, shapes (n, K).
+
+        `rows` have shape (n, m). They are averages over 1,000 draws, the same at each call.
+
+        Raises:
+            ValueError: `rows` does not have one column per feature.
+        """
+        drawn = self._drawn(rows)
+        return drawn.mean(axis=0), drawn.std(axis=0)
+
+    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+        """Return intervals that hold `level` of each level's probability, shape (n, K, 2).
+
+        Raises:
+            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+        require_level(level)
+        ends = np.quantile(self._drawn(rows), [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
+        return np.moveaxis(ends, 0, -1)
+
+    def _drawn(self, rows: FloatMatrix) -> FloatMatrix:
+        """Return draws of the levels' probabilities, shape (draws, n, K)."""
+        rows = np.asarray(rows, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != len(self.features):
+            raise ValueError(f"rows must have shape (n, {len(self.features)}): one per feature")
+        design = np.column_stack([np.ones(len(rows)), rows])
+        draws = self.sample(_DRAWS, np.random.default_rng(_SEED))  # noqa: TID251 - no privacy
+        slopes = draws.reshape(_DRAWS, len(self.levels) - 1, -1)
+        predictors = np.einsum("nj,dkj->dnk", design, slopes)
+        return class_probabilities(np.pad(predictors, ((0, 0), (0, 0), (1, 0))))
