@@ -104,7 +104,8 @@ def data_sets() -> Iterator[Classes]:
     kept = wine.data[:, [1, 2, 3, 4, 7]]
     yield Classes("wine", np.column_stack([kept, wine.target]).astype(np.float64), 3)
     generator = np.random.default_rng(13)
-    x, z = generator.standard_normal(20_000), generator.binomial(1, 0.3, 20_000)
+    x = generator.standard_normal(20_000)
+    z = generator.binomial(1, 0.3, 20_000).astype(np.float64)
     skewed = generator.gamma(2.0, 1.0, 20_000)
     strong = [0.0 * x, 1.0 + 1.8 * x - z, 0.5 - 1.5 * x + 1.5 * z]
     yield _made_up("strong", [x, z], strong, generator)

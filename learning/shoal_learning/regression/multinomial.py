@@ -46,7 +46,8 @@ class ClassModel(ScoreModel):
     def predictors(self, point: Floats) -> Floats:
         """Return the predictors of the sample's rows, shape (s, K), at coefficients `point`."""
         slopes = point.reshape(len(self.shares) - 1, -1)
-        return np.asarray(np.pad(self.sample.rows @ slopes.T, ((0, 0), (1, 0))))
+        predictors: Floats = self.sample.rows @ slopes.T
+        return np.column_stack([np.zeros(len(predictors)), predictors])
 
     def probabilities(self, point: Floats) -> Floats:
         """Return the probabilities of classes, shape (s, K), at coefficients `point`."""
