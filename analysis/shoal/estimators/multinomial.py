@@ -39,8 +39,6 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
 
     task_type = MultinomialRegressionTask
     _estimator_type: ClassVar[str] = "classifier"
-    _levels: tuple[TargetLevel, ...]
-    _target_name: str
     levels = None
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
@@ -64,7 +62,9 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         return super()._lacks_variables() or (named and self.target not in self._known().variables)
 
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
-        self._features, self._target_name, self._levels = task.features, task.target, task.levels
+        self._features = task.features
+        self._target_name: str = task.target
+        self._levels: tuple[TargetLevel, ...] = task.levels
         return self._features
 
     @property

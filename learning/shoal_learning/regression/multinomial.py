@@ -46,8 +46,9 @@ class ClassModel(ScoreModel):
     def predictors(self, point: Floats) -> Floats:
         """Return the predictors of the sample's rows, shape (s, K), at coefficients `point`."""
         slopes = point.reshape(len(self.shares) - 1, -1)
-        predictors: Floats = self.sample.rows @ slopes.T
-        return np.column_stack([np.zeros(len(predictors)), predictors])
+        found: Floats = self.sample.rows @ slopes.T
+        padded: Floats = np.pad(found, ((0, 0), (1, 0)))
+        return padded
 
     def probabilities(self, point: Floats) -> Floats:
         """Return the probabilities of classes, shape (s, K), at coefficients `point`."""
@@ -63,21 +64,22 @@ class ClassModel(ScoreModel):
         among = 2.0 * (np.eye(classes - 1) - 1.0 / classes)
         return np.kron(among, np.diag(self.own_sds(shared_sd) ** -2.0))
 
-    def expected(self, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
-        sample, there = self.sample, self.shares
-        found, weights = self.probabilities(point), self.sample.weights
-        if each.point is None:
-            weights = sample.moment_weights
-        else:
-            there = self.probabilities(each.point)
+    def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
+        sample, found, size = self.sample, self.probabilities(point), len(point)
         rows = sample.rows * sample.scale
-        expected = ((found - there) * weights[:, None]).T @ rows
-        jacobian = self.curvature(found, weights)
-        if each.point is None:
-            away = apart_from(self.shares)
-            expected = away @ expected
-            jacobian = np.tensordot(away, jacobian.reshape(len(away), -1, jacobian.shape[1]), 1)
-        return expected.ravel(), jacobian.reshape(expected.size, -1)
+        away = apart_from(self.shares)
+        weighted = ((found - self.shares) * sample.moment_weights[:, None]).T @ rows
+        moved = self.curvature(found, sample.moment_weights).reshape(len(away), -1, size)
+        first = (away @ weighted).ravel(), np.tensordot(away, moved, 1).reshape(-1, size)
+        jacobian = self.curvature(found, sample.weights)
+        return [first, *((self._scores(found, each), jacobian) for each in self.measurements[1:])]
+
+    def _scores(self, found: Floats, each: Measurement) -> Floats:
+        """Return the scores expected at a measurement's point, shape (K p,)."""
+        there = self.probabilities(self.centre if each.point is None else each.point)
+        rows = self.sample.rows * self.sample.scale
+        scores: Floats = ((found - there) * self.sample.weights[:, None]).T @ rows
+        return scores.ravel()
 
     def curvature(self, probabilities: Floats, weights: Floats) -> Floats:
         """Return how fast scores change with coefficients, shape (K p, (K - 1) p)."""

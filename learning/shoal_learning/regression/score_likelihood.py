@@ -78,10 +78,10 @@ class ScoreModel(ABC):
         return np.diag(self.own_sds(shared_sd) ** -2.0)
 
     @abstractmethod
-    def expected(self, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
-        """Return the scores expected of a round if coefficients were `point`, and their derivative.
+    def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
+        """Return what scores are expected of each round if coefficients were `point`.
 
-        Shapes (n,) and (n, p).
+        Shape (n,), and with them their derivative, shape (n, p).
         """
 
 
@@ -97,7 +97,10 @@ class RegressionModel(ScoreModel):
         largest = _SHARED_SDS[-1] if self.family == "logistic" else _MOST_OF_A_LOGARITHM
         return tuple(each for each in _SHARED_SDS if each <= largest)
 
-    def expected(self, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
+    def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
+        return [self._expected(each, point) for each in self.measurements]
+
+    def _expected(self, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
         sample = self.sample
         means = mean_of(self.family, sample.rows @ point)
         slopes = sample.weights * slope_of(self.family, means)
@@ -179,8 +182,9 @@ def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solutio
         away = point - model.centre
         curvature, slope = precision, -precision @ away
         evidence = volume - 0.5 * float(away @ precision @ away)
-        for each in model.measurements:
-            expected, jacobian = model.expected(each, point)
+        for each, (expected, jacobian) in zip(
+            model.measurements, model.expected(point), strict=True
+        ):
             size = len(expected)
             variance = each.sd**2 + MODEL_ERROR**2 * float(expected @ expected) / size
             gap = each.scores - expected
