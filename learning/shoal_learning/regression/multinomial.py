@@ -47,8 +47,7 @@ class ClassModel(ScoreModel):
         """Return the predictors of the sample's rows, shape (s, K), at coefficients `point`."""
         slopes = point.reshape(len(self.shares) - 1, -1)
         found: Floats = self.sample.rows @ slopes.T
-        padded: Floats = np.pad(found, ((0, 0), (1, 0)))
-        return padded
+        return np.hstack([np.zeros((len(found), 1)), found])
 
     def probabilities(self, point: Floats) -> Floats:
         """Return the probabilities of classes, shape (s, K), at coefficients `point`."""
@@ -62,7 +61,7 @@ class ClassModel(ScoreModel):
         """
         classes = len(self.shares)
         among = 2.0 * (np.eye(classes - 1) - 1.0 / classes)
-        return np.kron(among, np.diag(self.own_sds(shared_sd) ** -2.0))
+        return np.asarray(np.kron(among, np.diag(self.own_sds(shared_sd) ** -2.0)), np.float64)
 
     def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
         sample, found, size = self.sample, self.probabilities(point), len(point)

@@ -20,12 +20,11 @@ class ClassScoreSum(Moments):
     w = trunc(B f^2 (d_k - q_k) x / (sqrt(2) R)) for one class after the other: x is the constant
     and the features, f = min(1, R / |x|) with R the `radius`, d_k 1 if the record is of class k,
     else 0, and q_k its probability, exp(x'u_k) over the sum of all classes', u_k class k's part of
-    the `point`. A record is of one class, so the d_k - q_k have a squared norm of at most
-    2 (1 - q_k)^2, for what is not q_k may all be that of one other class. So |w| <= B, which is
-    checked in integers whatever the record.
+    the `point`. As a record is of one class at most, the sizes of d_k - q_k sum to at most 2, and
+    their squares to 2. So |w| <= B, whatever the point.
 
-    The last columns, one for each of the `classes`, say of which it is: above the middle of its
-    bounds, or not.
+    The last columns, one for each of the `classes`, say of which it is: the first that is above the
+    middle of its bounds.
     """
 
     name: Literal["class_score_sum"] = "class_score_sum"
@@ -60,12 +59,15 @@ class ClassScoreSum(Moments):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """Half as much noise on scores as on squares; as `ScoreSum`, without cut residuals.
 
-        L2 2 B^2, and one left out sqrt(1 + 1/4) B^2; L1 2 sqrt(n + 1) B^2 and (sqrt(n) + 1/2) B^2.
+        L2 2 B^2, and one left out sqrt(1 + 1/4) B^2. In L1, p the constant and the features, scores
+        are at most sqrt(2 p) B^2, and half their squares B^2 / 2: one left out (sqrt(2 p) + 1/2)
+        B^2, one in another's place twice that, or 2 sqrt(n + 1) B^2 if that is less.
         """
         if mechanism == "discrete_gaussian":
             changed, left_out = 2.0, math.sqrt(1.25)
         else:
-            changed, left_out = 2.0 * math.sqrt(self.width + 1), math.sqrt(self.width) + 0.5
+            left_out = math.sqrt(2.0 * self.width / self.classes) + 0.5
+            changed = min(2.0 * left_out, 2.0 * math.sqrt(self.width + 1))
         return with_count(
             mechanism,
             (
@@ -82,10 +84,12 @@ class ClassScoreSum(Moments):
         """Return scores over sqrt(2) R, within the unit ball, shape (r, n)."""
         rows, radius = super()._arranged(boxed[:, : -self.classes]), self.radius or 0.0
         predictors = rows @ np.array(self.point).reshape(self.classes, -1).T
-        residuals = (boxed[:, -self.classes :] > 0.0) - class_probabilities(predictors)
+        is_of = boxed[:, -self.classes :] > 0.0
+        is_of &= np.cumsum(is_of, axis=1) == 1  # of the first, if columns say it of several
+        residuals = is_of - class_probabilities(predictors)
         weighted = rows * (shrinking(rows, radius) ** 2 / (math.sqrt(2.0) * radius))[:, None]
         scores: Floats = residuals[:, :, None] * weighted[:, None, :]
-        return scores.reshape(len(rows), -1)
+        return scores.reshape(len(rows), self.width)
 
     def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
         return quantisation.to_lattice(arranged, radius=1.0, grid_bits=self.grid_bits)
