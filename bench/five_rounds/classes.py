@@ -127,31 +127,35 @@ def _made_up(
 def measured(repeats: int) -> Iterator[dict[str, Any]]:
     """Yield the figures of every set and price."""
     for each in data_sets():
-        truth, task = each.exact(), each.task()
-        null = np.zeros_like(truth)
-        counts = np.bincount(each.values[:, -1].astype(int), minlength=each.count)
-        null[:, 0] = np.log(counts[1:] / counts[0])
-        worst, best = each.log_likelihood(null), each.log_likelihood(truth)
-        slopes = np.arange(truth.size) % truth.shape[1] > 0
         for epsilon in PRICES:
-            fits, ways = Fits(truth.ravel(), slopes), []
-            for seed in range(repeats):
-                generator = np.random.default_rng([seed, RECORDS])
-                whole = len(each.values)
-                drawn = generator.choice(whole, RECORDS, replace=whole < RECORDS)
-                sample = each.values[drawn]
-                setting = federation_of(sample, epsilon=epsilon)
-                found = run(MultinomialRegression(task), sample, setting, generator).posterior
-                if not isinstance(found, MultinomialRegressionPosterior):
-                    raise TypeError("a regression ends with another posterior")
-                fits.add(found)
-                likely = each.log_likelihood(found.mean.reshape(truth.shape))
-                ways.append((likely - worst) / (best - worst))
-            yield {
-                "set": each.name,
-                "family": "multinomial",
-                "records": RECORDS,
-                "epsilon": epsilon,
-                **fits.ways(ways),
-                **fits.figures(),
-            }
+            yield fitted(each, epsilon=epsilon, repeats=repeats)
+
+
+def fitted(each: Classes, *, epsilon: float, repeats: int) -> dict[str, Any]:
+    """Return the figures of a set at a price."""
+    truth, task, whole = each.exact(), each.task(), len(each.values)
+    null = np.zeros_like(truth)
+    counts = np.bincount(each.values[:, -1].astype(int), minlength=each.count)
+    null[:, 0] = np.log(counts[1:] / counts[0])
+    worst, best = each.log_likelihood(null), each.log_likelihood(truth)
+    slopes = np.arange(truth.size) % truth.shape[1] > 0
+    fits, ways = Fits(truth.ravel(), slopes), []
+    for seed in range(repeats):
+        generator = np.random.default_rng([seed, RECORDS])
+        drawn = generator.choice(whole, RECORDS, replace=whole < RECORDS)
+        sample = each.values[drawn]
+        setting = federation_of(sample, epsilon=epsilon)
+        found = run(MultinomialRegression(task), sample, setting, generator).posterior
+        if not isinstance(found, MultinomialRegressionPosterior):
+            raise TypeError("a regression ends with another posterior")
+        fits.add(found)
+        likely = each.log_likelihood(found.mean.reshape(truth.shape))
+        ways.append((likely - worst) / (best - worst))
+    return {
+        "set": each.name,
+        "family": "multinomial",
+        "records": RECORDS,
+        "epsilon": epsilon,
+        **fits.ways(ways),
+        **fits.figures(),
+    }
