@@ -152,6 +152,7 @@ def test_rounds_are_replayed_from_their_sums_alone() -> None:
         learner.next(0, ())
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=10, deadline=None)
 def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.DataObject) -> None:

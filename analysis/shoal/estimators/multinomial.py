@@ -11,7 +11,7 @@ from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
 from shoal.formulas.designing import features_of, levels_of
 from shoal.formulas.parsing import Part
-from shoal.formulas.variables import Known
+from shoal.formulas.variables import Known, is_levels
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level
@@ -47,8 +47,12 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             given["features"], part = features_of(formula, known), formula.target
         else:
             names = list(target) if isinstance(target, Mapping) else [target]
-            if len(names) != 1 or not isinstance(names[0], str):
-                raise ValueError('target must be one variable with its levels, {"x": ("a", "b")}')
+            are_levels = not isinstance(target, Mapping) or all(map(is_levels, target.values()))
+            if len(names) != 1 or not isinstance(names[0], str) or not are_levels:
+                raise ValueError(
+                    'target must be one variable with its levels, {"x": ("a", "b")}; of levels '
+                    "that are numbers write a formula, C(x, levels=[1, 2, 3]) ~ z"
+                )
             part = Part(names[0], "category", names[0])
         given["target"] = part.variable
         if given["levels"] is None:

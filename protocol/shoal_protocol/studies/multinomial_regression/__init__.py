@@ -23,6 +23,7 @@ from shoal_protocol.queries.weighted_rows import TARGET_PART
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.multinomial_regression.posterior import (
     MultinomialRegressionPosterior,
+    indicator_names,
 )
 from shoal_protocol.studies.regression.round_rules import (
     CONSTANT,
@@ -105,13 +106,9 @@ body_mass_index = [10, 60]
     @property
     def classes(self) -> tuple[ColumnBounds, ...]:
         """An indicator of each level."""
-        return tuple(
-            ColumnBounds.of_term(
-                f"{self.target}[{each.name}]",
-                Term(factors=(Level(variable=self.target, value=each.value),)),
-            )
-            for each in self.levels
-        )
+        names = indicator_names(self.target, tuple(each.name for each in self.levels))
+        terms = (Term(factors=(Level(variable=self.target, value=e.value),)) for e in self.levels)
+        return tuple(map(ColumnBounds.of_term, names, terms))
 
     @property
     def columns(self) -> tuple[ColumnBounds, ...]:

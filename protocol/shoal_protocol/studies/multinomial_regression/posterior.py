@@ -19,6 +19,11 @@ def coefficient_names(levels: tuple[str, ...], features: tuple[str, ...]) -> tup
     return tuple(f"{level}: {each}" for level in levels[1:] for each in ("intercept", *features))
 
 
+def indicator_names(target: str, levels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the columns that say of each level whether a record has it."""
+    return tuple(f"{target}[{level}]" for level in levels)
+
+
 class MultinomialRegressionPosterior(MeasuredCoefficients):
     """Gaussian posterior of K - 1 linear predictors, in the data's own units.
 
@@ -44,8 +49,8 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record: the features, then the target."""
-        return (*self.features, self.target)
+        """Names of the columns that rounds ask: the features, then the levels' indicators."""
+        return (*self.features, *indicator_names(self.target, self.levels))
 
     @property
     def units_drawn(self) -> FloatVector:
