@@ -138,8 +138,7 @@ def fitted(each: Classes, *, epsilon: float, repeats: int) -> dict[str, Any]:
     counts = np.bincount(each.values[:, -1].astype(int), minlength=each.count)
     null[:, 0] = np.log(counts[1:] / counts[0])
     worst, best = each.log_likelihood(null), each.log_likelihood(truth)
-    slopes = np.arange(truth.size) % truth.shape[1] > 0
-    fits, ways = Fits(truth.ravel(), slopes), []
+    fits, ways = Fits(truth.ravel(), each.rows.mean(axis=0)), []
     for seed in range(repeats):
         generator = np.random.default_rng([seed, RECORDS])
         drawn = generator.choice(whole, RECORDS, replace=whole < RECORDS)

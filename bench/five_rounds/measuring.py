@@ -2,13 +2,15 @@
 
 Samples of a set are fitted at delta = 1e-5 with 20 lost and 20 colluding clients. Held is the share
 of 90 % intervals of slopes that hold the exact fit to the whole set; where trusted, of fits whose
-verdict is "trustworthy". Of lines the absolute error is over AdaSSP's; of other models the way is
-the part of it, from the null model's log likelihood to the exact fit's, that was gone.
+verdict is "trustworthy". The level is the predictor at the features' means. Of lines the absolute
+error is over AdaSSP's; of other models the way is the part of it, from the null model's log
+likelihood to the exact fit's, that was gone.
 """
 
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -117,7 +119,7 @@ def of_lines(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
     truth, whole = exact(each), len(each.values)
     for count, epsilon, (wide, off) in settings_of_lines(whole):
         bounds = each.bounds(wide=wide, off=off)
-        fits, errors, rivals = Fits(truth), [], []
+        fits, errors, rivals = Fits(truth, each.middle), [], []
         for sample, generator in samples(each, count, repeats):
             found = fit(each, sample, bounds, generator, epsilon=epsilon)
             fits.add(found)
@@ -153,7 +155,7 @@ def of_models(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
     null[0] = math.log(share / (1.0 - share if each.family == "logistic" else 1.0))
     worst, best = log_likelihood(each, null), log_likelihood(each, truth)
     for epsilon in PRICES:
-        count, fits, ways = min(2000, whole), Fits(truth), []
+        count, fits, ways = min(2000, whole), Fits(truth, each.middle), []
         for sample, generator in samples(each, count, repeats):
             found = fit(each, sample, bounds, generator, epsilon=epsilon)
             fits.add(found)
@@ -174,19 +176,25 @@ def _error(each: sets.DataSet, coefficients: Floats) -> float:
 
 
 class Fits:
-    """How often intervals of slopes held the truth, by verdict."""
+    """How often intervals of slopes, and of the level, held the truth, by verdict."""
 
-    def __init__(self, truth: Floats, slopes: NDArray[np.bool_] | None = None) -> None:
-        """`slopes`, shape (k,): which coefficients are counted; None: all but the first."""
-        self._truth = truth
-        self._slopes = np.arange(len(truth)) > 0 if slopes is None else slopes
+    def __init__(self, truth: Floats, middle: Floats) -> None:
+        """`middle`, shape (p,), is the mean row, of constant and features; `truth` several such."""
+        self._truth, self._middle = truth, middle
+        self._levels: list[float] = []
         self._held: list[NDArray[np.bool_]] = []
         self._verdicts: list[str] = []
 
     def add(self, found: MeasuredCoefficients) -> None:
         """Count one fit."""
         low, high = found.interval(LEVEL).T
-        self._held.append(((low <= self._truth) & (self._truth <= high))[self._slopes])
+        width, held = len(self._middle), (low <= self._truth) & (self._truth <= high)
+        self._held.append(held[np.arange(len(held)) % width > 0])
+        offs = (found.mean - self._truth).reshape(-1, width) @ self._middle
+        several = np.kron(np.eye(len(offs)), self._middle)
+        variances = np.diagonal(several @ found.covariance_matrix @ several.T)
+        reach = NormalDist().inv_cdf(0.5 + LEVEL / 2.0)
+        self._levels.append(float(np.mean(np.abs(offs) <= reach * np.sqrt(variances))))
         self._verdicts.append(found.verdict.kind)
 
     @property
@@ -210,6 +218,7 @@ class Fits:
         return {
             "held": float(held.mean()),
             "held, worst slope": float(held.mean(axis=0).min()),
+            "held, level": float(np.mean(self._levels)),
             "held where trusted": float(trusted.mean()) if len(trusted) else math.nan,
             "worst slope where trusted": _worst(trusted),
             **{

@@ -36,6 +36,11 @@ class DataSet:
     family: TargetFamily
     values: Floats
 
+    @property
+    def middle(self) -> Floats:
+        """The mean row, of constant and features, shape (m,)."""
+        return np.append(1.0, self.values[:, :-1].mean(axis=0))
+
     def bounds(self, *, wide: float = 1.1, off: float = 0.0) -> Floats:
         """Return bounds, shape (m, 2): `wide` times the range, off the middle by `off` of it.
 

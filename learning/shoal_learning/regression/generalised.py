@@ -26,7 +26,7 @@ from shoal_learning.regression.score_likelihood import (
     scatter,
 )
 from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
-from shoal_protocol.queries.scores import Family
+from shoal_protocol.queries.scores import Family, mean_of, weight_of
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
@@ -38,13 +38,21 @@ SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 """Shares of mu^2, or of epsilon, of the five rounds."""
 
 _REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
-_CUTS: Final = {"poisson": (3.0, 2.4), "negative_binomial": (4.0, 3.0)}
+_CUTS: Final = {"poisson": (3.0, 2.0), "negative_binomial": (4.0, 2.5)}
 """Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
+_TAIL: Final = (2.0, 1.0)
+"""Excess of cut residuals over an exponential tail's, mean and standard deviation.
+
+It is 1 of Poisson's counts, 2 of gamma's, 3 of visits to doctors, where .005 to .1 are cut.
+"""
+_LOST_TWICE: Final = 1.2  # a lower mean makes residuals larger, of which more are cut
+_FEWEST_CUT: Final = 1e-3
+_MOST_LOST: Final = 0.5
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
 CONSTANT_SD: Final = 5.0
 BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
-_PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
+_PULL: Final = 0.06  # of a slope, by rows far out, which count less, and by what curves
 _PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
@@ -232,11 +240,14 @@ class _Known:
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
+        lost, lost_sd = self._lost(model, estimated.mean, last.cut, float(sds.cut))
+        mean = estimated.mean.copy()
+        mean[0] -= math.log1p(-lost)
         if self.family == "logistic":
-            pull = pulled(float((model.sample.rows @ estimated.mean).std())) * estimated.mean
+            pull = pulled(_PULL, float((model.sample.rows @ mean).std())) * mean
         else:
-            pull = _PULL_OF_COUNTS[self.hidden] * estimated.mean
-        pull[0] = 0.0
+            pull = _PULL_OF_COUNTS[self.hidden] * mean
+        pull[0] = lost_sd / (1.0 - lost)
         covariance = (
             estimated.covariance
             + through @ (expected * np.outer(roots, roots)) @ through.T
@@ -248,7 +259,7 @@ class _Known:
             family=self.task.family,
             names=("intercept", *(each.name for each in self.task.features)),
             target=self.task.target.name,
-            coefficients=tuple((transform @ estimated.mean).tolist()),
+            coefficients=tuple((transform @ mean).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple(model.centre.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ model.own_sds() ** 2).tolist()),
@@ -259,7 +270,7 @@ class _Known:
                 self.task,
                 self.found,
                 model,
-                mean=estimated.mean,
+                mean=mean,
                 covariance=covariance,
                 expected=estimated.expected,
                 asked_at=at,
@@ -267,13 +278,31 @@ class _Known:
             ),
         )
 
+    def _lost(
+        self, model: RegressionModel, mean: Floats, cut: float, cut_sd: float
+    ) -> tuple[float, float]:
+        """Return what share of the mean of counts is lost with cut residuals, and its deviation.
 
-def pulled(predictors_sd: float) -> float:
-    """Return by what part of it a slope may be pulled: more where classes are nearly apart.
+        Only those far above their mean are cut. Of a tail that falls like exp(-r / t), of which a
+        share s is beyond c, it is s c / log(1 / s).
+        """
+        if self.family == "logistic":
+            return 0.0, 0.0
+        means = mean_of(self.family, model.sample.rows @ mean)
+        whole = float(np.mean(means * weight_of(self.family, means, self.dispersion)))
+        share, error = max(cut, 0.0) / self.records[0], cut_sd / self.records[0]
+        share *= share**2 / (share**2 + error**2)  # noise alone is no cut residuals
+        each = self.cut / -math.log(min(max(share, _FEWEST_CUT), _MOST_LOST)) * _LOST_TWICE / whole
+        lost = min(_TAIL[0] * each * share, _MOST_LOST)
+        return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)
+
+
+def pulled(part: float, predictors_sd: float) -> float:
+    """Return by what `part` of it a slope may be pulled: more where classes are nearly apart.
 
     There scores hang on how features are distributed, which the sample has by moments alone.
     """
-    return _PULL * max(1.0, predictors_sd / _CURVED) ** 2
+    return part * max(1.0, predictors_sd / _CURVED) ** 2
 
 
 def scatter_seen(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:

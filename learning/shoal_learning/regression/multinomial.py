@@ -7,6 +7,7 @@ scores are measured, the reference's too, so that no result hangs on which one t
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from shoal_protocol.studies.multinomial_regression import (
 )
 from shoal_protocol.studies.multinomial_regression.posterior import coefficient_names
 from shoal_protocol.studies.regression import round_rules as rules
+
+_PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +239,7 @@ class _Known:
         inverse = np.linalg.inv(model.curvature(probabilities, model.sample.weights)[width:])
         through = estimated.influence @ inverse
         predictors = model.predictors(estimated.mean)[:, 1:]
-        pull = np.repeat([pulled(float(each.std())) for each in predictors.T], width)
+        pull = np.repeat([pulled(_PULL, float(each.std())) for each in predictors.T], width)
         pull = pull * estimated.mean
         pull[::width] = 0.0
         covariance = estimated.covariance + through @ within @ through.T + np.diag(pull**2)
