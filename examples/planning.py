@@ -99,8 +99,8 @@ pyplot.show()
 # %% [markdown]
 # ## One round instead of three
 #
-# `LinearRegressionInBounds` asks once, and measures no spreads: its prior is in units of the bounds,
-# which have to be as near as these. Where they are, it tells more for the same price.
+# `LinearRegressionInBounds` asks once, and measures no spreads: its prior is in units of
+# bounds, which have to be as near as these. Where they are, it tells more for the same price.
 
 # %%
 for epsilon in EPSILONS:
