@@ -1,4 +1,4 @@
-"""The posterior of a regression in measured units: a normal distribution, in the data's units."""
+"""Posteriors of regressions in measured units: normal distributions, in the data's units."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -6,7 +6,13 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector, RegressionPosterior
+from shoal_protocol.posteriors.base import (
+    BasePosterior,
+    Finite,
+    FloatMatrix,
+    FloatVector,
+    RegressionPosterior,
+)
 from shoal_protocol.posteriors.grounds import Prior
 from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.likelihoods import (
@@ -29,18 +35,20 @@ _TITLES = {
 _Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
-class MeasuredRegressionPosterior(RegressionPosterior):
-    """Gaussian posterior of a regression's coefficients, in the data's own units.
+class MeasuredCoefficients(BasePosterior):
+    """Base of the Gaussian posteriors of a regression's coefficients, in the data's own units.
 
-    `names` are "intercept", then the features. The covariance accounts for the records' scatter,
-    however uneven, and for the privacy noise alike. Each prior is normal, with `prior_mean` and
-    `prior_sd`. `scatter` is the residual standard deviation of a number; of a count or a class it
-    is how many times as much as the family says targets scatter, in variance. `spreads` are the
-    features' standard deviations, as noise let them be measured.
+    The covariance accounts for the records' scatter, however uneven, and for the privacy noise
+    alike. Each prior is normal, with `prior_mean` and `prior_sd`. `scatter` is the residual
+    standard deviation of a number; of a count or a class it is how many times as much as the family
+    says targets scatter, in variance. `spreads` are the features' standard deviations, as noise let
+    them be measured.
     """
 
-    name: Literal["regression"] = "regression"
-    family: TargetFamily
+    variable = "coefficients"
+    dimension = "coefficient"
+
+    target: str
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
     prior_mean: tuple[Finite, ...]
@@ -52,12 +60,10 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
         size = len(self.names)
-        columns = (self.coefficients, self.prior_mean, self.prior_sd, (1.0, *self.spreads))
+        columns = (self.coefficients, self.prior_mean, self.prior_sd, self.units_drawn)
         sizes = {len(each) for each in columns}
         if sizes != {size} or [len(row) for row in self.covariance] != [size] * size:
             raise ValueError("names, coefficients, priors, spreads and covariance must go together")
-        if size < 2 or self.names[0] != "intercept":
-            raise ValueError("names must be the intercept and then the features")
         return self
 
     @property
@@ -88,18 +94,16 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         return draws
 
     @property
-    def title(self) -> str:
-        """What it is a posterior of, in words."""
-        return f"{_TITLES[self.family]} of {self.target}"
-
-    @property
     def prior(self) -> Prior:
         return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        what = "Residual sd" if self.family == "normal" else "Scatter over the family's"
-        return (("Verdict", str(self.verdict)), (what, f"{self.scatter:.4g}"))
+        return (("Verdict", str(self.verdict)), (self._scatter_of, f"{self.scatter:.4g}"))
+
+    @property
+    def _scatter_of(self) -> str:
+        return "Scatter over the family's"
 
     @property
     def units_drawn(self) -> FloatVector:
@@ -118,6 +122,36 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         kind = self.verdict.kind
         said = None if kind == "trustworthy" else f"verdict: {kind}, see the summary"
         return "; ".join(each for each in (caption, said) if each is not None) or None
+
+    def _attributes(self) -> Mapping[str, str | int | float]:
+        return {
+            **super()._attributes(),
+            "target": self.target,
+            "scatter": self.scatter,
+            "verdict": str(self.verdict),
+        }
+
+
+class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
+    """Gaussian posterior of "intercept", and then the features' slopes: `names`."""
+
+    name: Literal["regression"] = "regression"
+    family: TargetFamily
+
+    @model_validator(mode="after")
+    def _has_an_intercept(self) -> Self:
+        if len(self.names) < 2 or self.names[0] != "intercept":
+            raise ValueError("names must be the intercept and then the features")
+        return self
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"{_TITLES[self.family]} of {self.target}"
+
+    @property
+    def _scatter_of(self) -> str:
+        return "Residual sd" if self.family == "normal" else super()._scatter_of
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
@@ -171,11 +205,3 @@ class MeasuredRegressionPosterior(RegressionPosterior):
                 return poisson_log_density(targets, predictors)
             case _:
                 raise ValueError("the posterior of scattered counts has no likelihood of a record")
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        return {
-            **super()._attributes(),
-            "target": self.target,
-            "scatter": self.scatter,
-            "verdict": str(self.verdict),
-        }
