@@ -20,6 +20,7 @@ from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import (
     Axis,
     BinCounts,
+    ClassScoreSum,
     Column,
     ColumnMoments,
     Counts,
@@ -37,7 +38,7 @@ from shoal_protocol.queries import (
 )
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
-from shoal_protocol.queries.terms import Term
+from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.prime_field import MODULUS
@@ -273,6 +274,7 @@ def query_cases() -> Iterator[Case]:
             **MOMENTS.model_dump(exclude={"name"}) | {"intercept": 0.0, "radius": None}
         ),
         **score_queries(),
+        **class_score_queries(),
         "norms in a box": NormCounts(**MOMENTS.model_dump(exclude={"name"})),
         "norms in a ball": NormCounts(**{**MOMENTS.model_dump(exclude={"name"}), "radius": 0.75}),
         "matrix without intercept": MATRIX.model_copy(update={"intercept": 0.0}),
@@ -280,7 +282,7 @@ def query_cases() -> Iterator[Case]:
     for what, query in queries.items():
         for name, rows in records.items():
             fields = query.model_dump(mode="json")
-            rows = [row[: len(query.columns)] for row in rows]
+            rows = [row[: len(query.column_names)] for row in rows]
             yield f"{what}, {name}", "encode_query", {"query": fields, "records": rows}
     yield from table_cases()
     yield from gradient_cases()
@@ -310,6 +312,27 @@ def score_queries() -> dict[str, ScoreSum]:
     }
     found["scores, weighted"] = ScoreSum(**weighted(), **places["gamma"], family="gamma")
     return found
+
+
+def class_score_queries() -> dict[str, ClassScoreSum]:
+    """Return queries for scores of classes, which are levels of the pressure."""
+    age, pressure = MATRIX.columns
+    classes = [
+        Column(
+            name=f"{pressure.name}[{level:g}]",
+            centre=0.5,
+            scale=0.5,
+            term=Term(factors=(Level(variable=pressure.name, value=level),)),
+        )
+        for level in (120.0, 130.0, 151.3)
+    ]
+    shape = MATRIX.model_dump(exclude={"name", "columns"}) | {"columns": (age, *classes)}
+    far = (0.0, 0.0, -1e6, 1e6, 1e6, -1e6)
+    places = {"near": (0.0, 0.0, 0.5, -1.25, -0.25, 2.0), "far away": far}
+    return {
+        f"class scores, {name}": ClassScoreSum(**shape, classes=3, point=point)
+        for name, point in places.items()
+    }
 
 
 def table_cases() -> Iterator[Case]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
 from shoal.formulas.designing import about_zero, design, single
-from shoal.formulas.parsing import parse, parse_part
+from shoal.formulas.parsing import Formula, parse, parse_part
 from shoal.formulas.variables import Known, Variable, Variables
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -136,12 +136,35 @@ class Parameters:
         if not self._formulaic:
             return False
         read = set(parse(self.formula).variables) if isinstance(self.formula, str) else set()
-        texts = [getattr(self, name) for name in self._column_parameters()]
+        readers = self._column_parameters().items()
+        texts = [getattr(self, name) for name, reader in readers if reader is _one_or_none]
         read |= {parse_part(text).variable for text in texts if isinstance(text, str)}
         return not self._known().variables.keys() >= read
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         """Return a task's parameters with the columns of a formula, if there is one."""
+        formula = self._formula_in(given)
+        if formula is None:
+            return given
+        found = design(formula, known)
+        given |= {"features": found.features, "target": found.target}
+        if found.offset is not None:
+            if given["offset"] is not None:
+                raise ValueError("the formula has an offset: name no other one")
+            given["offset"] = found.offset
+        if not formula.constant:
+            given["intercept"] = type(given["intercept"])(0)
+            if self._centres_target:
+                given["target"] = about_zero(found.target)
+        return given
+
+    def _formula_in(self, given: dict[str, Any]) -> Formula | None:
+        """Take formula and variables out of the parameters, and return the former, or None.
+
+        Raises:
+            ValueError: there is neither a formula nor features and a target, or both; or the
+                formula is not of this kind of task.
+        """
         text = given.pop("formula")
         del given["variables"]
         columns = {name: given[name] for name in ("features", "target")}
@@ -149,27 +172,17 @@ class Parameters:
             for name, said in columns.items():
                 if said is None:
                     raise ValueError(f"{type(self).__name__} needs {name}, or a formula")
-            return given
+            return None
         if not isinstance(text, str) or any(said is not None for said in columns.values()):
             raise ValueError("a formula is a text, and says itself what features and target are")
         formula = parse(text)
-        found = design(formula, known)
-        given |= {"features": found.features, "target": found.target}
-        if found.offset is not None:
-            if "offset" not in given:
-                raise ValueError("this regression has no offset: subtract it from the target")
-            if given["offset"] is not None:
-                raise ValueError("the formula has an offset: name no other one")
-            given["offset"] = found.offset
-        if not formula.constant:
-            if "intercept" not in given:
-                raise ValueError(
-                    "this regression has a constant: leave '- 1' and '0 +' out of the formula"
-                )
-            given["intercept"] = type(given["intercept"])(0)
-            if self._centres_target:
-                given["target"] = about_zero(found.target)
-        return given
+        if not formula.constant and "intercept" not in given:
+            raise ValueError(
+                "this regression has a constant: leave '- 1' and '0 +' out of the formula"
+            )
+        if formula.offset is not None and "offset" not in given:
+            raise ValueError("this regression has no offset: subtract it from the target")
+        return formula
 
     @staticmethod
     def _require_same(asked: pydantic.BaseModel, had: pydantic.BaseModel) -> None:

@@ -7,19 +7,20 @@ distributed; each round of scores is asked where those before it lead to.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression.design_sample import DesignSample, correlations_of, design_sample
+from shoal_learning.regression.design_sample import DesignSample, sample_of_moments, shrunk
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import Measured, measured, records_of, weighing
+from shoal_learning.regression.robust_errors import part_pulled, pulled, scatter_seen
 from shoal_learning.regression.score_likelihood import (
     Measurement,
-    ScoreModel,
+    RegressionModel,
     best_point,
     curvature,
     estimate,
@@ -27,7 +28,7 @@ from shoal_learning.regression.score_likelihood import (
 )
 from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
-from shoal_protocol.queries.scores import Family
+from shoal_protocol.queries.scores import Family, mean_of, weight_of
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
@@ -39,28 +40,28 @@ SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 """Shares of mu^2, or of epsilon, of the five rounds."""
 
 _REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
-_CUTS: Final = {"poisson": (3.0, 2.4), "negative_binomial": (4.0, 3.0), "gamma": (4.0, 3.0)}
+_CUTS: Final = {"poisson": (3.0, 2.0), "negative_binomial": (4.0, 2.5), "gamma": (4.0, 3.0)}
 """Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
+_TAIL: Final = (2.0, 1.0)
+"""Excess of cut residuals over an exponential tail's, mean and standard deviation.
+
+It is 1 of Poisson's counts, 2 of gamma's, 3 of visits to doctors, where .005 to .1 are cut.
+"""
+_LOST_TWICE: Final = 1.2  # a lower mean makes residuals larger, of which more are cut
+_FEWEST_CUT: Final = 1e-3
+_MOST_LOST: Final = 0.5
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
 _FEW_CUT, _LOOSER = 0.01, 1.6  # share of cut residuals above which later ones are cut further out
 _RELATIVE_SPREADS: Final = ((0.05, 1.5), (0.05, 1.0))  # if they are known, and if noise hides them
 _OFFSETS_ERROR: Final = 0.25  # of what offsets do to means of counts
-_EXCESS: Final = 0.4  # of a cut residual beyond its cut, over the cut
 _SMALL: Final = 0.1  # positive number over the mean, below which it is weighted as others
-_CONSTANT_SD: Final = 5.0
-_BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
-_PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
-_PULL_OF_NUMBERS: Final = 0.06  # that scatter by their mean, whose curvature hangs on no slope
-_PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
-_CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
-_LEAST_SEEN: Final = 0.5  # of a feature's mean square
-_CORRECTIONS: Final = 3  # of spreads: rows' weights hang on them
 _SHIFTED: Final = 1.5  # spreads, of a mean of weighted records
-_SCALES: Final = (0.3, 3.0)  # of a spread over what the first round measured
-_UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
-_PRIOR_SCATTER_SD: Final = 0.7
-_LEAST_SCATTER: Final = 0.25
+CONSTANT_SD: Final = 5.0
+BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
+_PULL: Final = 0.06  # of a slope, by rows far out, which count less, and by what curves
+_PULLS: Final = {"poisson": (0.18, 0.33), "negative_binomial": (0.18, 0.33), "gamma": (0.06, 0.06)}
+"""Those of targets that are cut, too, if their spreads are known, and if noise hides them."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,8 @@ class _Known:
         centre, target = float(self.found.centres[-1]), self.task.target
         if self.family == "logistic":
             share = (centre - target.lower) / (2.0 * target.half_range)
-            return min(max(share, _BOUND), 1.0 - _BOUND)
-        return max(centre, _BOUND * target.upper)
+            return min(max(share, BOUND), 1.0 - BOUND)
+        return max(centre, BOUND * target.upper)
 
     @property
     def spread(self) -> float:
@@ -215,26 +216,25 @@ class _Known:
         radius = rules.default_squared_radius(self.task)
         return rules.moments_query(self.task, (*self.features, column), radius)
 
-    def model(self) -> ScoreModel:
+    def model(self) -> RegressionModel:
         """Return what the second round and those of scores since then measured."""
         first, sample, far = self._moments(self.sums[1])
-        level = self.level
-        return ScoreModel(
+        level, centre = self.level, np.zeros(self.free)
+        centre[0] = math.log(level / (1.0 - level) if self.family == "logistic" else level)
+        return RegressionModel(
             family=self.family,
             sample=sample,
             measurements=(first, *map(self._measurement, self.sums[2:])),
             dispersion=self.dispersion,
-            centre=math.log(level / (1.0 - level) if self.family == "logistic" else level),
+            centre=centre,
             prior_sd=self.task.prior_sd,
-            constant_sd=_CONSTANT_SD,
+            constant_sd=CONSTANT_SD,
             looseness=self.found.looseness[: self.free - 1],
             far=far,
         )
 
-    def _moments(
-        self, released: ReleasedSum
-    ) -> tuple[Measurement, DesignSample, NDArray[np.bool_]]:
-        """Return the first scores, at no slope, and what `_sample` makes of the moments."""
+    def _moments(self, released: ReleasedSum) -> tuple[Measurement, DesignSample, Floats]:
+        """Return the first scores, at no slope, and what the moments tell of rows."""
         query = released.query
         if not isinstance(query, WeightedRowMatrix):
             raise ValueError("the second round releases moments of weighted rows")
@@ -258,44 +258,30 @@ class _Known:
         found[0] = sample.total(np.abs(away))[0]
         return _OFFSETS_ERROR * self.level * found
 
-    def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, NDArray[np.bool_]]:
-        """Return the sample of rows with the correlations of a Gram matrix, (q + 1, q + 1).
+    def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, Floats]:
+        """Return the sample for a Gram matrix of constant and predictors, (q + 1, q + 1).
 
-        Their spreads are those of the first round, corrected by what the matrix tells of them. Then
-        which features surely lack half of their mean square: few rows far out, which count less,
-        have it.
+        Then what share of each feature's mean square is far out.
         """
         records = self.records[0] * self.weighing[0]
         sums, gram = gram[0, 1:], gram[1:, 1:]
         means = np.zeros(len(gram))
         if self.task.weights is not None:
-            means = np.clip(_shrunk(sums, noise_sd) / records, -_SHIFTED, _SHIFTED)
+            means = np.clip(shrunk(sums, noise_sd) / records, -_SHIFTED, _SHIFTED)
             gram = gram - records * np.outer(means, means)
-        make = partial(
-            design_sample,
-            correlations_of(gram, noise_sd, records),
-            self.found.shares[:-1],
-            constant=1.0,
+        sample, far = sample_of_moments(
+            gram,
+            noise_sd,
+            shares=self.found.shares[:-1],
+            looseness=self.found.looseness[:-1],
             squared_radius=rules.default_squared_radius(self.task),
             records=records,
         )
-        sample = make()
-        error = self.found.looseness[:-1] ** 2 - 1.0  # about the variance of squares, measured
-        scales = np.ones(len(gram))
-        squares = np.diagonal(sample.gram(sample.weights))[1:]
-        ratios = np.diagonal(gram) / squares
-        far = ratios + np.sqrt(error * ratios**2 + 2.0 * (noise_sd / squares) ** 2) < _LEAST_SEEN
-        for _ in range(_CORRECTIONS):
-            squares = np.diagonal(sample.gram(sample.weights))[1:]
-            trusted = error / (error + 2.0 * (noise_sd / squares) ** 2)
-            ratios = 1.0 + trusted * (np.diagonal(gram) / squares - 1.0)
-            scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
-            sample = make(scales=scales)
         if self.task.weights is not None:
             sample = sample.with_means(means)
         for coefficient in self.offset:
             sample = sample.with_offset(coefficient)
-        return sample, far[: len(self.task.features)]
+        return sample, far[: self.free - 1]
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
         query, found, sds, unit = self._scores(released)
@@ -312,41 +298,36 @@ class _Known:
         found = scores_from(query, released.values.astype(np.float64))
         return query, found, scores_from(query, released.noise_sd), unit
 
-    def posterior(self, model: ScoreModel) -> MeasuredRegressionPosterior:
+    def posterior(self, model: RegressionModel) -> MeasuredRegressionPosterior:
         """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
         estimated = estimate(model)
         query, last, sds, unit = self._scores(self.sums[-1])
         at = np.array(query.point)[: self.free] / rules.REACH
-        expected = scatter(model, estimated.mean, at=at, dispersion=model.dispersion)
-        expected *= self.weighing[1]
+        expected = scatter(model, estimated.mean, at=at) * self.weighing[1]
         if self.family == "gamma":
             expected *= self.relative_spread**2
-        squares = last.squares[: self.free] * unit**2
-        pooled, own = _scatter(expected, squares, float(sds.squares[0]) * unit**2)
+        squares, squares_sd = last.squares[: self.free] * unit**2, float(sds.squares[0]) * unit**2
+        pooled, own = scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
-        pulled = self._pull(model, estimated.mean) * estimated.mean
-        pulled[0] = 0.0
+        lost, lost_sd = self._lost(model, estimated.mean, query.residual_cut, (last.cut, sds.cut))
+        mean = estimated.mean.copy()
+        mean[0] -= math.log1p(-lost)
+        if self.family == "logistic":
+            part = part_pulled(_PULL, float(model.sample.predictors(mean).std()))
+        else:
+            part = _PULLS[self.family][self.hidden]
+        pull = np.append(lost_sd / (1.0 - lost), pulled(model, part, mean[1:]))
         covariance = (
             estimated.covariance
             + through @ (expected * np.outer(roots, roots)) @ through.T
-            + np.diag(pulled**2)
+            + np.diag(pull**2)
         )
-        mean = estimated.mean
-        if self.family == "gamma":  # whose upper residuals alone are cut
-            excess = _EXCESS * query.residual_cut / self.records[0]
-            missing = through @ model.sample.total(model.sample.weights)
-            mean = mean + max(last.cut, 0.0) * excess * missing
-            doubt = math.hypot(last.cut, sds.cut) * excess * missing
-            covariance = covariance + np.outer(doubt, doubt)
         transform = self.found.to_data_units()[: self.free, : self.free]
         shift = np.zeros(self.free)
         if self.offset:
             shift[0] = -self.found.centres[-2]
-        prior = model.precision() ** -0.5
-        centre = shift.copy()
-        centre[0] += model.centre
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
             family=self.task.family,
@@ -356,8 +337,8 @@ class _Known:
             weights=None if self.task.weights is None else self.task.weights.name,
             coefficients=tuple((transform @ mean + shift).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
-            prior_mean=tuple(centre.tolist()),
-            prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
+            prior_mean=tuple((model.centre + shift).tolist()),
+            prior_sd=tuple(np.sqrt(transform**2 @ model.own_sds() ** 2).tolist()),
             scatter=pooled * (self.relative_spread**2 if self.family == "gamma" else 1.0),
             spreads=tuple(self.found.spreads[: self.free - 1].tolist()),
             records=max(1, round(self.records[0])),
@@ -365,7 +346,7 @@ class _Known:
                 self.task,
                 self.found,
                 model,
-                mean=estimated.mean,
+                mean=mean,
                 covariance=covariance,
                 expected=estimated.expected,
                 asked_at=at,
@@ -373,35 +354,22 @@ class _Known:
             ),
         )
 
-    def _pull(self, model: ScoreModel, mean: Floats) -> float:
-        """Return by what part of it a slope may be pulled: more where classes are nearly apart.
+    def _lost(
+        self, model: RegressionModel, mean: Floats, limit: float, cut: tuple[float, float]
+    ) -> tuple[float, float]:
+        """Return what share of targets' mean is lost with cut residuals, and its deviation.
 
-        There scores hang on how features are distributed, which the sample has by moments alone.
+        `limit` is where residuals were cut, and `cut` how many were, and the noise in it. Only
+        those of targets far above their mean are cut. Of a tail that falls like exp(-r / t), of
+        which a share s is beyond c, it is s c / log(1 / s).
         """
-        if self.family == "gamma":
-            return _PULL_OF_NUMBERS
-        if self.family != "logistic":
-            return _PULL_OF_COUNTS[self.hidden]
-        return _PULL * max(1.0, float(model.sample.predictors(mean).std()) / _CURVED) ** 2
-
-
-def _shrunk(values: Floats, noise_sd: float) -> Floats:
-    """Return values shrunk to none, by James and Stein's factor, as far as noise may be all."""
-    expected = noise_sd**2 * len(values)
-    return values * max(0.0, 1.0 - expected / max(float(np.sum(values**2)), 1e-300))
-
-
-def _scatter(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:
-    """Return how many times more than expected scores scatter: in all, and each, shape (p,).
-
-    `expected`, shape (p, p), is what the family says, and `squares`, shape (p,), what was seen,
-    with noise of `squares_sd`.
-    """
-    whole, error = float(np.trace(expected)), squares_sd * math.sqrt(len(squares))
-    precision = (whole / error) ** 2
-    pooled = float(squares.sum()) / whole * precision + _PRIOR_SCATTER_SD**-2.0
-    pooled = max(pooled / (precision + _PRIOR_SCATTER_SD**-2.0), _LEAST_SCATTER)
-    own = np.diagonal(expected)
-    trusted = 1.0 / (1.0 + (squares_sd / own / (_UNEVEN * pooled)) ** 2)
-    each = pooled + trusted * (squares / own - pooled)
-    return pooled, np.maximum(each, _LEAST_SCATTER)
+        if self.family == "logistic":
+            return 0.0, 0.0
+        means = mean_of(self.family, model.sample.predictors(mean))
+        weighted = means * weight_of(self.family, means, self.dispersion)
+        whole = float(np.average(weighted, weights=model.sample.sizes))
+        share, error = max(cut[0], 0.0) / self.records[0], cut[1] / self.records[0]
+        share *= share**2 / (share**2 + error**2)  # noise alone is no cut residuals
+        each = limit / -math.log(min(max(share, _FEWEST_CUT), _MOST_LOST)) * _LOST_TWICE / whole
+        lost = min(_TAIL[0] * each * share, _MOST_LOST)
+        return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shoal_protocol.queries.class_scores import ClassScoreSum
 from shoal_protocol.queries.column_moments import ColumnMoments
 from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.counts import BinCounts, CellCounts, Counts
@@ -40,6 +41,7 @@ Query = Annotated[
     | ColumnMoments
     | NormCounts
     | ScoreSum
+    | ClassScoreSum
     | GradientSum,
     Field(discriminator="name"),
 ]
@@ -57,6 +59,7 @@ QueryName = Literal[
     "column_moments",
     "norm_counts",
     "score_sum",
+    "class_score_sum",
     "gradient_sum",
 ]
 """The names of all queries, as policies list them."""
@@ -66,6 +69,7 @@ __all__ = [
     "Axis",
     "BinCounts",
     "CellCounts",
+    "ClassScoreSum",
     "Column",
     "ColumnMoments",
     "Counts",

@@ -1,4 +1,4 @@
-"""The posterior of a regression in measured units: a normal distribution, in the data's units."""
+"""Posteriors of regressions in measured units: normal distributions, in the data's units."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -6,7 +6,13 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector, RegressionPosterior
+from shoal_protocol.posteriors.base import (
+    BasePosterior,
+    Finite,
+    FloatMatrix,
+    FloatVector,
+    RegressionPosterior,
+)
 from shoal_protocol.posteriors.grounds import Prior
 from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.likelihoods import (
@@ -31,21 +37,20 @@ _TITLES = {
 _Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
-class MeasuredRegressionPosterior(RegressionPosterior):
-    """Gaussian posterior of a regression's coefficients, in the data's own units.
+class MeasuredCoefficients(BasePosterior):
+    """Base of the Gaussian posteriors of a regression's coefficients, in the data's own units.
 
-    `names` are "intercept", then the features. The covariance accounts for the records' scatter,
-    however uneven, and for the privacy noise alike. Each prior is normal, with `prior_mean` and
-    `prior_sd`. `scatter` is the residual standard deviation of a number; of a count or a class it
-    is how many times as much as the family says targets scatter, in variance, and of a positive
-    number its variance over its mean's square. `spreads` are the features' standard deviations, as
-    noise let them be measured.
+    The covariance accounts for the records' scatter, however uneven, and for the privacy noise
+    alike. Each prior is normal, with `prior_mean` and `prior_sd`. `scatter` is the residual
+    standard deviation of a number; of a count or a class it is how many times as much as the family
+    says targets scatter, in variance, and of a positive number its variance over its mean's square.
+    `spreads` are the features' standard deviations, as noise let them be measured.
     """
 
-    name: Literal["regression"] = "regression"
-    family: TargetFamily
-    offset: str | None = None
-    weights: str | None = None
+    variable = "coefficients"
+    dimension = "coefficient"
+
+    target: str
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
     prior_mean: tuple[Finite, ...]
@@ -57,22 +62,11 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
         size = len(self.names)
-        columns = (self.coefficients, self.prior_mean, self.prior_sd, (1.0, *self.spreads))
+        columns = (self.coefficients, self.prior_mean, self.prior_sd, self.units_drawn)
         sizes = {len(each) for each in columns}
         if sizes != {size} or [len(row) for row in self.covariance] != [size] * size:
             raise ValueError("names, coefficients, priors, spreads and covariance must go together")
-        if size < 2 or self.names[0] != "intercept":
-            raise ValueError("names must be the intercept and then the features")
         return self
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the columns that `predict` expects, in order: the offset is the last."""
-        return self.names[1:] if self.offset is None else (*self.names[1:], self.offset)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return super().columns if self.weights is None else (*super().columns, self.weights)
 
     @property
     def mean(self) -> FloatVector:
@@ -102,23 +96,16 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         return draws
 
     @property
-    def title(self) -> str:
-        """What it is a posterior of, in words."""
-        return f"{_TITLES[self.family]} of {self.target}"
-
-    @property
     def prior(self) -> Prior:
         return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        what = {"normal": "Residual sd", "gamma": "Dispersion"}
-        named = {"Offset": self.offset, "Weights": self.weights}
-        return (
-            ("Verdict", str(self.verdict)),
-            (what.get(self.family, "Scatter over the family's"), f"{self.scatter:.4g}"),
-            *((kind, name) for kind, name in named.items() if name is not None),
-        )
+        return (("Verdict", str(self.verdict)), (self._scatter_of, f"{self.scatter:.4g}"))
+
+    @property
+    def _scatter_of(self) -> str:
+        return "Scatter over the family's"
 
     @property
     def units_drawn(self) -> FloatVector:
@@ -137,6 +124,53 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         kind = self.verdict.kind
         said = None if kind == "trustworthy" else f"verdict: {kind}, see the summary"
         return "; ".join(each for each in (caption, said) if each is not None) or None
+
+    def _attributes(self) -> Mapping[str, str | int | float]:
+        return {
+            **super()._attributes(),
+            "target": self.target,
+            "scatter": self.scatter,
+            "verdict": str(self.verdict),
+        }
+
+
+class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
+    """Gaussian posterior of "intercept", and then the features' slopes: `names`."""
+
+    name: Literal["regression"] = "regression"
+    family: TargetFamily
+    offset: str | None = None
+    weights: str | None = None
+
+    @model_validator(mode="after")
+    def _has_an_intercept(self) -> Self:
+        if len(self.names) < 2 or self.names[0] != "intercept":
+            raise ValueError("names must be the intercept and then the features")
+        return self
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that `predict` expects, in order: the offset is the last."""
+        return self.names[1:] if self.offset is None else (*self.names[1:], self.offset)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return super().columns if self.weights is None else (*super().columns, self.weights)
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"{_TITLES[self.family]} of {self.target}"
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        named = {"Offset": self.offset, "Weights": self.weights}
+        return (*super().facts, *((what, name) for what, name in named.items() if name is not None))
+
+    @property
+    def _scatter_of(self) -> str:
+        what = {"normal": "Residual sd", "gamma": "Dispersion"}
+        return what.get(self.family, super()._scatter_of)
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
@@ -199,11 +233,3 @@ class MeasuredRegressionPosterior(RegressionPosterior):
                 return gamma_log_density(targets, predictors, self.scatter)
             case _:
                 raise ValueError("the posterior of scattered counts has no likelihood of a record")
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        return {
-            **super()._attributes(),
-            "target": self.target,
-            "scatter": self.scatter,
-            "verdict": str(self.verdict),
-        }
