@@ -60,8 +60,9 @@ _SHIFTED: Final = 1.5  # spreads, of a mean of weighted records
 CONSTANT_SD: Final = 5.0
 BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
 _PULL: Final = 0.06  # of a slope, by rows far out, which count less, and by what curves
-_PULLS: Final = {"poisson": (0.18, 0.33), "negative_binomial": (0.18, 0.33), "gamma": (0.06, 0.06)}
+_PULLS: Final = {"poisson": (0.18, 0.33), "negative_binomial": (0.18, 0.33), "gamma": (0.1, 0.1)}
 """Those of targets that are cut, too, if their spreads are known, and if noise hides them."""
+_PULLED_TWICE: Final = 2.0  # by records' weights, which are known by moments alone
 
 
 @dataclass(frozen=True)
@@ -318,6 +319,8 @@ class _Known:
             part = part_pulled(_PULL, float(model.sample.predictors(mean).std()))
         else:
             part = _PULLS[self.family][self.hidden]
+        if self.task.weights is not None:
+            part *= _PULLED_TWICE
         pull = np.append(lost_sd / (1.0 - lost), pulled(model, part, mean[1:]))
         covariance = (
             estimated.covariance

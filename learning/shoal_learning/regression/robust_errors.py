@@ -11,6 +11,7 @@ from shoal_learning.regression.score_likelihood import ScoreModel
 Floats = NDArray[np.float64]
 
 _PULL_FAR_OUT: Final = 0.8  # of a slope, over the share of its feature's square that is far out
+_PULL_OF_OFFSETS: Final = 0.03  # over what offsets change with a spread of a feature
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
 _PRIOR_SCATTER_SD: Final = 0.7
@@ -29,11 +30,13 @@ def pulled(model: ScoreModel, part: float, slopes: Floats) -> Floats:
     """Return by how much `slopes` may be pulled, shape (q,): by `part`, and by values far out.
 
     A feature has another slope far out than where most rows are, which moves those of features
-    that it correlates with.
+    that it correlates with. So do offsets that are not distributed as the sample's.
     """
-    correlations = np.atleast_2d(np.corrcoef(model.sample.rows[:, 1:].T))
+    features, offsets = model.sample.rows[:, 1:], model.sample.offsets
+    correlations = np.atleast_2d(np.corrcoef(features.T))
+    along = _PULL_OF_OFFSETS * (offsets - offsets.mean()) @ features / len(features)
     far_out = correlations**2 @ (_PULL_FAR_OUT * model.far * slopes) ** 2
-    return np.asarray(np.sqrt((part * slopes) ** 2 + far_out))
+    return np.asarray(np.sqrt((part * slopes) ** 2 + far_out + along**2))
 
 
 def scatter_seen(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:
