@@ -79,12 +79,11 @@ def invented(phones: int, seed: int) -> dict[str, np.ndarray]:
 # %%
 records = invented(PHONES, seed=1)
 few = PHONES // 50
-federation: Learning
-if DIRECTORY is None:
-    federation = SimulatedFederation(
-        records, epsilon=EPSILON, delta=DELTA, dropouts=few, colluders=few, seed=1
-    )
-else:
+simulated = SimulatedFederation(
+    records, epsilon=EPSILON, delta=DELTA, dropouts=few, colluders=few, seed=1
+)
+federation: Learning = simulated
+if DIRECTORY is not None:
     federation = Federation.open(
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
@@ -103,7 +102,9 @@ else:
 model = LogisticRegressionByGradients(
     features=FEATURES, target={TARGET: (0, 1)}, rounds=ROUNDS, batch=None, learning_rate=0.2
 )
-model.fit(federation)
+model.fit(simulated)  # a job of many rounds is simulated before it is paid for
+if DIRECTORY is not None:
+    model.fit(federation)
 print(model.summary())
 
 # %% [markdown]
