@@ -36,8 +36,8 @@ def require_rehearsal(task: Task, there: object, rehearsals: Iterable[Rehearsal]
     if not all(found):
         return
     if found:
-        nearest = ", ".join(min(found, key=lambda each: len(each)))
-        raise ValueError(f"what was simulated had another {nearest}: simulate this job, {_INSTEAD}")
+        said = ", ".join(found[-1])
+        raise ValueError(f"what was simulated had another {said}: simulate this job, {_INSTEAD}")
     least, most = there.settings.minimum_population, there.settings.maximum_population
     raise ValueError(
         f"a job of {task.rounds:,} rounds is simulated before it is paid for: first fit this "
