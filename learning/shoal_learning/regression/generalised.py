@@ -17,6 +17,7 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.regression.design_sample import DesignSample, correlations_of, design_sample
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_learning.regression.score_likelihood import (
     Measurement,
     ScoreModel,
@@ -254,38 +255,53 @@ class _Known:
         at = np.array(query.point) / rules.REACH
         expected = scatter(model, estimated.mean, at=at, dispersion=model.dispersion)
         squares, squares_sd = last.squares * unit**2, float(sds.squares[0]) * unit**2
-        pooled, own = _scatter(expected, squares, squares_sd)
+        seen, own = _scatter(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
-        pulled = self._pull(model, estimated.mean) * estimated.mean
-        pulled[0] = 0.0
-        covariance = (
-            estimated.covariance
-            + through @ (expected * np.outer(roots, roots)) @ through.T
-            + np.diag(pulled**2)
-        )
+        scattered = expected * np.outer(roots, roots)
+        mean, covariance = estimated.mean, estimated.covariance + through @ scattered @ through.T
         transform = self.found.to_data_units()
         prior = model.precision() ** -0.5
         centre = np.zeros(len(prior))
         centre[0] = model.centre
+        factor = None
+        if self.task.pooled is not None:
+            wide = estimated.wide
+            likelihood = Likelihood.of(wide.mean, wide.covariance, centre, prior)
+            pooled = pooled_estimate(
+                self.task,
+                self.found,
+                likelihood.scattered(inverse @ scattered @ inverse.T),
+                prior_mean=centre,
+                prior_sd=prior,
+                shared_sds=model.shared_sds,
+                unit=1.0,
+                data_unit=1.0,
+            )
+            mean, covariance, factor = pooled.mean, pooled.covariance, pooled.factor
+            prior = pooled.prior_sd
+        pulled = self._pull(model, mean) * mean
+        pulled[0] = 0.0
+        covariance = covariance + np.diag(pulled**2)
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
             family=self.task.family,
             names=("intercept", *(each.name for each in self.task.features)),
             target=self.task.target.name,
-            coefficients=tuple((transform @ estimated.mean).tolist()),
+            coefficients=tuple((transform @ mean).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple(centre.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
-            scatter=pooled,
+            scatter=seen,
             spreads=tuple(self.found.spreads[:-1].tolist()),
             records=max(1, round(self.records[0])),
+            pooled=factor,
             verdict=judged_scores(
                 self.task,
                 self.found,
                 model,
-                mean=estimated.mean,
+                mean=mean,
                 covariance=covariance,
                 expected=estimated.expected,
                 asked_at=at,

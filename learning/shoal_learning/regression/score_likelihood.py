@@ -62,6 +62,12 @@ class ScoreModel:
     looseness: Floats
     far: NDArray[np.bool_]
 
+    @property
+    def shared_sds(self) -> tuple[float, ...]:
+        """Standard deviations of a prior that slopes may share."""
+        largest = _SHARED_SDS[-1] if self.family == "logistic" else _MOST_OF_A_LOGARITHM
+        return tuple(each for each in _SHARED_SDS if each <= largest)
+
     def precision(self, shared_sd: float | None = None) -> Floats:
         """Return the prior's precisions, shape (p,): slopes share a standard deviation, or none."""
         slopes = self.prior_sd * self.looseness
@@ -84,11 +90,13 @@ class Estimate:
     """`mean` is the best estimate; `covariance` of its error holds noise, sampling and prior.
 
     `influence` is what of a deviation of scores goes into the estimate, shape (p, p), and
-    `expected` the covariance if coefficients are alike, which is less.
+    `expected` the covariance if coefficients are alike, which is less. `wide` is under a prior for
+    each by itself.
     """
 
     mean: Floats
     covariance: Floats
+    wide: Solution
     influence: Floats
     expected: Floats
 
@@ -111,6 +119,7 @@ def estimate(model: ScoreModel) -> Estimate:
     return Estimate(
         mean,
         wide.covariance + np.outer(away, away),
+        wide,
         _influence(model, wide.covariance),
         expected,
     )
@@ -121,8 +130,7 @@ def _shared(model: ScoreModel) -> tuple[Floats, Floats]:
     start = np.zeros(model.sample.rows.shape[1])
     start[0] = model.centre
     found = []
-    largest = _SHARED_SDS[-1] if model.family == "logistic" else _MOST_OF_A_LOGARITHM
-    for sd in (each for each in _SHARED_SDS if each <= largest):
+    for sd in model.shared_sds:
         found.append(_solve(model, sd, start))
         start = found[-1].mean
     logs = np.array([each.log_evidence for each in found])

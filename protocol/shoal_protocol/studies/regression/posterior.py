@@ -6,7 +6,13 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector, RegressionPosterior
+from shoal_protocol.posteriors.base import (
+    LEVEL,
+    Finite,
+    FloatMatrix,
+    FloatVector,
+    RegressionPosterior,
+)
 from shoal_protocol.posteriors.grounds import Prior
 from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.likelihoods import (
@@ -14,7 +20,9 @@ from shoal_protocol.posteriors.likelihoods import (
     normal_log_density,
     poisson_log_density,
 )
+from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.models.regressions import probability, rate
+from shoal_protocol.studies.regression.pooled import Effects, PooledFactor
 from shoal_protocol.studies.regression.verdicts import Verdict
 
 TargetFamily = Literal["normal", "logistic", "poisson", "negative_binomial"]
@@ -36,7 +44,8 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     however uneven, and for the privacy noise alike. Each prior is normal, with `prior_mean` and
     `prior_sd`. `scatter` is the residual standard deviation of a number; of a count or a class it
     is how many times as much as the family says targets scatter, in variance. `spreads` are the
-    features' standard deviations, as noise let them be measured.
+    features' standard deviations, as noise let them be measured. `pooled` is the factor whose
+    levels' effects share a prior, if there is one.
     """
 
     name: Literal["regression"] = "regression"
@@ -47,6 +56,7 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     prior_sd: tuple[_Size, ...]
     scatter: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
     spreads: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...]
+    pooled: PooledFactor | None = None
     verdict: Verdict
 
     @model_validator(mode="after")
@@ -58,6 +68,8 @@ class MeasuredRegressionPosterior(RegressionPosterior):
             raise ValueError("names, coefficients, priors, spreads and covariance must go together")
         if size < 2 or self.names[0] != "intercept":
             raise ValueError("names must be the intercept and then the features")
+        if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
+            raise ValueError("what is pooled must be features")
         return self
 
     @property
@@ -100,6 +112,38 @@ class MeasuredRegressionPosterior(RegressionPosterior):
     def facts(self) -> tuple[tuple[str, str], ...]:
         what = "Residual sd" if self.family == "normal" else "Scatter over the family's"
         return (("Verdict", str(self.verdict)), (what, f"{self.scatter:.4g}"))
+
+    @property
+    def pooled_effects(self) -> Effects:
+        """The pooled factor's effects, of all its levels, about their mean.
+
+        Raises:
+            ValueError: no factor was pooled.
+        """
+        if self.pooled is None:
+            raise ValueError('no factor was pooled: name one, as pooled="site"')
+        return self.pooled.effects(self.names, self.mean, self.covariance_matrix)
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return a table of the coefficients, then of what was pooled: its spread and effects.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        whole = super().summary(level)
+        if self.pooled is None:
+            return whole
+        effects = self.pooled_effects
+        shown = [
+            (f"sd of {self.pooled.variable}", self.pooled.mean, self.pooled.sd),
+            *zip(effects.names, effects.mean.tolist(), effects.sd.tolist(), strict=True),
+        ]
+        ends = [self.pooled.interval(level), *effects.interval(level).tolist()]
+        rows = [
+            (name, f"{mean:.5g}", f"{sd:.3g}", f"{low:.5g}", f"{high:.5g}", "", "")
+            for (name, mean, sd), (low, high) in zip(shown, ends, strict=True)
+        ]
+        return Summary(whole.title, whole.headings, (*whole.rows, *rows), whole.facts)
 
     @property
     def units_drawn(self) -> FloatVector:
