@@ -52,6 +52,7 @@ from tests.world.examples import (
     signing_key,
 )
 from tests.world.examples import spec as make_example_spec
+from tests.privacy.test_prediction_sensitivity import make as make_predictions
 from tests.world.strategies import client_sets, finite_floats, gradient_sums, json_values, queries
 
 RECORDS = [[47.0, 133.5], [81.0, 160.0]]
@@ -269,7 +270,17 @@ def signed_like_the_vector(given: Inputs) -> dict[str, Any]:
 
 
 @given(
-    query=queries | gradient_sums,
+    query=queries
+    | gradient_sums
+    | st.builds(
+        make_predictions,
+        st.sampled_from(["normal", "logistic", "poisson"]),
+        sites=st.integers(1, 5),
+        records=st.integers(1, 3),
+        bins=st.integers(1, 20),
+        score_limit=st.floats(1e-3, 1.0),
+        grid_bits=st.integers(4, 15),
+    ),
     mechanism=st.sampled_from(["discrete_gaussian", "discrete_laplace"]),
 )
 def test_it_finds_the_same_sensitivities_and_blocks(query: Query, mechanism: Mechanism) -> None:

@@ -24,6 +24,7 @@ from shoal_protocol.queries.moments import (
     UnitRowMatrix,
 )
 from shoal_protocol.queries.norm_counts import NormCounts
+from shoal_protocol.queries.predictions import PredictionScores
 from shoal_protocol.queries.scores import ScoreSum
 from shoal_protocol.queries.tables import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.weighted_rows import WeightedRowMatrix
@@ -40,6 +41,7 @@ Query = Annotated[
     | ColumnMoments
     | NormCounts
     | ScoreSum
+    | PredictionScores
     | GradientSum,
     Field(discriminator="name"),
 ]
@@ -57,6 +59,7 @@ QueryName = Literal[
     "column_moments",
     "norm_counts",
     "score_sum",
+    "prediction_scores",
     "gradient_sum",
 ]
 """The names of all queries, as policies list them."""
@@ -78,6 +81,7 @@ __all__ = [
     "NoiseBlock",
     "NoiseDesign",
     "NormCounts",
+    "PredictionScores",
     "Query",
     "QueryName",
     "ScoreSum",
