@@ -11,7 +11,7 @@ from matplotlib import pyplot
 from sklearn.base import clone
 
 from shoal import SimulatedFederation
-from shoal.estimators import LinearRegressionInBounds
+from shoal.estimators import LinearRegression
 
 # %% [markdown]
 # ## What you expect
@@ -22,7 +22,7 @@ from shoal.estimators import LinearRegressionInBounds
 # %%
 SLOPE = 1.5
 LEVEL = 0.9
-model = LinearRegressionInBounds(
+model = LinearRegression(
     features={"age": (18, 90), "salt": (0, 20)},
     target={"pressure": (80, 200)},
 )

@@ -2,13 +2,15 @@
 
 Samples of a set are fitted at delta = 1e-5 with 20 lost and 20 colluding clients. Held is the share
 of 90 % intervals of slopes that hold the exact fit to the whole set; where trusted, of fits whose
-verdict is "trustworthy". Of lines the absolute error is over AdaSSP's; of other models the way is
-the part of it, from the null model's log likelihood to the exact fit's, that was gone.
+verdict is "trustworthy". The level is the predictor at the features' means. Of lines the absolute
+error is over AdaSSP's; of other models the way is the part of it, from the null model's log
+likelihood to the exact fit's, that was gone.
 """
 
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -111,7 +113,7 @@ def of_lines(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
     truth, whole = exact(each), len(each.values)
     for count, epsilon, (wide, off) in settings_of_lines(whole):
         bounds = each.bounds(wide=wide, off=off)
-        fits, errors, rivals = _Fits(truth), [], []
+        fits, errors, rivals = _Fits(each, truth), [], []
         for sample, generator in samples(each, count, repeats):
             found = fit(each, sample, bounds, generator, epsilon=epsilon)
             fits.add(found)
@@ -147,7 +149,7 @@ def of_models(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
     null[0] = math.log(share / (1.0 - share if each.family == "logistic" else 1.0))
     worst, best = log_likelihood(each, null), log_likelihood(each, truth)
     for epsilon in PRICES:
-        count, fits, ways = min(2000, whole), _Fits(truth), []
+        count, fits, ways = min(2000, whole), _Fits(each, truth), []
         for sample, generator in samples(each, count, repeats):
             found = fit(each, sample, bounds, generator, epsilon=epsilon)
             fits.add(found)
@@ -170,10 +172,12 @@ def _error(each: sets.DataSet, coefficients: Floats) -> float:
 
 
 class _Fits:
-    """How often intervals of slopes held the truth, by verdict."""
+    """How often intervals of slopes, and of the level, held the truth, by verdict."""
 
-    def __init__(self, truth: Floats) -> None:
+    def __init__(self, each: sets.DataSet, truth: Floats) -> None:
         self._truth = truth
+        self._middle = np.append(1.0, each.values[:, :-1].mean(axis=0))
+        self._levels: list[bool] = []
         self._held: list[NDArray[np.bool_]] = []
         self._verdicts: list[str] = []
 
@@ -181,6 +185,9 @@ class _Fits:
         """Count one fit."""
         low, high = found.interval(LEVEL).T
         self._held.append(((low <= self._truth) & (self._truth <= high))[1:])
+        off = float(self._middle @ (found.mean - self._truth))
+        variance = float(self._middle @ found.covariance_matrix @ self._middle)
+        self._levels.append(abs(off) <= NormalDist().inv_cdf(0.5 + LEVEL / 2.0) * variance**0.5)
         self._verdicts.append(found.verdict.kind)
 
     @property
@@ -195,6 +202,7 @@ class _Fits:
         return {
             "held": float(held.mean()),
             "held, worst slope": float(held.mean(axis=0).min()),
+            "held, level": float(np.mean(self._levels)),
             "held where trusted": float(trusted.mean()) if len(trusted) else math.nan,
             "worst slope where trusted": _worst(trusted),
             **{

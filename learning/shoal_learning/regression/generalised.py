@@ -27,7 +27,7 @@ from shoal_learning.regression.score_likelihood import (
     scatter,
 )
 from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
-from shoal_protocol.queries.scores import Family
+from shoal_protocol.queries.scores import Family, mean_of, weight_of
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
@@ -39,13 +39,21 @@ SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 """Shares of mu^2, or of epsilon, of the five rounds."""
 
 _REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
-_CUTS: Final = {"poisson": (3.0, 2.4), "negative_binomial": (4.0, 3.0)}
+_CUTS: Final = {"poisson": (3.0, 2.0), "negative_binomial": (4.0, 2.5)}
 """Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
+_TAIL: Final = (2.0, 1.0)
+"""Excess of cut residuals over an exponential tail's, mean and standard deviation.
+
+It is 1 of Poisson's counts, 2 of gamma's, 3 of visits to doctors, where .005 to .1 are cut.
+"""
+_LOST_TWICE: Final = 1.2  # a lower mean makes residuals larger, of which more are cut
+_FEWEST_CUT: Final = 1e-3
+_MOST_LOST: Final = 0.5
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
 _CONSTANT_SD: Final = 5.0
 _BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
-_PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
+_PULL: Final = 0.06  # of a slope, by rows far out, which count less, and by what curves
 _PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
 _LEAST_SEEN: Final = 0.5  # of a feature's mean square
@@ -261,6 +269,7 @@ class _Known:
         through = estimated.influence @ inverse
         scattered = expected * np.outer(roots, roots)
         mean, covariance = estimated.mean, estimated.covariance + through @ scattered @ through.T
+        lost, lost_sd = self._lost(model, mean, last.cut, float(sds.cut))
         transform = self.found.to_data_units()
         prior = model.precision() ** -0.5
         centre = np.zeros(len(prior))
@@ -281,8 +290,9 @@ class _Known:
             )
             mean, covariance, factor = pooled.mean, pooled.covariance, pooled.factor
             prior = pooled.prior_sd
+        mean = mean - np.append(math.log1p(-lost), np.zeros(len(mean) - 1))
         pulled = self._pull(model, mean) * mean
-        pulled[0] = 0.0
+        pulled[0] = lost_sd / (1.0 - lost)
         covariance = covariance + np.diag(pulled**2)
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
@@ -308,6 +318,24 @@ class _Known:
                 cut=(last.cut / self.records[0], sds.cut / self.records[0]),
             ),
         )
+
+    def _lost(
+        self, model: ScoreModel, mean: Floats, cut: float, cut_sd: float
+    ) -> tuple[float, float]:
+        """Return what share of the mean of counts is lost with cut residuals, and its deviation.
+
+        Only those far above their mean are cut. Of a tail that falls like exp(-r / t), of which a
+        share s is beyond c, it is s c / log(1 / s).
+        """
+        if self.family == "logistic":
+            return 0.0, 0.0
+        means = mean_of(self.family, model.sample.rows @ mean)
+        whole = float(np.mean(means * weight_of(self.family, means, self.dispersion)))
+        share, error = max(cut, 0.0) / self.records[0], cut_sd / self.records[0]
+        share *= share**2 / (share**2 + error**2)  # noise alone is no cut residuals
+        each = self.cut / -math.log(min(max(share, _FEWEST_CUT), _MOST_LOST)) * _LOST_TWICE / whole
+        lost = min(_TAIL[0] * each * share, _MOST_LOST)
+        return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)
 
     def _pull(self, model: ScoreModel, mean: Floats) -> float:
         """Return by what part of it a slope may be pulled: more where classes are nearly apart.
