@@ -27,6 +27,7 @@ from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, encode_clients, parse_canonical_json
+from tests.privacy.test_prediction_sensitivity import make as make_predictions
 from tests.protocol import foreign_client as foreign
 from tests.protocol import foreign_crowd
 from tests.vectors.make_vectors import FOLDER
@@ -52,7 +53,6 @@ from tests.world.examples import (
     signing_key,
 )
 from tests.world.examples import spec as make_example_spec
-from tests.privacy.test_prediction_sensitivity import make as make_predictions
 from tests.world.strategies import client_sets, finite_floats, gradient_sums, json_values, queries
 
 RECORDS = [[47.0, 133.5], [81.0, 160.0]]
