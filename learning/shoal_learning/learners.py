@@ -19,6 +19,7 @@ from shoal_learning.families.summed import NormalMean, Poisson
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
 from shoal_learning.regression import Regression
+from shoal_learning.regression.multinomial import MultinomialRegression
 from shoal_learning.variational import Variational
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries.models.numpyro_models import CompiledModel
@@ -34,6 +35,7 @@ from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionTask,
 )
 from shoal_protocol.studies.moments import MomentsTask
+from shoal_protocol.studies.multinomial_regression import MultinomialRegressionTask
 from shoal_protocol.studies.multivariate_normal import MultivariateNormalTask
 from shoal_protocol.studies.normal import NormalTask
 from shoal_protocol.studies.normal_mean import NormalMeanTask
@@ -152,6 +154,7 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     KaplanMeierTask: KaplanMeier,
     LinearRegressionTask: LinearRegression,
     MomentsTask: Moments,
+    MultinomialRegressionTask: MultinomialRegression,
     MultivariateNormalTask: MultivariateNormal,
     NormalMeanTask: NormalMean,
     NormalTask: Normal,

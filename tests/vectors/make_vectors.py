@@ -20,6 +20,7 @@ from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import (
     Axis,
     BinCounts,
+    ClassScoreSum,
     Column,
     ColumnMoments,
     Counts,
@@ -273,6 +274,7 @@ def query_cases() -> Iterator[Case]:
             **MOMENTS.model_dump(exclude={"name"}) | {"intercept": 0.0, "radius": None}
         ),
         **score_queries(),
+        **class_score_queries(),
         "norms in a box": NormCounts(**MOMENTS.model_dump(exclude={"name"})),
         "norms in a ball": NormCounts(**{**MOMENTS.model_dump(exclude={"name"}), "radius": 0.75}),
         "matrix without intercept": MATRIX.model_copy(update={"intercept": 0.0}),
@@ -336,6 +338,27 @@ def prediction_cases() -> Iterator[Case]:
 
 def _term(level: float) -> Term:
     return Term(factors=(Level(variable="site", value=level),))
+
+
+def class_score_queries() -> dict[str, ClassScoreSum]:
+    """Return queries for scores of classes, which are levels of the pressure."""
+    age, pressure = MATRIX.columns
+    classes = [
+        Column(
+            name=f"{pressure.name}[{level:g}]",
+            centre=0.5,
+            scale=0.5,
+            term=Term(factors=(Level(variable=pressure.name, value=level),)),
+        )
+        for level in (120.0, 130.0, 151.3)
+    ]
+    shape = MATRIX.model_dump(exclude={"name", "columns"}) | {"columns": (age, *classes)}
+    far = (0.0, 0.0, -1e6, 1e6, 1e6, -1e6)
+    places = {"near": (0.0, 0.0, 0.5, -1.25, -0.25, 2.0), "far away": far}
+    return {
+        f"class scores, {name}": ClassScoreSum(**shape, classes=3, point=point)
+        for name, point in places.items()
+    }
 
 
 def table_cases() -> Iterator[Case]:

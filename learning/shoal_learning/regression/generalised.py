@@ -7,19 +7,20 @@ distributed; each round of scores is asked where those before it lead to.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression.design_sample import DesignSample, correlations_of, design_sample
+from shoal_learning.regression.design_sample import DesignSample, sample_of_moments
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import Measured, measured, records_of
 from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_learning.regression.score_likelihood import (
     Measurement,
+    RegressionModel,
     ScoreModel,
     best_point,
     curvature,
@@ -51,14 +52,12 @@ _FEWEST_CUT: Final = 1e-3
 _MOST_LOST: Final = 0.5
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
-_CONSTANT_SD: Final = 5.0
-_BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
+CONSTANT_SD: Final = 5.0
+BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
 _PULL: Final = 0.06  # of a slope, by rows far out, which count less, and by what curves
-_PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
+_PULL_OF_COUNTS: Final = (0.18, 0.33)  # which are cut, too: as above
+_PULL_FAR_OUT: Final = 0.8  # of a slope, over the share of its feature's square that is far out
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
-_LEAST_SEEN: Final = 0.5  # of a feature's mean square
-_CORRECTIONS: Final = 3  # of spreads: rows' weights hang on them
-_SCALES: Final = (0.3, 3.0)  # of a spread over what the first round measured
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
 _PRIOR_SCATTER_SD: Final = 0.7
 _LEAST_SCATTER: Final = 0.25
@@ -124,8 +123,8 @@ class _Known:
         centre, target = float(self.found.centres[-1]), self.task.target
         if self.family == "logistic":
             share = (centre - target.lower) / (2.0 * target.half_range)
-            return min(max(share, _BOUND), 1.0 - _BOUND)
-        return max(centre, _BOUND * target.upper)
+            return min(max(share, BOUND), 1.0 - BOUND)
+        return max(centre, BOUND * target.upper)
 
     @property
     def spread(self) -> float:
@@ -181,26 +180,25 @@ class _Known:
         radius = rules.default_squared_radius(self.task)
         return rules.moments_query(self.task, (*self.features, column), radius)
 
-    def model(self) -> ScoreModel:
+    def model(self) -> RegressionModel:
         """Return what the second round and those of scores since then measured."""
         first, sample, far = self._moments(self.sums[1])
-        level = self.level
-        return ScoreModel(
+        level, centre = self.level, np.zeros(len(self.task.columns))
+        centre[0] = math.log(level / (1.0 - level) if self.family == "logistic" else level)
+        return RegressionModel(
             family=self.family,
             sample=sample,
             measurements=(first, *map(self._measurement, self.sums[2:])),
             dispersion=self.dispersion,
-            centre=math.log(level / (1.0 - level) if self.family == "logistic" else level),
+            centre=centre,
             prior_sd=self.task.prior_sd,
-            constant_sd=_CONSTANT_SD,
+            constant_sd=CONSTANT_SD,
             looseness=self.found.looseness[:-1],
             far=far,
         )
 
-    def _moments(
-        self, released: ReleasedSum
-    ) -> tuple[Measurement, DesignSample, NDArray[np.bool_]]:
-        """Return the first scores, at no slope, and what `_sample` makes of the moments."""
+    def _moments(self, released: ReleasedSum) -> tuple[Measurement, DesignSample, Floats]:
+        """Return the first scores, at no slope, and what the moments tell of rows."""
         query = released.query
         if not isinstance(query, WeightedRowMatrix):
             raise ValueError("the second round releases moments of weighted rows")
@@ -208,39 +206,15 @@ class _Known:
         product_sd = float(released.noise_sd[-2]) / query.grid**2
         over = rules.REACH * query.columns[-1].scale / (query.target_limit * self.unit)
         first = Measurement(matrix[:-1, -1] * over, product_sd * over, level=self.level)
-        gram, noise = matrix[1:-1, 1:-1] * rules.REACH**2, product_sd * rules.REACH**2
-        sample, far = self._sample(gram, noise)
-        return first, sample, far
-
-    def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, NDArray[np.bool_]]:
-        """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
-
-        Their spreads are those of the first round, corrected by what the matrix tells of them. Then
-        which features surely lack half of their mean square: few rows far out, which count less,
-        have it.
-        """
-        records = self.records[0]
-        make = partial(
-            design_sample,
-            correlations_of(gram, noise_sd, records),
-            self.found.shares[:-1],
-            constant=1.0,
+        sample, far = sample_of_moments(
+            matrix[1:-1, 1:-1] * rules.REACH**2,
+            product_sd * rules.REACH**2,
+            shares=self.found.shares[:-1],
+            looseness=self.found.looseness[:-1],
             squared_radius=rules.default_squared_radius(self.task),
-            records=records,
+            records=self.records[0],
         )
-        sample = make()
-        error = self.found.looseness[:-1] ** 2 - 1.0  # about the variance of squares, measured
-        scales = np.ones(len(gram))
-        squares = np.diagonal(sample.gram(sample.weights))[1:]
-        ratios = np.diagonal(gram) / squares
-        far = ratios + np.sqrt(error * ratios**2 + 2.0 * (noise_sd / squares) ** 2) < _LEAST_SEEN
-        for _ in range(_CORRECTIONS):
-            squares = np.diagonal(sample.gram(sample.weights))[1:]
-            trusted = error / (error + 2.0 * (noise_sd / squares) ** 2)
-            ratios = 1.0 + trusted * (np.diagonal(gram) / squares - 1.0)
-            scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
-            sample = make(scales=scales)
-        return sample, far
+        return first, sample, far
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
         query, found, sds, unit = self._scores(released)
@@ -256,14 +230,14 @@ class _Known:
         found = scores_from(query, released.values.astype(np.float64))
         return query, found, scores_from(query, released.noise_sd), unit
 
-    def posterior(self, model: ScoreModel) -> MeasuredRegressionPosterior:
+    def posterior(self, model: RegressionModel) -> MeasuredRegressionPosterior:
         """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
         estimated = estimate(model)
         query, last, sds, unit = self._scores(self.sums[-1])
         at = np.array(query.point) / rules.REACH
-        expected = scatter(model, estimated.mean, at=at, dispersion=model.dispersion)
+        expected = scatter(model, estimated.mean, at=at)
         squares, squares_sd = last.squares * unit**2, float(sds.squares[0]) * unit**2
-        seen, own = _scatter(expected, squares, squares_sd)
+        seen, own = scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
@@ -271,18 +245,15 @@ class _Known:
         mean, covariance = estimated.mean, estimated.covariance + through @ scattered @ through.T
         lost, lost_sd = self._lost(model, mean, last.cut, float(sds.cut))
         transform = self.found.to_data_units()
-        prior = model.precision() ** -0.5
-        centre = np.zeros(len(prior))
-        centre[0] = model.centre
-        factor = None
+        prior, factor = model.own_sds(), None
         if self.task.pooled is not None:
             wide = estimated.wide
-            likelihood = Likelihood.of(wide.mean, wide.covariance, centre, prior)
+            likelihood = Likelihood.of(wide.mean, wide.covariance, model.centre, prior)
             pooled = pooled_estimate(
                 self.task,
                 self.found,
                 likelihood.scattered(inverse @ scattered @ inverse.T),
-                prior_mean=centre,
+                prior_mean=model.centre,
                 prior_sd=prior,
                 shared_sds=model.shared_sds,
                 unit=1.0,
@@ -291,9 +262,12 @@ class _Known:
             mean, covariance, factor = pooled.mean, pooled.covariance, pooled.factor
             prior = pooled.prior_sd
         mean = mean - np.append(math.log1p(-lost), np.zeros(len(mean) - 1))
-        pulled = self._pull(model, mean) * mean
-        pulled[0] = lost_sd / (1.0 - lost)
-        covariance = covariance + np.diag(pulled**2)
+        if self.family == "logistic":
+            part = part_pulled(_PULL, float((model.sample.rows @ mean).std()))
+        else:
+            part = _PULL_OF_COUNTS[self.hidden]
+        pull = np.append(lost_sd / (1.0 - lost), pulled(model, part, mean[1:]))
+        covariance = covariance + np.diag(pull**2)
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
             family=self.task.family,
@@ -301,7 +275,7 @@ class _Known:
             target=self.task.target.name,
             coefficients=tuple((transform @ mean).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
-            prior_mean=tuple(centre.tolist()),
+            prior_mean=tuple(model.centre.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
             scatter=seen,
             spreads=tuple(self.found.spreads[:-1].tolist()),
@@ -320,7 +294,7 @@ class _Known:
         )
 
     def _lost(
-        self, model: ScoreModel, mean: Floats, cut: float, cut_sd: float
+        self, model: RegressionModel, mean: Floats, cut: float, cut_sd: float
     ) -> tuple[float, float]:
         """Return what share of the mean of counts is lost with cut residuals, and its deviation.
 
@@ -337,17 +311,27 @@ class _Known:
         lost = min(_TAIL[0] * each * share, _MOST_LOST)
         return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)
 
-    def _pull(self, model: ScoreModel, mean: Floats) -> float:
-        """Return by what part of it a slope may be pulled: more where classes are nearly apart.
 
-        There scores hang on how features are distributed, which the sample has by moments alone.
-        """
-        if self.family != "logistic":
-            return _PULL_OF_COUNTS[self.hidden]
-        return _PULL * max(1.0, float((model.sample.rows @ mean).std()) / _CURVED) ** 2
+def part_pulled(part: float, predictors_sd: float) -> float:
+    """Return by what `part` of it a slope may be pulled: more where classes are nearly apart.
+
+    There scores hang on how features are distributed, which the sample has by moments alone.
+    """
+    return part * max(1.0, predictors_sd / _CURVED) ** 2
 
 
-def _scatter(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:
+def pulled(model: ScoreModel, part: float, slopes: Floats) -> Floats:
+    """Return by how much `slopes` may be pulled, shape (q,): by `part`, and by values far out.
+
+    A feature has another slope far out than where most rows are, which moves those of features
+    that it correlates with.
+    """
+    correlations = np.atleast_2d(np.corrcoef(model.sample.rows[:, 1:].T))
+    far_out = correlations**2 @ (_PULL_FAR_OUT * model.far * slopes) ** 2
+    return np.asarray(np.sqrt((part * slopes) ** 2 + far_out))
+
+
+def scatter_seen(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:
     """Return how many times more than expected scores scatter: in all, and each, shape (p,).
 
     `expected`, shape (p, p), is what the family says, and `squares`, shape (p,), what was seen,

@@ -179,16 +179,7 @@ class Level(BaseModel):
         return np.asarray(values == self.value, np.float64)
 
 
-class OtherLevel(Level):
-    """0 where the variable is exactly `value`, else 1: what leaves the records of a level out."""
-
-    kind: Literal["other_level"] = "other_level"  # type: ignore[assignment]
-
-    def of(self, values: FloatVector) -> FloatVector:
-        return 1.0 - super().of(values)
-
-
-Factor = Annotated[Power | Log | Spline | Level | OtherLevel, Field(discriminator="kind")]
+Factor = Annotated[Power | Log | Spline | Level, Field(discriminator="kind")]
 
 
 class Term(BaseModel):

@@ -1,4 +1,4 @@
-"""The posterior of a regression in measured units: a normal distribution, in the data's units."""
+"""Posteriors of regressions in measured units: normal distributions, in the data's units."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import (
     LEVEL,
+    BasePosterior,
     Finite,
     FloatMatrix,
     FloatVector,
@@ -37,39 +38,35 @@ _TITLES = {
 _Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
-class MeasuredRegressionPosterior(RegressionPosterior):
-    """Gaussian posterior of a regression's coefficients, in the data's own units.
+class MeasuredCoefficients(BasePosterior):
+    """Base of the Gaussian posteriors of a regression's coefficients, in the data's own units.
 
-    `names` are "intercept", then the features. The covariance accounts for the records' scatter,
-    however uneven, and for the privacy noise alike. Each prior is normal, with `prior_mean` and
-    `prior_sd`. `scatter` is the residual standard deviation of a number; of a count or a class it
-    is how many times as much as the family says targets scatter, in variance. `spreads` are the
-    features' standard deviations, as noise let them be measured. `pooled` is the factor whose
-    levels' effects share a prior, if there is one.
+    The covariance accounts for the records' scatter, however uneven, and for the privacy noise
+    alike. Each prior is normal, with `prior_mean` and `prior_sd`. `scatter` is the residual
+    standard deviation of a number; of a count or a class it is how many times as much as the family
+    says targets scatter, in variance. `spreads` are the features' standard deviations, as noise let
+    them be measured.
     """
 
-    name: Literal["regression"] = "regression"
-    family: TargetFamily
+    variable = "coefficients"
+    dimension = "coefficient"
+
+    target: str
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
     prior_mean: tuple[Finite, ...]
     prior_sd: tuple[_Size, ...]
     scatter: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
     spreads: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...]
-    pooled: PooledFactor | None = None
     verdict: Verdict
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
         size = len(self.names)
-        columns = (self.coefficients, self.prior_mean, self.prior_sd, (1.0, *self.spreads))
+        columns = (self.coefficients, self.prior_mean, self.prior_sd, self.units_drawn)
         sizes = {len(each) for each in columns}
         if sizes != {size} or [len(row) for row in self.covariance] != [size] * size:
             raise ValueError("names, coefficients, priors, spreads and covariance must go together")
-        if size < 2 or self.names[0] != "intercept":
-            raise ValueError("names must be the intercept and then the features")
-        if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
-            raise ValueError("what is pooled must be features")
         return self
 
     @property
@@ -100,18 +97,70 @@ class MeasuredRegressionPosterior(RegressionPosterior):
         return draws
 
     @property
-    def title(self) -> str:
-        """What it is a posterior of, in words."""
-        return f"{_TITLES[self.family]} of {self.target}"
-
-    @property
     def prior(self) -> Prior:
         return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        what = "Residual sd" if self.family == "normal" else "Scatter over the family's"
-        return (("Verdict", str(self.verdict)), (what, f"{self.scatter:.4g}"))
+        return (("Verdict", str(self.verdict)), (self._scatter_of, f"{self.scatter:.4g}"))
+
+    @property
+    def _scatter_of(self) -> str:
+        return "Scatter over the family's"
+
+    @property
+    def units_drawn(self) -> FloatVector:
+        return np.array([1.0, *self.spreads])
+
+    @property
+    def unit_drawn(self) -> str:
+        return "for a standard deviation"
+
+    @property
+    def is_doubted(self) -> bool:
+        return self.verdict.kind == "doubtful"
+
+    def caption_below(self, caption: str | None) -> str | None:
+        """Return what stands below a picture: the verdict, where it is not that all is well."""
+        kind = self.verdict.kind
+        said = None if kind == "trustworthy" else f"verdict: {kind}, see the summary"
+        return "; ".join(each for each in (caption, said) if each is not None) or None
+
+    def _attributes(self) -> Mapping[str, str | int | float]:
+        return {
+            **super()._attributes(),
+            "target": self.target,
+            "scatter": self.scatter,
+            "verdict": str(self.verdict),
+        }
+
+
+class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
+    """Gaussian posterior of "intercept", and then the features' slopes: `names`.
+
+    `pooled` is the factor whose levels' effects share a prior, if there is one.
+    """
+
+    name: Literal["regression"] = "regression"
+    family: TargetFamily
+    pooled: PooledFactor | None = None
+
+    @model_validator(mode="after")
+    def _has_an_intercept(self) -> Self:
+        if len(self.names) < 2 or self.names[0] != "intercept":
+            raise ValueError("names must be the intercept and then the features")
+        if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
+            raise ValueError("what is pooled must be features")
+        return self
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"{_TITLES[self.family]} of {self.target}"
+
+    @property
+    def _scatter_of(self) -> str:
+        return "Residual sd" if self.family == "normal" else super()._scatter_of
 
     @property
     def pooled_effects(self) -> Effects:
@@ -144,24 +193,6 @@ class MeasuredRegressionPosterior(RegressionPosterior):
             for (name, mean, sd), (low, high) in zip(shown, ends, strict=True)
         ]
         return Summary(whole.title, whole.headings, (*whole.rows, *rows), whole.facts)
-
-    @property
-    def units_drawn(self) -> FloatVector:
-        return np.array([1.0, *self.spreads])
-
-    @property
-    def unit_drawn(self) -> str:
-        return "for a standard deviation"
-
-    @property
-    def is_doubted(self) -> bool:
-        return self.verdict.kind == "doubtful"
-
-    def caption_below(self, caption: str | None) -> str | None:
-        """Return what stands below a picture: the verdict, where it is not that all is well."""
-        kind = self.verdict.kind
-        said = None if kind == "trustworthy" else f"verdict: {kind}, see the summary"
-        return "; ".join(each for each in (caption, said) if each is not None) or None
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
@@ -215,11 +246,3 @@ class MeasuredRegressionPosterior(RegressionPosterior):
                 return poisson_log_density(targets, predictors)
             case _:
                 raise ValueError("the posterior of scattered counts has no likelihood of a record")
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        return {
-            **super()._attributes(),
-            "target": self.target,
-            "scatter": self.scatter,
-            "verdict": str(self.verdict),
-        }
