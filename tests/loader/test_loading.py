@@ -379,7 +379,8 @@ def test_a_check_shows_what_maps_to_what_and_writes_nothing(tmp_path: Path) -> N
     assert "row 1 of the source: not a number" in lab["fault"]
     assert (sex["missing"], sex["unknown_levels"], sex["outside_bounds"]) == (1, 2, None)
     assert {each.name for each in directory.iterdir()} == {"raw.csv", "records.toml"}
-    assert "CAST(age AS DOUBLE)" in CliRunner().invoke(app, ["check", str(directory)]).stdout
+    shown = CliRunner().invoke(app, ["check", str(directory)]).stdout
+    assert "CAST(age AS DOUBLE)" in shown and "no bounds given" in shown
 
 
 def test_the_command_loads_and_says_in_one_line_why_not(tmp_path: Path) -> None:
