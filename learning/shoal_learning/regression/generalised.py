@@ -17,6 +17,7 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.regression.design_sample import DesignSample, sample_of_moments, shrunk
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import Measured, measured, records_of, weighing
+from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_learning.regression.robust_errors import part_pulled, pulled, scatter_seen
 from shoal_learning.regression.score_likelihood import (
     Measurement,
@@ -308,13 +309,34 @@ class _Known:
         if self.family == "gamma":
             expected *= self.relative_spread**2
         squares, squares_sd = last.squares[: self.free] * unit**2, float(sds.squares[0]) * unit**2
-        pooled, own = scatter_seen(expected, squares, squares_sd)
+        seen, own = scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
-        lost, lost_sd = self._lost(model, estimated.mean, query.residual_cut, (last.cut, sds.cut))
-        mean = estimated.mean.copy()
-        mean[0] -= math.log1p(-lost)
+        scattered = expected * np.outer(roots, roots)
+        mean, covariance = estimated.mean, estimated.covariance + through @ scattered @ through.T
+        lost, lost_sd = self._lost(model, mean, query.residual_cut, (last.cut, sds.cut))
+        transform = self.found.to_data_units()[: self.free, : self.free]
+        shift = np.zeros(self.free)
+        if self.offset:
+            shift[0] = -self.found.centres[-2]
+        prior, factor = model.own_sds(), None
+        if self.task.pooled is not None:
+            wide = estimated.wide
+            likelihood = Likelihood.of(wide.mean, wide.covariance, model.centre, prior)
+            pooled = pooled_estimate(
+                self.task,
+                self.found,
+                likelihood.scattered(inverse @ scattered @ inverse.T),
+                prior_mean=model.centre,
+                prior_sd=prior,
+                shared_sds=model.shared_sds,
+                unit=1.0,
+                data_unit=1.0,
+            )
+            mean, covariance, factor = pooled.mean, pooled.covariance, pooled.factor
+            prior = pooled.prior_sd
+        mean = mean - np.append(math.log1p(-lost), np.zeros(len(mean) - 1))
         if self.family == "logistic":
             part = part_pulled(_PULL, float(model.sample.predictors(mean).std()))
         else:
@@ -322,15 +344,7 @@ class _Known:
         if self.task.weights is not None:
             part *= _PULLED_TWICE
         pull = np.append(lost_sd / (1.0 - lost), pulled(model, part, mean[1:]))
-        covariance = (
-            estimated.covariance
-            + through @ (expected * np.outer(roots, roots)) @ through.T
-            + np.diag(pull**2)
-        )
-        transform = self.found.to_data_units()[: self.free, : self.free]
-        shift = np.zeros(self.free)
-        if self.offset:
-            shift[0] = -self.found.centres[-2]
+        covariance = covariance + np.diag(pull**2)
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
             family=self.task.family,
@@ -341,10 +355,11 @@ class _Known:
             coefficients=tuple((transform @ mean + shift).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple((model.centre + shift).tolist()),
-            prior_sd=tuple(np.sqrt(transform**2 @ model.own_sds() ** 2).tolist()),
-            scatter=pooled * (self.relative_spread**2 if self.family == "gamma" else 1.0),
+            prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
+            scatter=seen * (self.relative_spread**2 if self.family == "gamma" else 1.0),
             spreads=tuple(self.found.spreads[: self.free - 1].tolist()),
             records=max(1, round(self.records[0])),
+            pooled=factor,
             verdict=judged_scores(
                 self.task,
                 self.found,

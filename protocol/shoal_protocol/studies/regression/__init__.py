@@ -9,14 +9,18 @@ from shoal_protocol.jobs.terms import RoundTerms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.queries.terms import Level
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import round_rules
+from shoal_protocol.studies.regression.pooled import PooledFactor
 from shoal_protocol.studies.regression.posterior import MeasuredRegressionPosterior, TargetFamily
 from shoal_protocol.studies.regression.verdicts import Verdict
 from shoal_protocol.studies.study import Study
 
 __all__ = [
     "MeasuredRegressionPosterior",
+    "PooledFactor",
     "Purpose",
     "RegressionTask",
     "TargetFamily",
@@ -49,6 +53,10 @@ class RegressionTask(Study):
 
     `offset` is a feature whose coefficient is known to be 1, as the logarithm of a time under
     observation. `weights` are what records count for, over their upper bound.
+
+    `pooled` is a variable whose levels are features, such as the site. Their effects have a normal
+    prior about their mean, whose standard deviation is learned, with a half-normal prior of one
+    standard deviation of a number, or of 1 on the scale of the link.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (MeasuredRegressionPosterior,)
@@ -74,6 +82,7 @@ systolic_pressure = [60, 220]
     weights: ColumnBounds | None = None
     purpose: Purpose = "intervals"
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 2.5
+    pooled: ColumnName | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -98,6 +107,10 @@ systolic_pressure = [60, 220]
             raise ValueError('purpose "prediction" is for linear models: leave it out')
         if self.purpose == "prediction" and self.weights is not None:
             raise ValueError('purpose "prediction" has no weights')
+        if self.pooled is not None and not self.pooled_columns:
+            raise ValueError(f"no feature is a level of {self.pooled!r}, which is to be pooled")
+        if self.pooled is not None and self.purpose == "prediction":
+            raise ValueError('purpose "prediction" pools nothing: leave `pooled` out')
         return self
 
     @property
@@ -109,6 +122,18 @@ systolic_pressure = [60, 220]
     def regressed(self) -> tuple[ColumnBounds, ...]:
         """The predictors, then the target."""
         return (*self.predictors, self.target)
+
+    @property
+    def pooled_columns(self) -> tuple[int, ...]:
+        """Which features are levels of the pooled variable."""
+        return tuple(
+            place
+            for place, each in enumerate(self.features)
+            if each.term is not None
+            and isinstance(factor := each.term.factors[0], Level)
+            and len(each.term.factors) == 1
+            and factor.variable == self.pooled
+        )
 
     @property
     def columns(self) -> tuple[ColumnBounds, ...]:
