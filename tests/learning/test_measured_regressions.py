@@ -19,6 +19,7 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Query
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of
+from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import RegressionTask, TargetFamily
 from shoal_protocol.wire.errors import RefusedSpec
@@ -108,6 +109,14 @@ def task_of(family: TargetFamily, *, wide: float = 1.0, off: float = 0.0) -> Reg
         ),
         target=ColumnBounds(name="y", lower=low, upper=high),
     )
+
+
+def by_site() -> RegressionTask:
+    levels = tuple(
+        ColumnBounds.of_term(f"at {value:g}", Term(factors=(Level(variable="site", value=value),)))
+        for value in (1.0, 2.0, 3.0)
+    )
+    return task_of("poisson").model_copy(update={"features": levels})
 
 
 def to_predict() -> RegressionTask:
@@ -314,9 +323,9 @@ def test_rounds_are_replayed_from_their_sums_alone() -> None:
     [
         *(task_of(family) for family in FAMILIES),
         *(task_at_risk(family).model_copy(update={"weights": WEIGHTS}) for family in AT_RISK),
-        *(with_weights("normal"), to_predict()),
+        *(with_weights("normal"), to_predict(), by_site()),
     ],
-    ids=lambda task: f"{task.family}-{task.purpose}-{'weighted' if task.weights else ''}",
+    ids=lambda task: f"{task.family}-{task.purpose}-{len(task.columns)}-{task.features[0].name}",
 )
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)

@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression.design_sample import DesignSample, sample_of_moments, shrunk
+from shoal_learning.regression.design_sample import (
+    DesignSample,
+    levels_of,
+    sample_of_moments,
+    shrunk,
+)
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import Measured, measured, records_of, weighing
 from shoal_learning.regression.pooling import Likelihood, pooled_estimate
@@ -278,6 +283,7 @@ class _Known:
             looseness=self.found.looseness[:-1],
             squared_radius=rules.default_squared_radius(self.task),
             records=records,
+            levels=levels_of(self.task.features),
         )
         if self.task.weights is not None:
             sample = sample.with_means(means)

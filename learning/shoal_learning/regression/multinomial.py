@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression.design_sample import sample_of_moments
+from shoal_learning.regression.design_sample import levels_of, sample_of_moments
 from shoal_learning.regression.generalised import BOUND, CONSTANT_SD, SHARES
 from shoal_learning.regression.judging import judged_classes
 from shoal_learning.regression.measured import Measured, measured, records_of
@@ -196,6 +196,7 @@ class _Known:
             squared_radius=self.task.squared_radius,
             records=self.records,
             aside=part**2,
+            levels=levels_of(self.task.features),
         )
         scores = apart_from(self.shares) @ matrix[width:, :width] / part
         centre = np.zeros((len(self.shares) - 1, width))

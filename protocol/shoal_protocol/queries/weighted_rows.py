@@ -23,7 +23,7 @@ class RegressionMoments(Moments):
     """Base of the queries whose last column is a target, or with `record_weights` comes before it.
 
     The last column is then s, what a record counts for, over its largest: cut to [0, 1], it makes
-    no row longer.
+    no row longer, so what bounds rows bounds these. As a record, or a cut residual, it is one.
     """
 
     record_weights: Annotated[bool, Field(strict=True)] = False
