@@ -328,7 +328,7 @@ def test_rounds_are_replayed_from_their_sums_alone() -> None:
     ids=lambda task: f"{task.family}-{task.purpose}-{len(task.columns)}-{task.features[0].name}",
 )
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_whatever_is_released_there_is_a_next_round_or_a_posterior(
     task: RegressionTask, data: st.DataObject
 ) -> None:
