@@ -31,6 +31,7 @@ from shoal.estimators.regressions import (
     PoissonRegression,
     PoissonRegressionByGradients,
 )
+from shoal.estimators.validating import LeaveOneSiteOut, Validation
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.one_round import DistributionStudy
 from shoal_protocol.studies.regression import RegressionTask
@@ -41,6 +42,7 @@ __all__ = [
     "CrowdLogisticRegression",
     "CrowdPoissonRegression",
     "Estimator",
+    "LeaveOneSiteOut",
     "LinearRegression",
     "LinearRegressionInBounds",
     "LogisticRegression",
@@ -51,6 +53,7 @@ __all__ = [
     "NotFittedError",
     "PoissonRegression",
     "PoissonRegressionByGradients",
+    "Validation",
 ]
 
 
