@@ -26,6 +26,7 @@ from shoal_protocol.queries import (
     GradientSum,
     NoiseDesign,
     NormCounts,
+    PredictionScores,
     Query,
     ScoreSum,
     SecondMomentMatrix,
@@ -339,8 +340,8 @@ CASES = [each for cases in SEARCHES.values() for each in cases]
 
 def test_every_query_of_the_catalogue_is_searched_with_and_without_a_ball_for_both_mechanisms():
     catalogue = get_args(get_args(Query)[0])
-    # test_gradient_sensitivity.py, test_count_sensitivity.py, test_table_sensitivity.py
-    elsewhere = {GradientSum, Counts, BinCounts, Tables}
+    # test_{gradient,count,table,prediction}_sensitivity.py
+    elsewhere = {GradientSum, Counts, BinCounts, Tables, PredictionScores}
     assert set(SEARCHES) | elsewhere == set(catalogue)
     for kind, cases in SEARCHES.items():
         searched = {

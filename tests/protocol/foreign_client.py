@@ -328,6 +328,9 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         return describe_tables(query, gaussian=gaussian)
     if query["name"] == "score_sum":
         return describe_scores(query, gaussian=gaussian)
+    if query["name"] == "prediction_scores":
+        return describe_predictions(query, gaussian=gaussian)
+
     if query["name"] == "class_score_sum":
         return describe_class_scores(query, gaussian=gaussian)
     m = len(regressed(query))
@@ -411,6 +414,17 @@ def describe_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     else:
         changed, left_out = 2 * math.sqrt(p + 1) + 1 / 2, math.sqrt(p) + 1
     return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
+
+
+def describe_predictions(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
+    b, limit, classes = 2 ** query["grid_bits"], query["score_limit"], query["family"] == "logistic"
+    q = min(1, (math.floor(b * (math.exp(-limit) if classes else 1 - math.sqrt(limit))) + 1) / b)
+    rest = 3 if classes else 4
+    alone = math.sqrt(rest + q * q) if gaussian else rest + q
+    size = len(query["points"]) * ((1 if classes else 2) + 3 * query["bins"])
+    changed = alone * (math.sqrt(2) if gaussian else 2) * b * b
+    r = query["records_per_client"]
+    return with_count([(size, 1.0)], changed, alone * b * b, unit=b * b, r=r, gaussian=gaussian)
 
 
 def describe_class_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
@@ -518,6 +532,8 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
             cells = [cells[0] - cells[1]]
         return [cell * 2 ** query["grid_bits"] for cell in [*cells, total]]
     counted = len(records) * 4 ** query["grid_bits"]
+    if query["name"] == "prediction_scores":
+        return [*prediction_sums(query, records), counted]
     if query["name"] == "score_sum":
         found = [score(query, record) for record in records]
         scores = [row for row, _ in found]
@@ -624,6 +640,37 @@ def score(query: dict[str, Any], record: list[float]) -> tuple[list[int], bool]:
     return onto_the_grid(scaled, 1.0, 4**bits, bits), cut != residual
 
 
+def prediction_sums(query: dict[str, Any], records: list[list[float]]) -> list[int]:
+    b, bins, points = 2 ** query["grid_bits"], query["bins"], query["points"]
+    first = 1 if query["family"] == "logistic" else 2
+    blocks = [[0] * (first + 3 * bins) for _ in points]
+    target = query["columns"][-1 - len(points)]
+    for record in records:
+        columns = zip(design(query["columns"], record), query["columns"], strict=True)
+        units = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+        *features, u = units[: -len(points)]
+        sites = [k for k, at in enumerate(units[-len(points) :]) if at > 0]
+        if not sites:
+            continue
+        constant, *slopes = points[sites[0]]
+        predictor = constant + sum(x * t for x, t in zip(features, slopes, strict=True))
+        odds = math.exp(max(-30.0, min(30.0, predictor)))
+        if query["family"] == "logistic":
+            y, p = float(u > 0), odds / (1 + odds)
+            scores = [math.log(1 + (1 / odds if y else odds))]
+        else:
+            mean = predictor if query["family"] == "normal" else odds
+            y, p = (1 + u) / 2, (1 + (mean - target["centre"]) / target["scale"]) / 2
+            p = max(0.0, min(1.0, p))
+            scores = [(y - p) ** 2, query["score_limit"] * (2 * y - 1) ** 2]
+        block, place = blocks[sites[0]], min(math.floor(p * bins), bins - 1)
+        for at, each in enumerate(scores):
+            block[at] += math.floor(b * min(1.0, each / query["score_limit"]))
+        for at, each in enumerate([1.0, p, y]):
+            block[first + at * bins + place] += math.floor(b * each)
+    return [b * each for block in blocks for each in block]
+
+
 def class_score(query: dict[str, Any], record: list[float]) -> list[int]:
     if not all(map(math.isfinite, record)):
         raise ValueError("a value is not finite")
@@ -664,7 +711,12 @@ def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:
 def factor_of(factor: dict[str, Any], value: float) -> float:
     if factor["kind"] == "level":
         return float(value == factor["value"])
+    if factor["kind"] == "other_level":
+        return float(value != factor["value"])
     cut = max(factor["lower"], min(factor["upper"], value))
+    if factor["kind"] == "centred":
+        half = factor["upper"] / 2 - factor["lower"] / 2
+        return max(-half, min(half, cut - (factor["lower"] / 2 + factor["upper"] / 2)))
     if factor["kind"] == "power":
         return math.prod([cut] * factor["exponent"])
     if factor["kind"] == "log":

@@ -29,6 +29,7 @@ from shoal_protocol.queries import (
     GradientSum,
     LevelCut,
     NormCounts,
+    PredictionScores,
     ScoreSum,
     SecondMomentMatrix,
     Table,
@@ -285,6 +286,7 @@ def query_cases() -> Iterator[Case]:
             rows = [row[: len(query.column_names)] for row in rows]
             yield f"{what}, {name}", "encode_query", {"query": fields, "records": rows}
     yield from table_cases()
+    yield from prediction_cases()
     yield from gradient_cases()
     yield from term_cases()
 
@@ -312,6 +314,41 @@ def score_queries() -> dict[str, ScoreSum]:
     }
     found["scores, weighted"] = ScoreSum(**weighted(), **places["gamma"], family="gamma")
     return found
+
+
+def prediction_cases() -> Iterator[Case]:
+    """Yield scores of predictions of the pressure at two sites, which terms tell apart."""
+    sites = [
+        Column(name=f"site {each:g}", centre=0.5, scale=0.5, term=_term(each))
+        for each in (3.0, 5.0)
+    ]
+    shape = {
+        "columns": (*MOMENTS.columns, *sites),
+        "intercept": 1.0,
+        "radius": None,
+        "grid_bits": 12,
+        "records_per_client": 3,
+        "bins": 4,
+    }
+    places: dict[str, dict[str, Any]] = {
+        "normal": {"points": ((120.5, 20.25), (140.0, -3.0)), "score_limit": 0.25},
+        "logistic": {"points": ((0.5, -1.25), (-2.0, 0.75)), "score_limit": 2.0},
+        "poisson": {"points": ((4.75, 0.25), (5.0, -0.5)), "score_limit": 0.01},
+        "negative_binomial": {"points": ((1e6, 0.0), (-1e6, 1e6)), "score_limit": 1.0},
+    }
+    for family, fields in places.items():
+        query = PredictionScores(**shape, **fields, family=family).model_dump(mode="json")
+        for name, rows in {
+            "both sites": [[40.0, 120.0, 3.0], [77.7, 151.3, 5.0], [62.0, 133.0, 3.0]],
+            "another site": [[40.0, 120.0, 4.0]],
+            "cut to the bounds": [[-1e9, 1e9, 5.0], [1e9, -1e9, 5.0]],
+        }.items():
+            case = {"query": query, "records": rows}
+            yield f"predictions, {family}, {name}", "encode_query", case
+
+
+def _term(level: float) -> Term:
+    return Term(factors=(Level(variable="site", value=level),))
 
 
 def class_score_queries() -> dict[str, ClassScoreSum]:
@@ -400,6 +437,10 @@ def term_cases() -> Iterator[Case]:
         "an even power": [{"kind": "power", **age, "lower": -50.0, "exponent": 2}],
         "a logarithm": [{"kind": "log", **pressure}],
         "a level": [{"kind": "level", "variable": "age", "value": 40.0}],
+        "centred, but at a level": [
+            {"kind": "centred", **pressure},
+            {"kind": "other_level", "variable": "age", "value": 40.0},
+        ],
         "a product": [
             {"kind": "power", **age, "exponent": 1},
             {"kind": "log", **pressure},

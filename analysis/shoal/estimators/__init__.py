@@ -32,6 +32,7 @@ from shoal.estimators.regressions import (
     PoissonRegression,
     PoissonRegressionByGradients,
 )
+from shoal.estimators.validating import LeaveOneSiteOut, Validation
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.one_round import DistributionStudy
 from shoal_protocol.studies.regression import RegressionTask
@@ -43,6 +44,7 @@ __all__ = [
     "CrowdPoissonRegression",
     "Estimator",
     "GammaRegression",
+    "LeaveOneSiteOut",
     "LinearRegression",
     "LinearRegressionInBounds",
     "LogisticRegression",
@@ -53,6 +55,7 @@ __all__ = [
     "NotFittedError",
     "PoissonRegression",
     "PoissonRegressionByGradients",
+    "Validation",
 ]
 
 

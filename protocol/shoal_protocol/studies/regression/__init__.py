@@ -10,7 +10,6 @@ from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.queries.terms import Level
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import round_rules
 from shoal_protocol.studies.regression.pooled import PooledFactor
@@ -130,7 +129,7 @@ systolic_pressure = [60, 220]
             place
             for place, each in enumerate(self.features)
             if each.term is not None
-            and isinstance(factor := each.term.factors[0], Level)
+            and (factor := each.term.factors[0]).kind == "level"
             and len(each.term.factors) == 1
             and factor.variable == self.pooled
         )
