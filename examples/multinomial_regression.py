@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Multinomial regression
 #
-# With which party do people identify, given income and where they place themselves between left and
-# right? 944 respondents of the American National Election Study of 1996, each of whom is a client of
-# her own.
+# With which party do people identify, given income and where they place themselves between left
+# and right? 944 respondents of the American National Election Study of 1996, each a client of her
+# own.
 
 # %%
 import os
