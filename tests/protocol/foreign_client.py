@@ -333,7 +333,7 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
 
     if query["name"] == "class_score_sum":
         return describe_class_scores(query, gaussian=gaussian)
-    m = len(query["columns"])
+    m = len(regressed(query))
     p = m + (query["intercept"] > 0)
     r, b = query["records_per_client"], 2 ** query["grid_bits"]
     b2, k = b * b, math.floor(query["intercept"] * b)
@@ -407,7 +407,7 @@ def with_count(
 
 
 def describe_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
-    p, b2 = len(query["columns"]), 4 ** query["grid_bits"]
+    p, b2 = len(regressed(query)), 4 ** query["grid_bits"]
     blocks, r = [(p, 1.0), (p + 1, 2.0)], query["records_per_client"]
     if gaussian:
         changed, left_out = math.sqrt(17 / 4), math.sqrt(3 / 2)
@@ -499,7 +499,7 @@ def table_cell(query: dict[str, Any], table: dict[str, Any], record: list[Any]) 
 def norm_limit(query: dict[str, Any]) -> int | None:
     if query["radius"] is None:
         return None
-    p = len(query["columns"]) + (query["intercept"] > 0)
+    p = len(regressed(query)) + (query["intercept"] > 0)
     limit = math.floor((Fraction(query["radius"]) * 2 ** query["grid_bits"]) ** 2)
     return limit if limit < p * 4 ** query["grid_bits"] else None
 
@@ -543,7 +543,7 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
         rows = [class_score(query, record) for record in records]
         return [*sums_and_squares(query, rows), counted]
     rows = [lattice_row(query, record) for record in records]
-    p = len(query["columns"]) + (query["intercept"] > 0)
+    p = len(regressed(query)) + (query["intercept"] > 0)
     if query["name"] == "column_moments":
         return [*sums_and_squares(query, rows), counted]
     if query["name"] == "first_moments":
@@ -557,8 +557,21 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     return [*(sum(row[i] * row[j] for row in rows) for i, j in pairs), counted]
 
 
+def regressed(query: dict[str, Any]) -> list[dict[str, Any]]:
+    return query["columns"][: -1 if query.get("record_weights") else None]
+
+
+def share(query: dict[str, Any], row: list[float]) -> tuple[list[float], float]:
+    """Return a row in the box without its weight, and the weight over the largest."""
+    if not query["record_weights"]:
+        return row, 1.0
+    last = query["columns"][-1]
+    weight = (last["centre"] + last["scale"] * row[-1]) / (last["centre"] + last["scale"])
+    return row[:-1], max(0.0, min(1.0, weight))
+
+
 def sums_and_squares(query: dict[str, Any], rows: list[list[int]]) -> list[int]:
-    width = len((query.get("classes") and query["point"]) or query["columns"])
+    width = len((query.get("classes") and query["point"]) or regressed(query))
     columns = [[row[i] for row in rows] for i in range(width)]
     sums = [2 ** query["grid_bits"] * sum(column) for column in columns]
     return [*sums, *(sum(w * w for w in column) for column in columns)]
@@ -586,12 +599,15 @@ def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
         *features, target = row
         norm = math.sqrt(sum(x * x for x in features))
         row = [*(x / norm if norm else x for x in features), target]
+    counts = 1.0
+    if query["name"] == "weighted_row_matrix":
+        row, counts = share(query, row)
     if query["intercept"] > 0:
         row = [query["intercept"], *row]
     if query["name"] == "weighted_row_matrix":
         *features, target = row
         radius = query["radius"] / math.sqrt(1.49)
-        weight = radius / max(radius, math.hypot(*features))
+        weight = radius / max(radius, math.hypot(*features)) * math.sqrt(counts)
         row = [weight * x for x in (*features, 0.7 * radius * target)]
     return onto_the_grid(row, query["radius"], norm_limit(query), query["grid_bits"])
 
@@ -601,22 +617,25 @@ def score(query: dict[str, Any], record: list[float]) -> tuple[list[int], bool]:
     if not all(map(math.isfinite, record)):
         raise ValueError("a value is not finite")
     columns = zip(design(query["columns"], record), query["columns"], strict=True)
-    *features, last = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+    whole = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+    (*features, last), counts = share(query, whole)
     row, radius = [query["intercept"], *features], query["radius"]
     predictor = sum(x * u for x, u in zip(row, query["point"], strict=True))
     mean = math.exp(max(-30.0, min(30.0, predictor)))
-    target = query["columns"][-1]
+    target = regressed(query)[-1]
     y, a = target["centre"] + target["scale"] * last, query["dispersion"]
     if query["family"] == "logistic":
         residual = (last > 0) - mean / (1 + mean)
     elif query["family"] == "poisson":
         residual = (y - mean) * math.sqrt(a / (a + mean))
+    elif query["family"] == "gamma":
+        residual = (y - mean) / (a + mean)
     else:
         residual = (y - mean) / (1 + a * mean)
     limit = query["residual_cut"]
     cut = max(-limit, min(limit, residual))
     weight = radius / max(radius, math.hypot(*row))
-    scaled = [x * weight**2 * (cut / limit) / radius for x in row]
+    scaled = [x * weight**2 * (cut / limit) / radius * counts for x in row]
     bits = query["grid_bits"]
     return onto_the_grid(scaled, 1.0, 4**bits, bits), cut != residual
 

@@ -23,6 +23,7 @@ from shoal.estimators.moments import Moments
 from shoal.estimators.multinomial import MultinomialRegression
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import (
+    GammaRegression,
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegression,
@@ -42,6 +43,7 @@ __all__ = [
     "CrowdLogisticRegression",
     "CrowdPoissonRegression",
     "Estimator",
+    "GammaRegression",
     "LeaveOneSiteOut",
     "LinearRegression",
     "LinearRegressionInBounds",

@@ -1,4 +1,4 @@
-"""Scores of predictions at sites, from a noisy sum: draws of the noise say how surely they are known."""
+"""Scores of predictions at sites; draws of the noise say how surely they are known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
