@@ -266,6 +266,16 @@ def test_a_broken_row_is_refused_without_being_shown(tmp_path: Path, line: str, 
     assert SECRET not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("name", ["rowid", "ROWID", "Shoal Record Id"])
+def test_a_column_is_not_taken_for_one_of_the_loaders_own(tmp_path: Path, name: str) -> None:
+    columns = f"[columns.x]\nsql = 'CAST(\"{name}\" AS DOUBLE)'\n"
+    directory = directory_with(tmp_path, ROWS, columns)
+    raw = directory / "raw.csv"
+    raw.write_text(raw.read_text().replace("lab", name, 1))
+    with pytest.raises(ValueError, match=f"rename column '{name}'"):
+        evaluate(directory, Mapping.from_directory(directory))
+
+
 def test_texts_that_are_no_level_are_refused_without_being_shown(tmp_path: Path) -> None:
     rows = {"one": [("1", SECRET, "", "", "")]}
     columns = "[columns.sex]\nsql = 'sex'\ntype = 'category'\nlevels = ['F', 'M']\n"

@@ -101,7 +101,7 @@ class Source:
 
     def _check_id(self) -> None:
         name = self._mapping.id
-        if name not in self.types or KEY in self.types:
+        if name not in self.types:
             raise RefusedSource(f"{self.where}: there is no column {name!r} to be the id")
         if self.types[name] not in _ID_TYPES:
             raise RefusedSource(
@@ -118,8 +118,11 @@ class Source:
         """Read ids and these columns into memory.
 
         Raises:
-            RefusedSource: a row is broken or has no id.
+            RefusedSource: a row is broken or has no id, or a column has a name that is taken.
         """
+        taken = next((each for each in columns if each.lower() in (KEY, "rowid")), None)
+        if taken is not None:
+            raise RefusedSource(f"{self.where}: rename column {taken!r}: the loader has its own")
         canonical = f"trim(nfc_normalize(CAST({quoted(self._mapping.id)} AS VARCHAR)), {_SPACE})"
         wanted = ", ".join([f"{canonical} AS {quoted(KEY)}", *map(quoted, sorted(columns))])
         try:
