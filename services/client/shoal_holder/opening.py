@@ -147,6 +147,7 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     pin = settings.pin or read_pin(settings.party)
     book = ManifestBook.open(settings.consortium, pin, settings.data)
+    check_not_writable(settings.policy)
     policy = Policy.from_toml(settings.policy)
     key_file = KeyFile(settings.key)
     try:
