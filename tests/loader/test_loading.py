@@ -110,6 +110,16 @@ def test_aggregates_are_over_the_rows_of_one_id(tmp_path: Path) -> None:
     assert found.starts.tolist() == [0, 1, 2, 3]
 
 
+def test_a_literal_says_of_all_records_whose_they_are(tmp_path: Path) -> None:
+    site = """[columns.site]
+    sql = "'north'"
+    type = "category"
+    levels = ["east", "north"]
+    """
+    found = loaded(directory_with(tmp_path, ROWS, "rows_per_record = 2\n" + site))
+    assert found.values.tolist() == [[1.0]] * 5
+
+
 @pytest.mark.parametrize("columns", [SCALARS, AGGREGATES])
 def test_without_one_id_all_others_values_are_the_same_bit_by_bit(
     tmp_path: Path, columns: str

@@ -23,6 +23,7 @@ from shoal.estimators.moments import Moments
 from shoal.estimators.multinomial import MultinomialRegression
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import (
+    GammaRegression,
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegression,
@@ -31,6 +32,7 @@ from shoal.estimators.regressions import (
     PoissonRegression,
     PoissonRegressionByGradients,
 )
+from shoal.estimators.validating import LeaveOneSiteOut, Validation
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.one_round import DistributionStudy
 from shoal_protocol.studies.regression import RegressionTask
@@ -41,6 +43,8 @@ __all__ = [
     "CrowdLogisticRegression",
     "CrowdPoissonRegression",
     "Estimator",
+    "GammaRegression",
+    "LeaveOneSiteOut",
     "LinearRegression",
     "LinearRegressionInBounds",
     "LogisticRegression",
@@ -51,6 +55,7 @@ __all__ = [
     "NotFittedError",
     "PoissonRegression",
     "PoissonRegressionByGradients",
+    "Validation",
 ]
 
 

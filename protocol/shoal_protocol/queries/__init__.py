@@ -25,6 +25,7 @@ from shoal_protocol.queries.moments import (
     UnitRowMatrix,
 )
 from shoal_protocol.queries.norm_counts import NormCounts
+from shoal_protocol.queries.predictions import PredictionScores
 from shoal_protocol.queries.scores import ScoreSum
 from shoal_protocol.queries.tables import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.weighted_rows import WeightedRowMatrix
@@ -41,6 +42,7 @@ Query = Annotated[
     | ColumnMoments
     | NormCounts
     | ScoreSum
+    | PredictionScores
     | ClassScoreSum
     | GradientSum,
     Field(discriminator="name"),
@@ -59,6 +61,7 @@ QueryName = Literal[
     "column_moments",
     "norm_counts",
     "score_sum",
+    "prediction_scores",
     "class_score_sum",
     "gradient_sum",
 ]
@@ -82,6 +85,7 @@ __all__ = [
     "NoiseBlock",
     "NoiseDesign",
     "NormCounts",
+    "PredictionScores",
     "Query",
     "QueryName",
     "ScoreSum",
