@@ -79,6 +79,15 @@ def truth(family: str, people: dict[str, Any], name: str, limit: float) -> tuple
     return np.sqrt(score), mean.mean() - y.mean(), 1.0 - score / y.var()
 
 
+def dues(family: str, people: dict[str, Any], posterior: Any, limit: float) -> np.ndarray:
+    """Return the truth of each number that a posterior shows."""
+    due = []
+    for each in posterior.scores:
+        found = truth(family, people, each.name, limit)
+        due += found if each.explained is not None else found[:2]
+    return np.array(due)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_are_those_of_all_records_and_intervals_hold_them(family: str) -> None:
     who = people(family, 3_000, seed=1)
@@ -87,13 +96,13 @@ def test_scores_are_those_of_all_records_and_intervals_hold_them(family: str) ->
     for seed in range(12):
         model = scoring(family).fit(federation(who, epsilon=2.0, seed=seed))
         posterior, task = model.posterior_, model.to_task()
-        due = np.concatenate(
-            [truth(family, who, name, task.limit) for name in (*SITES, "all sites")]
-        )
+        due = dues(family, who, posterior, task.limit)
         low, high = posterior.interval(0.9).T
-        held.append((low <= due) & (due <= high))
-    assert 0.8 <= np.mean(held) <= 1.0
+        held += ((low <= due) & (due <= high)).tolist()
+    assert 0.82 <= np.mean(held) <= 1.0
     exact = scoring(family).fit(federation(who, epsilon=100.0, seed=1)).posterior_
+    assert len(exact.names) == 12  # at the first price noise hides some shares of what is explained
+    due = dues(family, who, exact, task.limit)
     np.testing.assert_allclose(exact.mean, due, atol=0.05 * WIDTHS[family])
     assert [each.name for each in exact.scores] == [*SITES, "all sites"]
     assert exact.scores[0].records.mean == pytest.approx(np.sum(who["site"] == "north"), abs=5.0)
@@ -142,8 +151,8 @@ def test_a_site_left_out_tells_nothing_of_the_model_that_is_scored_there() -> No
     rest = who["site"] != "west"
     rows = np.column_stack([np.ones(rest.sum()), who["a"][rest], who["b"][rest]])
     np.testing.assert_allclose(before, np.linalg.lstsq(rows, who["y"][rest])[0], atol=0.05)
-    explained = [each.posterior_.scores[2].explained.mean for each in found]
-    assert explained[1] < -1.0 < explained[0]
+    away = [each.posterior_.scores[2].score.mean for each in found]
+    assert away[1] > away[0] + 0.3
     assert len(found[0].privacy_) == 4 and list(found[0].models_) == list(SITES)
     assert "west: explained" in str(found[0].summary())
 

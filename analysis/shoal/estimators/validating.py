@@ -128,6 +128,8 @@ class LeaveOneSiteOut:
         Raises:
             ValueError: a feature reads the site, or something is pooled.
         """
+        if task.offset is not None or task.weights is not None:
+            raise ValueError("a model that leaves sites out has neither offset nor weights")
         other = OtherLevel(variable=site, value=value)
         features = [ColumnBounds.of_term("elsewhere", Term(factors=(other,)))]
         for each in task.features:

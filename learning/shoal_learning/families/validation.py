@@ -1,4 +1,4 @@
-"""Scores of predictions at sites, from a noisy sum. Explained in docs/mathematics.md."""
+"""Scores of predictions at sites; draws of the noise say how surely they are known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +26,9 @@ from shoal_protocol.studies.validation import (
 Floats = NDArray[np.float64]
 
 _DRAWS: Final = 1000
-_TOLD: Final = 4.0  # standard deviations from none: of fewer records no calibration is told
-_FARTHEST: Final = 10.0  # of what is explained: where noise hides of how much, draws are far away
+_TOLD: Final = (
+    4.0  # standard deviations from none: of fewer records, or less variance, no share is told
+)
 _LEAST_SHARE: Final = 1e-3  # of a class, and of a target's variance the square
 
 
@@ -62,11 +63,7 @@ class Validation:
         if len(names) > 1:
             blocks = np.concatenate([blocks, blocks.sum(axis=1, keepdims=True)], axis=1)
             names.append("all sites")
-        numbers = [self._numbers(blocks[:, place]) for place in range(len(names))]
-        scores = tuple(
-            SiteScore(name=name, **{what: _known(each) for what, each in found.items()})
-            for name, found in zip(names, numbers, strict=True)
-        )
+        scores = tuple(self._score(name, blocks[:, place]) for place, name in enumerate(names))
         total, total_sd = noisy_count(released)
         family, limit = self.task.family, self.task.limit
         shown = numbers_of(scores, family=family, width=self._width, score_limit=limit)
@@ -90,8 +87,8 @@ class Validation:
         is_class = self.task.family == "logistic"
         return 1.0 if is_class else 2.0 * self.task.target.half_range
 
-    def _numbers(self, blocks: Floats) -> dict[str, Floats]:
-        """Return what a site's score is made of, shapes (n,), of blocks, shape (n, block)."""
+    def _score(self, name: str, blocks: Floats) -> SiteScore:
+        """Return what is known of a site by its blocks, shape (n, block), the last as seen."""
         first = 1 if self.task.family == "logistic" else 2
         count, predicted, observed = blocks[:, first:].reshape(len(blocks), 3, -1).sum(axis=2).T
         records = np.maximum(count, 1.0)
@@ -102,13 +99,14 @@ class Validation:
         else:
             about = blocks[:, 1] / records - (2.0 * mean - 1.0) ** 2
             without = np.maximum(about / 4.0, _LEAST_SHARE**2)
-        explained = 1.0 - score / without
-        return {
-            "records": count,
-            "score": score * self._width ** (2 * (first - 1)),
-            "bias": (predicted - observed) / records * self._width,
-            "explained": np.clip(explained, explained[-1] - _FARTHEST, explained[-1] + _FARTHEST),
-        }
+        told = without[-1] > _TOLD * without[:-1].std()
+        return SiteScore(
+            name=name,
+            records=_known(count),
+            score=_known(score * self._width ** (2 * (first - 1))),
+            bias=_known((predicted - observed) / records * self._width),
+            explained=_known(1.0 - score / without) if told else None,
+        )
 
     def _calibration(self, blocks: Floats) -> tuple[CalibrationBin, ...]:
         bins = blocks[:, 1 if self.task.family == "logistic" else 2 :]

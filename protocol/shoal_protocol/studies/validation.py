@@ -41,14 +41,15 @@ class SiteScore(Part):
 
     `score` is the mean square error in the target's units, or minus the mean logarithm of what
     probability was given to the true class. `bias` is the mean prediction less the mean target.
-    `explained` is by what share the score is lower than if the site's own mean were predicted.
+    `explained` is by what share the score is lower than if the site's own mean were predicted; None
+    where noise hides that mean's score.
     """
 
     name: str
     records: Known
     score: Known
     bias: Known
-    explained: Known
+    explained: Known | None
 
 
 class CalibrationBin(Part):
@@ -71,8 +72,9 @@ def numbers_of(
         found += [
             Number(f"{each.name}: {label}", each.score, (0.0, most), is_root=not is_class),
             Number(f"{each.name}: bias", each.bias, (-width, width)),
-            Number(f"{each.name}: explained", each.explained, (-math.inf, 1.0)),
         ]
+        if each.explained is not None:
+            found.append(Number(f"{each.name}: explained", each.explained, (-math.inf, 1.0)))
     return found
 
 
