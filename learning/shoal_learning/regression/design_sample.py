@@ -7,11 +7,14 @@ values in it, any other is normal. It has nothing of any record but released mom
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shoal_learning.regression.measured import Measured
 
 Floats = NDArray[np.float64]
 
@@ -20,6 +23,8 @@ _SEED: Final = 1703_01106
 _RAREST: Final = 0.01  # share of a value of two
 _LEAST: Final = 0.02  # eigenvalue of correlations
 _STRONGEST: Final = 0.97  # correlation of two latent normals
+_CORRECTIONS: Final = 3  # of spreads: rows' weights hang on them
+_SCALES: Final = (0.3, 3.0)  # of a spread over what the first round measured
 _NORMAL: Final = NormalDist()
 
 
@@ -80,6 +85,39 @@ def design_sample(
     rows = np.column_stack([np.full(SIZE, constant), values])
     weights = np.minimum(1.0, squared_radius / np.sum(rows**2, axis=1))
     return DesignSample(rows, weights, records)
+
+
+def measured_sample(
+    found: Measured, gram: Floats, noise_sd: float, *, squared_radius: float, records: float
+) -> tuple[DesignSample, Floats]:
+    """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
+
+    Their spreads are those of the first round, corrected by what the matrix tells of them. Then
+    what part of its mean square each feature has at most, as far as noise tells, shape (q,): the
+    rest is that of few rows far out, which count less.
+    """
+    count = len(gram)
+    make = partial(
+        design_sample,
+        correlations_of(gram, noise_sd, records),
+        found.shares[:count],
+        constant=1.0,
+        squared_radius=squared_radius,
+        records=records,
+    )
+    sample = make()
+    error = found.looseness[:count] ** 2 - 1.0  # about the variance of squares, measured
+    scales = np.ones(count)
+    squares = np.diagonal(sample.gram(sample.weights))[1:]
+    ratios = np.diagonal(gram) / squares
+    seen = ratios + np.sqrt(error * ratios**2 + 2.0 * (noise_sd / squares) ** 2)
+    for _ in range(_CORRECTIONS):
+        squares = np.diagonal(sample.gram(sample.weights))[1:]
+        trusted = error / (error + 2.0 * (noise_sd / squares) ** 2)
+        ratios = 1.0 + trusted * (np.diagonal(gram) / squares - 1.0)
+        scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
+        sample = make(scales=scales)
+    return sample, seen
 
 
 def correlations_of(gram: Floats, noise_sd: float, records: float) -> Floats:

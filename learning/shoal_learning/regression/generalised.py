@@ -7,14 +7,14 @@ distributed; each round of scores is asked where those before it lead to.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression.design_sample import DesignSample, correlations_of, design_sample
+from shoal_learning.regression.design_sample import DesignSample, measured_sample
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import Measured, measured, records_of
 from shoal_learning.regression.score_likelihood import (
@@ -48,8 +48,6 @@ _PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what
 _PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
 _LEAST_SEEN: Final = 0.5  # of a feature's mean square
-_CORRECTIONS: Final = 3  # of spreads: rows' weights hang on them
-_SCALES: Final = (0.3, 3.0)  # of a spread over what the first round measured
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
 _PRIOR_SCATTER_SD: Final = 0.7
 _LEAST_SCATTER: Final = 0.25
@@ -191,7 +189,7 @@ class _Known:
     def _moments(
         self, released: ReleasedSum
     ) -> tuple[Measurement, DesignSample, NDArray[np.bool_]]:
-        """Return the first scores, at no slope, and what `_sample` makes of the moments."""
+        """Return the first scores, at no slope, the sample of rows, and which features are far."""
         query = released.query
         if not isinstance(query, WeightedRowMatrix):
             raise ValueError("the second round releases moments of weighted rows")
@@ -199,39 +197,14 @@ class _Known:
         product_sd = float(released.noise_sd[-2]) / query.grid**2
         over = rules.REACH * query.columns[-1].scale / (query.target_limit * self.unit)
         first = Measurement(matrix[:-1, -1] * over, product_sd * over, level=self.level)
-        gram, noise = matrix[1:-1, 1:-1] * rules.REACH**2, product_sd * rules.REACH**2
-        sample, far = self._sample(gram, noise)
-        return first, sample, far
-
-    def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, NDArray[np.bool_]]:
-        """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
-
-        Their spreads are those of the first round, corrected by what the matrix tells of them. Then
-        which features surely lack half of their mean square: few rows far out, which count less,
-        have it.
-        """
-        records = self.records[0]
-        make = partial(
-            design_sample,
-            correlations_of(gram, noise_sd, records),
-            self.found.shares[:-1],
-            constant=1.0,
+        sample, seen = measured_sample(
+            self.found,
+            matrix[1:-1, 1:-1] * rules.REACH**2,
+            product_sd * rules.REACH**2,
             squared_radius=rules.default_squared_radius(self.task),
-            records=records,
+            records=self.records[0],
         )
-        sample = make()
-        error = self.found.looseness[:-1] ** 2 - 1.0  # about the variance of squares, measured
-        scales = np.ones(len(gram))
-        squares = np.diagonal(sample.gram(sample.weights))[1:]
-        ratios = np.diagonal(gram) / squares
-        far = ratios + np.sqrt(error * ratios**2 + 2.0 * (noise_sd / squares) ** 2) < _LEAST_SEEN
-        for _ in range(_CORRECTIONS):
-            squares = np.diagonal(sample.gram(sample.weights))[1:]
-            trusted = error / (error + 2.0 * (noise_sd / squares) ** 2)
-            ratios = 1.0 + trusted * (np.diagonal(gram) / squares - 1.0)
-            scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
-            sample = make(scales=scales)
-        return sample, far
+        return first, sample, seen < _LEAST_SEEN
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
         query, found, sds, unit = self._scores(released)
@@ -254,7 +227,7 @@ class _Known:
         at = np.array(query.point) / rules.REACH
         expected = scatter(model, estimated.mean, at=at, dispersion=model.dispersion)
         squares, squares_sd = last.squares * unit**2, float(sds.squares[0]) * unit**2
-        pooled, own = _scatter(expected, squares, squares_sd)
+        pooled, own = scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
@@ -303,7 +276,7 @@ class _Known:
         return _PULL * max(1.0, float((model.sample.rows @ mean).std()) / _CURVED) ** 2
 
 
-def _scatter(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:
+def scatter_seen(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:
     """Return how many times more than expected scores scatter: in all, and each, shape (p,).
 
     `expected`, shape (p, p), is what the family says, and `squares`, shape (p,), what was seen,

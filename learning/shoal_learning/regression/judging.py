@@ -14,11 +14,14 @@ from shoal_protocol.studies.regression import RegressionTask, Verdict
 
 Floats = NDArray[np.float64]
 
+DROWNED: Final = "noise outweighs what the features tell: the mean may predict as well"
+NOT_ENDED: Final = "the last round was asked far from where it led: the path had not ended"
+
 _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
 _STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
-_OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
-_FAR: Final = 1.0  # mean square change of a predictor since the last round's point
+OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
+FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 
 def judged_linear(
@@ -66,20 +69,16 @@ def judged_scores(
             "the model says, or its bounds are too wide"
         )
     far = [each.name for each, there in zip(task.features, model.far, strict=True) if there]
-    if far:
-        reasons.append(
-            f"few records far out make up most of {', '.join(far[:5])}, and count less: "
-            "take its logarithm, or narrower bounds"
-        )
+    reasons += far_out(far)
     rows = model.sample.rows
     predictors = rows @ mean
     error = float(np.mean(np.sum((rows @ expected) * rows, axis=1)))
-    if error > _OUTWEIGHED * float(predictors.var()):
-        reasons.append("noise outweighs what the features tell: the mean may predict as well")
+    if error > OUTWEIGHED * float(predictors.var()):
+        reasons.append(DROWNED)
     if model.family == "logistic" and float(predictors.std()) > _STRONG:
         reasons.append("the classes are nearly apart, so that slopes have no upper end")
-    if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > _FAR:
-        reasons.append("the last round was asked far from where it led: the path had not ended")
+    if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
+        reasons.append(NOT_ENDED)
     return _verdict(reasons, task, found, covariance, model.precision() ** -0.5)
 
 
@@ -90,15 +89,28 @@ def _verdict(
     covariance: Floats,
     prior_sd: Floats,
 ) -> Verdict:
-    if reasons:
-        return Verdict(kind="doubtful", reasons=tuple(reasons))
     # as narrow as if spreads were surely those measured: a wider one is no knowledge of the data's
     own = prior_sd[1:] / found.looseness[:-1]
-    shares = np.diagonal(covariance)[1:] / own**2
+    names = [each.name for each in task.features]
+    return verdict(reasons, names, np.diagonal(covariance)[1:] / own**2)
+
+
+def far_out(names: Sequence[str]) -> list[str]:
+    """Return the reason that features of these names have few records far out; none of none."""
+    if not names:
+        return []
+    return [
+        f"few records far out make up most of {', '.join(names[:5])}, and count less: "
+        "take its logarithm, or narrower bounds"
+    ]
+
+
+def verdict(reasons: Sequence[str], names: Sequence[str], shares: Floats) -> Verdict:
+    """Return the verdict for `reasons`, or by the prior's `shares` in the slopes' variances."""
+    if reasons:
+        return Verdict(kind="doubtful", reasons=tuple(reasons))
     decided = [
-        each.name
-        for each, share in zip(task.features, shares, strict=True)
-        if share >= PRIOR_DECIDES
+        name for name, share in zip(names, shares.tolist(), strict=True) if share >= PRIOR_DECIDES
     ]
     if not decided:
         return Verdict(kind="trustworthy")

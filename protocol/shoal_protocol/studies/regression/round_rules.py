@@ -6,7 +6,7 @@ are in the ranges of the terms.
 """
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
 from shoal_protocol.queries import (
@@ -20,6 +20,7 @@ from shoal_protocol.queries import (
     SecondMoments,
     WeightedRowMatrix,
 )
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.queries.weighted_rows import LARGEST_RADIUS, TARGET_PART
@@ -50,7 +51,18 @@ _SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the
 _LONG: Final = 1.3  # squared norm of features that is not shrunk, over the number of them
 
 
-def first_query(task: "RegressionTask") -> ColumnMoments:
+class WithFeatures(Protocol):
+    """A task about features, other columns after them, and how many records a client may hold."""
+
+    @property
+    def features(self) -> tuple[ColumnBounds, ...]: ...
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]: ...
+    @property
+    def records_per_client(self) -> int: ...
+
+
+def first_query(task: WithFeatures) -> ColumnMoments:
     """Return the query that measures all columns."""
     return ColumnMoments(
         columns=tuple(bounds.column() for bounds in task.columns),
@@ -103,7 +115,7 @@ def _parts(task: "RegressionTask", columns: tuple[Column, ...]) -> dict[str, Any
 
 
 def moments_query(
-    task: "RegressionTask", columns: tuple[Column, ...], squared_radius: float
+    task: WithFeatures, columns: tuple[Column, ...], squared_radius: float
 ) -> WeightedRowMatrix:
     """Return the query for moments of rows; the radius is of constant and features, in spreads."""
     return WeightedRowMatrix(
