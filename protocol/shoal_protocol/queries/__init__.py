@@ -16,6 +16,7 @@ from shoal_protocol.queries.counts import BinCounts, CellCounts, Counts
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
 from shoal_protocol.queries.first_moments import FirstMoments
 from shoal_protocol.queries.gradients import GradientSum
+from shoal_protocol.queries.hazards import HazardScoreSum
 from shoal_protocol.queries.moments import (
     OFF_DIAGONAL_SCALE,
     Moments,
@@ -40,6 +41,7 @@ Query = Annotated[
     | ColumnMoments
     | NormCounts
     | ScoreSum
+    | HazardScoreSum
     | GradientSum,
     Field(discriminator="name"),
 ]
@@ -57,6 +59,7 @@ QueryName = Literal[
     "column_moments",
     "norm_counts",
     "score_sum",
+    "hazard_score_sum",
     "gradient_sum",
 ]
 """The names of all queries, as policies list them."""
@@ -72,6 +75,7 @@ __all__ = [
     "EdgeCut",
     "FirstMoments",
     "GradientSum",
+    "HazardScoreSum",
     "LevelCut",
     "Mechanism",
     "Moments",
