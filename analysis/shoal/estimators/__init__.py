@@ -30,6 +30,7 @@ from shoal.estimators.regressions import (
     PoissonRegression,
     PoissonRegressionByGradients,
 )
+from shoal.estimators.survival import PiecewiseExponentialRegression
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.one_round import DistributionStudy
 from shoal_protocol.studies.regression import RegressionTask
@@ -47,6 +48,7 @@ __all__ = [
     "Moments",
     "NegativeBinomialRegression",
     "NotFittedError",
+    "PiecewiseExponentialRegression",
     "PoissonRegression",
     "PoissonRegressionByGradients",
 ]

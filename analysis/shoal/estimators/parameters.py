@@ -37,6 +37,7 @@ class Parameters:
     _learned_attribute: ClassVar[str]
     _formulaic: ClassVar[bool] = False
     _centres_target: ClassVar[bool] = False
+    _answer: ClassVar[str] = "target"  # the parameter that is left of a formula's ~
 
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
@@ -52,7 +53,7 @@ class Parameters:
         if "task_type" not in vars(cls):
             return
         cls.__annotations__ = dict(cls.__annotations__)
-        cls._formulaic = {"features", "target"} <= cls.task_type.model_fields.keys()
+        cls._formulaic = {"features", cls._answer} <= cls.task_type.model_fields.keys()
         for name, field in cls.task_type.model_fields.items():
             if name not in cls._fixed:
                 cls.__annotations__[name] = field.annotation
@@ -60,7 +61,7 @@ class Parameters:
                     setattr(cls, name, field.default)
         if cls._formulaic:
             cls.__annotations__ |= {"formula": str | None, "variables": Variables | None}
-            for name in ("features", "target", "formula", "variables"):
+            for name in ("features", cls._answer, "formula", "variables"):
                 setattr(cls, name, None)
         dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
 
@@ -113,7 +114,7 @@ class Parameters:
         if not self._formulaic:
             return NOTHING_KNOWN
         known = Known.given(self.variables or {}, "variables")
-        for parameter in ("features", "target"):
+        for parameter in ("features", self._answer):
             for name, variable in levels_in(getattr(self, parameter), parameter).variables.items():
                 known = known.and_one(name, variable, parameter)
         return known
@@ -126,23 +127,31 @@ class Parameters:
         """Tell whether a formula reads a variable of which the parameters say nothing."""
         if not self._formulaic or not isinstance(self.formula, str):
             return False
-        return not self._known().variables.keys() >= set(parse(self.formula).variables)
+        plain, _ = self._read(self.formula)
+        return not self._known().variables.keys() >= set(parse(plain).variables)
+
+    def _read(self, formula: str) -> tuple[str, dict[str, str]]:
+        """Return a formula of one target, and what parameters it gives besides."""
+        return formula, {}
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         """Return a task's parameters with the columns of a formula, if there is one."""
         text = given.pop("formula")
         del given["variables"]
-        columns = {name: given[name] for name in ("features", "target")}
+        columns = {name: given[name] for name in ("features", self._answer)}
         if text is None:
             for name, said in columns.items():
                 if said is None:
                     raise ValueError(f"{type(self).__name__} needs {name}, or a formula")
             return given
         if not isinstance(text, str) or any(said is not None for said in columns.values()):
-            raise ValueError("a formula is a text, and says itself what features and target are")
-        formula = parse(text)
+            raise ValueError(
+                f"a formula is a text, and says itself what features and {self._answer} are"
+            )
+        plain, besides = self._read(text)
+        formula = parse(plain)
         found = design(formula, known)
-        given |= {"features": found.features, "target": found.target}
+        given |= besides | {"features": found.features, self._answer: found.target}
         if not formula.constant:
             if "intercept" not in given:
                 raise ValueError(
