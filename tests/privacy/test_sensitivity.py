@@ -23,6 +23,7 @@ from shoal_protocol.queries import (
     Counts,
     FirstMoments,
     GradientSum,
+    HazardScoreSum,
     NoiseDesign,
     NormCounts,
     Query,
@@ -188,6 +189,19 @@ def scores(family, columns, radius, mechanism, *, intercept, records=1):
     return case(query, mechanism, records * supremum, 0.02)
 
 
+def hazards(columns, radius, mechanism, *, records=1):
+    """L2: opposite scores on the sphere, but for the constant, of which a hazard is no less than 0.
+
+    In L1 the bounds of events and hazards and of scores cannot be reached by the same records.
+    """
+    query = make_query(HazardScoreSum, columns, radius=radius, records=records)
+    part = (query.intercept / radius) ** 2
+    if mechanism == GAUSSIAN:
+        return case(query, mechanism, 2.0 * math.sqrt(1.0 - part / 2.0) * records, 0.02, starts=20)
+    supremum = query.design(mechanism).sensitivity / query.grid**2
+    return case(query, mechanism, supremum, 0.25, starts=20)
+
+
 SEARCHES = {
     FirstMoments: [
         *(
@@ -282,10 +296,16 @@ SEARCHES = {
         ]
     ],
 }
+SEARCHES[HazardScoreSum] = [
+    hazards(columns, radius, mechanism, records=records)
+    for mechanism in MECHANISMS
+    for columns, radius, records in [(3, 1.0, 1), (5, 1.2, 1), (4, 0.8, 3), (4, 0.5, 1)]
+]
 ADMITTED = {  # whether there is no ball, and whether there is a constant, where not both can be
     ColumnMoments: ({True}, {False}),
     WeightedRowMatrix: ({False}, {True, False}),
     ScoreSum: ({False}, {True}),
+    HazardScoreSum: ({False}, {True}),
 }
 CASES = [each for cases in SEARCHES.values() for each in cases]
 
@@ -457,7 +477,10 @@ def the_other_norm(design, query):
 
 
 TIGHT = {UnitRowMatrix: 2}  # columns with which the bound in a box is reached, where not all do
-TO_THE_STEP = set(SEARCHES) - {WeightedRowMatrix}  # reached up to a step of rounding, also in L1
+TO_THE_STEP = set(SEARCHES) - {
+    WeightedRowMatrix,
+    HazardScoreSum,
+}  # reached up to a step of rounding, also in L1
 FAULTS = [
     *((half, make_query(kind, 4, records=2)) for kind in SEARCHES),
     *((normalised_bound_not_squared, make_query(kind, 4)) for kind in SEARCHES),
@@ -508,7 +531,9 @@ def faulty(query, fault):
     return Faulty.model_validate(query.model_dump())
 
 
-ROWS = [kind for kind in SEARCHES if kind is not ScoreSum]  # whose rows are no shrunk records
+ROWS = [
+    kind for kind in SEARCHES if kind not in (ScoreSum, HazardScoreSum)
+]  # whose rows are no shrunk records
 
 
 @pytest.mark.parametrize("kind", ROWS)

@@ -44,11 +44,11 @@ from shoal_protocol.studies.regression.round_rules import REACH
 Floats = NDArray[np.float64]
 
 _FEWEST: Final = 0.002  # share of records with an event, at least
-_CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0)
-_DRIFT: Final = 1.0  # of a coefficient, from the time that is followed to what is left out
+_CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_DRIFT: Final = 0.6  # of a coefficient, over the root of the share of events that are left out
 _PULL: Final = 0.1  # of a coefficient
 _PULL_FAR: Final = 3.0  # of it, for what its feature lacks of its mean square
-_LEAST_SEEN: Final = 0.85  # of a feature's mean square
+_LEAST_SEEN: Final = 0.8  # of a feature's mean square
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Known:
             )
             sd = step * query.design(last.mechanism).sensitivity / query.grid**2
             events = self._events(model, found, each)
-            missed = _DRIFT * typical * (1.0 - events / whole)
+            missed = _DRIFT * typical * math.sqrt(max(1.0 - events / whole, 0.0))
             costs.append(((sd * self._unit(query)) ** 2 + events) / events**2 + missed**2)
         return _CUTS[int(np.argmin(costs))]
 
@@ -175,10 +175,11 @@ class Known:
         )
         roots = np.sqrt(np.append(np.full(count, max(pooled, 1.0)), own))
         through = estimated.influence @ np.linalg.inv(curvature)
-        left_out = 1.0 - self._events(model, estimated.parameters, query.hazard_cut) / self._events(
-            model, estimated.parameters, math.inf
+        whole, followed = (
+            self._events(model, estimated.parameters, each) for each in (math.inf, query.hazard_cut)
         )
-        pull = np.hypot(_PULL, _DRIFT * left_out) + _PULL_FAR * np.maximum(1.0 - seen, 0.0)
+        drift = _DRIFT * math.sqrt(max(1.0 - followed / whole, 0.0))
+        pull = math.hypot(_PULL, drift) + _PULL_FAR * np.maximum(1.0 - seen, 0.0)
         pulled = np.append(np.zeros(count), pull * estimated.mean[count:])
         covariance = (
             estimated.covariance

@@ -19,6 +19,7 @@ SQUARES_SCALE: Final = 2.0
 """Noise of squares over that of scores."""
 MOST_INTERVALS: Final = 32
 _LARGEST_PREDICTOR: Final = 30.0
+_ABOVE_ROUNDING: Final = 1.0 + 1e-9
 
 Floats = NDArray[np.float64]
 _Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
@@ -86,13 +87,17 @@ class HazardScoreSum(Moments):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """As of `ScoreSum`, without cut residuals: fewer coordinates have squares.
 
-        A record in another's place moves the sums by L2 2 B^2 and L1 2 sqrt(p + 1) B^2, p the
-        width; one left out by sqrt(1 + 1/4) B^2 and (sqrt(p) + 1/2) B^2.
+        A record in another's place moves the sums by L2 2 B^2, one left out by sqrt(1 + 1/4) B^2.
+        In L1 events and hazards of a record are k (1 + c) / (c R) <= 2 k / R at most, scores and
+        squares 2 sqrt(q + 1) B^2 and (sqrt(q) + 1/2) B^2; or, with p the width for q, all of them.
         """
         if mechanism == "discrete_gaussian":
             changed, left_out = 2.0, math.sqrt(1.25)
         else:
-            changed, left_out = 2.0 * math.sqrt(self.width + 1), math.sqrt(self.width) + 0.5
+            counted = 2.0 * self.intercept / (self.radius or 1.0) * _ABOVE_ROUNDING
+            pairs = (counted, self.features), (0.0, self.width)
+            changed = min(2.0 * (one + math.sqrt(size + 1)) for one, size in pairs)
+            left_out = min(one + math.sqrt(size) for one, size in pairs) + 0.5
         return with_count(
             mechanism,
             (
