@@ -29,7 +29,7 @@ CAP: Final = 40.0
 
 POLICY: Final = f"""\
 analysts = ["analyst"]
-queries = ["gradient_sum"]
+queries = ["column_moments", "score_sum", "weighted_row_matrix"]
 columns = ["minutes", "days", "returns"]
 maximum_epsilon = {CAP}
 delta = {DELTA}

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib import pyplot
 
 from shoal import Analyst, ColumnBounds, CrowdSettings, Federation, JobSettings, SimulatedFederation
-from shoal.estimators import LogisticRegressionByGradients
+from shoal.estimators import LogisticRegression
 from shoal.jobs.federation import Learning
 from shoal.planning import Study, compare
 from shoal.planning.comparing import trust
@@ -35,7 +35,6 @@ PHONES = int(os.environ.get("SHOAL_PHONES", "20000"))
 
 # %%
 EPSILON, DELTA = 4.0, 1e-6
-ROUNDS = 20
 EFFECT = 0.8
 study = Study(
     family="logistic",
@@ -44,7 +43,6 @@ study = Study(
     epsilon=EPSILON,
     delta=DELTA,
     effect=EFFECT,
-    rounds=ROUNDS,
     instances=4,
 )
 in_rounds, by_crowd = compare(study)
@@ -100,9 +98,7 @@ else:
             grace_seconds=60,
         ),
     )
-model = LogisticRegressionByGradients(
-    features=FEATURES, target={TARGET: (0, 1)}, rounds=ROUNDS, batch=None, learning_rate=0.2
-)
+model = LogisticRegression(features=FEATURES, target={TARGET: (0, 1)})
 model.fit(federation)
 print(model.summary())
 

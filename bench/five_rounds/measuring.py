@@ -2,13 +2,15 @@
 
 Samples of a set are fitted at delta = 1e-5 with 20 lost and 20 colluding clients. Held is the share
 of 90 % intervals of slopes that hold the exact fit to the whole set; where trusted, of fits whose
-verdict is "trustworthy". Of lines the absolute error is over AdaSSP's; of other models the way is
-the part of it, from the null model's log likelihood to the exact fit's, that was gone.
+verdict is "trustworthy". The level is the predictor at the features' means. Of lines the absolute
+error is over AdaSSP's; of other models the way is the part of it, from the null model's log
+likelihood to the exact fit's, that was gone.
 """
 
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +24,7 @@ from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +54,16 @@ def fit(
     task = RegressionTask(
         family=each.family, features=tuple(columns[:-1]), target=columns[-1], **chosen
     )
-    federation = Federation(
+    setting = federation_of(sample, epsilon=epsilon)
+    found = run(Regression(task), sample, setting, generator).posterior
+    if not isinstance(found, MeasuredRegressionPosterior):
+        raise TypeError("a regression ends with another posterior")
+    return found
+
+
+def federation_of(sample: Floats, *, epsilon: float) -> Federation:
+    """Return the federation that holds the records, shape (n, m), at the benchmark's terms."""
+    return Federation(
         population=len(sample),
         missing=0,
         dropouts=LOST,
@@ -59,10 +71,6 @@ def fit(
         epsilon=epsilon,
         delta=DELTA,
     )
-    found = run(Regression(task), sample, federation, generator).posterior
-    if not isinstance(found, MeasuredRegressionPosterior):
-        raise TypeError("a regression ends with another posterior")
-    return found
 
 
 def samples(
@@ -111,7 +119,7 @@ def of_lines(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
     truth, whole = exact(each), len(each.values)
     for count, epsilon, (wide, off) in settings_of_lines(whole):
         bounds = each.bounds(wide=wide, off=off)
-        fits, errors, rivals = _Fits(truth), [], []
+        fits, errors, rivals = Fits(truth, each.middle), [], []
         for sample, generator in samples(each, count, repeats):
             found = fit(each, sample, bounds, generator, epsilon=epsilon)
             fits.add(found)
@@ -147,7 +155,7 @@ def of_models(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
     null[0] = math.log(share / (1.0 - share if each.family == "logistic" else 1.0))
     worst, best = log_likelihood(each, null), log_likelihood(each, truth)
     for epsilon in PRICES:
-        count, fits, ways = min(2000, whole), _Fits(truth), []
+        count, fits, ways = min(2000, whole), Fits(truth, each.middle), []
         for sample, generator in samples(each, count, repeats):
             found = fit(each, sample, bounds, generator, epsilon=epsilon)
             fits.add(found)
@@ -157,9 +165,7 @@ def of_models(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
             "family": each.family,
             "records": count,
             "epsilon": epsilon,
-            "way": float(np.median(ways)),
-            "worse than null": float(np.mean(np.array(ways) < 0.0)),
-            "worse than null and trusted": float(np.mean((np.array(ways) < 0.0) & fits.trusted)),
+            **fits.ways(ways),
             **fits.figures(),
         }
 
@@ -169,24 +175,41 @@ def _error(each: sets.DataSet, coefficients: Floats) -> float:
     return float(np.abs(predicted - each.values[:, -1]).mean())
 
 
-class _Fits:
-    """How often intervals of slopes held the truth, by verdict."""
+class Fits:
+    """How often intervals of slopes, and of the level, held the truth, by verdict."""
 
-    def __init__(self, truth: Floats) -> None:
-        self._truth = truth
+    def __init__(self, truth: Floats, middle: Floats) -> None:
+        """`middle`, shape (p,), is the mean row, of constant and features; `truth` several such."""
+        self._truth, self._middle = truth, middle
+        self._levels: list[float] = []
         self._held: list[NDArray[np.bool_]] = []
         self._verdicts: list[str] = []
 
-    def add(self, found: MeasuredRegressionPosterior) -> None:
+    def add(self, found: MeasuredCoefficients) -> None:
         """Count one fit."""
         low, high = found.interval(LEVEL).T
-        self._held.append(((low <= self._truth) & (self._truth <= high))[1:])
+        width, held = len(self._middle), (low <= self._truth) & (self._truth <= high)
+        self._held.append(held[np.arange(len(held)) % width > 0])
+        offs = (found.mean - self._truth).reshape(-1, width) @ self._middle
+        several = np.kron(np.eye(len(offs)), self._middle)
+        variances = np.diagonal(several @ found.covariance_matrix @ several.T)
+        reach = NormalDist().inv_cdf(0.5 + LEVEL / 2.0)
+        self._levels.append(float(np.mean(np.abs(offs) <= reach * np.sqrt(variances))))
         self._verdicts.append(found.verdict.kind)
 
     @property
     def trusted(self) -> NDArray[np.bool_]:
         """Whether each fit's verdict is "trustworthy"."""
         return np.array([kind == "trustworthy" for kind in self._verdicts])
+
+    def ways(self, ways: list[float]) -> dict[str, float]:
+        """Return the median of how far fits came from the null model, and how many went back."""
+        worse = np.array(ways) < 0.0
+        return {
+            "way": float(np.median(ways)),
+            "worse than null": float(np.mean(worse)),
+            "worse than null and trusted": float(np.mean(worse & self.trusted)),
+        }
 
     def figures(self) -> dict[str, float]:
         """Return shares: of intervals that held, in all and where trusted, and of verdicts."""
@@ -195,6 +218,7 @@ class _Fits:
         return {
             "held": float(held.mean()),
             "held, worst slope": float(held.mean(axis=0).min()),
+            "held, level": float(np.mean(self._levels)),
             "held where trusted": float(trusted.mean()) if len(trusted) else math.nan,
             "worst slope where trusted": _worst(trusted),
             **{

@@ -23,9 +23,9 @@ _DISEASE: Final = (
     "mean symmetry",
     "mean concavity",
 )
-_VOTERS: Final = ("selfLR", "TVnews", "age", "educ", "income", "logpopul")
+VOTERS: Final = ("selfLR", "TVnews", "age", "educ", "income", "logpopul")
 _PATIENTS: Final = ("lncoins", "idp", "lpi", "fmde", "physlm", "hlthg", "hlthf", "hlthp")
-_COUPLES: Final = ("age", "yrs_married", "children", "religious", "educ", "occupation")
+COUPLES: Final = ("age", "yrs_married", "children", "religious", "educ", "occupation")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class DataSet:
     name: str
     family: TargetFamily
     values: Floats
+
+    @property
+    def middle(self) -> Floats:
+        """The mean row, of constant and features, shape (m,)."""
+        return np.append(1.0, self.values[:, :-1].mean(axis=0))
 
     def bounds(self, *, wide: float = 1.1, off: float = 0.0) -> Floats:
         """Return bounds, shape (m, 2): `wide` times the range, off the middle by `off` of it.
@@ -65,9 +70,9 @@ def linear(data: Path | None) -> Iterator[DataSet]:
     noise = (1.0 + skewed) * generator.standard_normal(10_000)
     target = np.minimum(skewed, 8.0) - 2.0 * flag + noise
     yield DataSet("skewed, uneven", "normal", np.column_stack([skewed, flag, target]))
-    yield DataSet("anes96, party", "normal", _of(anes96, _VOTERS, "PID"))
-    yield DataSet("fair, happiness", "normal", _of(fair, _COUPLES, "rate_marriage"))
-    yield DataSet("randhie, illnesses", "normal", _of(randhie, _PATIENTS, "disea"))
+    yield DataSet("anes96, party", "normal", columns_of(anes96, VOTERS, "PID"))
+    yield DataSet("fair, happiness", "normal", columns_of(fair, COUPLES, "rate_marriage"))
+    yield DataSet("randhie, illnesses", "normal", columns_of(randhie, _PATIENTS, "disea"))
 
 
 def generalised(data: Path | None) -> Iterator[DataSet]:
@@ -89,11 +94,11 @@ def generalised(data: Path | None) -> Iterator[DataSet]:
     scattered = generator.negative_binomial(1 / 1.5, 1.0 / (1.0 + 1.5 * means))
     whole = np.column_stack([x, z, scattered]).astype(np.float64)
     yield DataSet("scattered counts", "negative_binomial", whole)
-    yield DataSet("anes96, vote", "logistic", _of(anes96, _VOTERS, "vote"))
-    affairs = _of(fair, ("rate_marriage", *_COUPLES), "affairs")
+    yield DataSet("anes96, vote", "logistic", columns_of(anes96, VOTERS, "vote"))
+    affairs = columns_of(fair, ("rate_marriage", *COUPLES), "affairs")
     affairs[:, -1] = affairs[:, -1] > 0.0
     yield DataSet("fair, affair", "logistic", affairs)
-    visits = _of(randhie, (*_PATIENTS, "disea"), "mdvis")
+    visits = columns_of(randhie, (*_PATIENTS, "disea"), "mdvis")
     yield DataSet(
         "randhie, any visit", "logistic", np.column_stack([visits[:, :-1], visits[:, -1] > 0.0])
     )
@@ -101,7 +106,7 @@ def generalised(data: Path | None) -> Iterator[DataSet]:
     yield DataSet("randhie, visits", "negative_binomial", visits)
 
 
-def _of(package: object, features: Sequence[str], target: str) -> Floats:
+def columns_of(package: object, features: Sequence[str], target: str) -> Floats:
     """Return columns of a set that statsmodels ships, shape (N, m)."""
     frame = package.load_pandas().data  # type: ignore[attr-defined]
     found: Floats = frame[[*features, target]].to_numpy(dtype=np.float64)

@@ -63,7 +63,7 @@ def _values(study: Study, prospects: tuple[Prospect, ...]) -> dict[str, Any]:
             **dataclasses.asdict(each),
             "error": {**dataclasses.asdict(each.error), "total": each.error.total},
             "trust": trust(each),
-            "formulas": formulas(study, each),
+            "formulas": formulas(each),
             **(_load(study) if each.protocol == "draw_and_discard" else {}),
         }
         for each in prospects
@@ -121,7 +121,7 @@ def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> Iterator[str]:
         )
         yield f"{name}, for: {chosen}."
         yield f"{name}, trust: {trust(each)}"
-        yield f"{name}, formulas: {formulas(study, each)}"
+        yield f"{name}, formulas: {formulas(each)}"
     yield _ASSUMED
 
 

@@ -20,6 +20,7 @@ from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
 from shoal_learning.regression import Regression
+from shoal_learning.regression.multinomial import MultinomialRegression
 from shoal_learning.variational import Variational
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries.models.numpyro_models import CompiledModel
@@ -35,6 +36,7 @@ from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionTask,
 )
 from shoal_protocol.studies.moments import MomentsTask
+from shoal_protocol.studies.multinomial_regression import MultinomialRegressionTask
 from shoal_protocol.studies.multivariate_normal import MultivariateNormalTask
 from shoal_protocol.studies.normal import NormalTask
 from shoal_protocol.studies.normal_mean import NormalMeanTask
@@ -154,6 +156,7 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     KaplanMeierTask: KaplanMeier,
     LinearRegressionTask: LinearRegression,
     MomentsTask: Moments,
+    MultinomialRegressionTask: MultinomialRegression,
     MultivariateNormalTask: MultivariateNormal,
     NormalMeanTask: NormalMean,
     NormalTask: Normal,

@@ -61,8 +61,6 @@ def run(
     A round of a batch asks those who were asked least often, at random among equals.
     `gradients` are those of the installed model that the learner asks for, if it does.
     """
-    budget = Cap(epsilon=federation.epsilon, delta=federation.delta)
-    mechanism: Mechanism = "discrete_laplace" if budget.is_pure else "discrete_gaussian"
     with_record = ~np.all(np.isnan(records), axis=1) if there is None else there
     asked = np.zeros(federation.population, dtype=np.int64)
     sums: list[ReleasedSum] = []
@@ -72,39 +70,56 @@ def run(
             return Outcome(step, tuple(sums))
         batch = _batch(step.batch, asked, generator)
         asked[batch] += 1
-        size = len(batch)
-        parties = effective_noise_clients(
-            population=size, dropouts=federation.dropouts, colluders=federation.colluders
-        )
-        design = step.query.design(mechanism)
-        noise = noise_for(
-            mechanism,
-            sensitivity=design.sensitivity,
-            cost=budget.part(step.share),
-            population=size,
-            dropouts=federation.dropouts,
-            colluders=federation.colluders,
-        )
         here = batch[batch >= federation.missing]
         cohort = records[here]
         is_whole = np.all(~np.isnan(cohort), axis=1)
         counted = cohort[with_record[here] if isinstance(step.query, Tables) else is_whole]
-        parts = [
-            noise.part(block.relative_scale, parties=parties)
-            for block in design.blocks
-            for _ in range(block.coordinates)
-        ]
-        drawn = np.array([_draw(part, len(cohort), generator) for part in parts])
+        exact = _sum(step.query, counted, gradients)
         sums.append(
-            ReleasedSum(
-                query=step.query,
-                values=_sum(step.query, counted, gradients) + np.rint(drawn).astype(np.int64),
-                cohort_size=len(cohort),
-                noise_sd=np.sqrt([part.variance(clients=len(cohort)) for part in parts]),
-                mechanism=mechanism,
-                surplus=len(cohort) / parties,
-            )
+            with_noise(step, exact, federation, generator, asked=len(batch), cohort=len(cohort))
         )
+
+
+def with_noise(
+    step: RequestedRound,
+    exact: NDArray[np.int64],
+    federation: Federation,
+    generator: np.random.Generator,
+    *,
+    asked: int,
+    cohort: int,
+) -> ReleasedSum:
+    """Return what a round would release whose sum is `exact`, shape (d,).
+
+    It asked so many clients, `cohort` of which answered.
+    """
+    budget = Cap(epsilon=federation.epsilon, delta=federation.delta)
+    mechanism: Mechanism = "discrete_laplace" if budget.is_pure else "discrete_gaussian"
+    dropouts, colluders = federation.dropouts, federation.colluders
+    parties = effective_noise_clients(population=asked, dropouts=dropouts, colluders=colluders)
+    design = step.query.design(mechanism)
+    noise = noise_for(
+        mechanism,
+        sensitivity=design.sensitivity,
+        cost=budget.part(step.share),
+        population=asked,
+        dropouts=dropouts,
+        colluders=colluders,
+    )
+    parts = [
+        noise.part(block.relative_scale, parties=parties)
+        for block in design.blocks
+        for _ in range(block.coordinates)
+    ]
+    drawn = np.array([_draw(part, cohort, generator) for part in parts])
+    return ReleasedSum(
+        query=step.query,
+        values=exact + np.rint(drawn).astype(np.int64),
+        cohort_size=cohort,
+        noise_sd=np.sqrt([part.variance(clients=cohort) for part in parts]),
+        mechanism=mechanism,
+        surplus=cohort / parties,
+    )
 
 
 def _batch(

@@ -13,11 +13,10 @@ from shoal.planning import Study, compare
 from shoal.planning.assumptions import POINTS, assume
 from shoal.planning.comparing import formulas, trust
 from shoal.planning.crowds import contributions_needed, draw_and_discard, instances_for_load
-from shoal.planning.in_rounds import COUNTING_SHARE, distributed_compute, in_rounds_task
+from shoal.planning.in_rounds import distributed_compute, in_rounds_task
 from shoal.planning.sizes import of_a_round, of_contribution, of_joining
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.sampling.exact import exact_noise
-from shoal_learning.linear_regression import SHARES
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.wire.documents import sign
 from tests.world import examples
@@ -42,8 +41,7 @@ def a_study(**changes: Any) -> Study:
         {"family": "linear", "epsilon": 1.0, "delta": 0.0},
         {"epsilon": 0.5},
         {"epsilon": 4.0, "delta": 0.0},
-        {"clients": 5000, "batch": 500, "rounds": 200},
-        {"rounds": 20},
+        {"features": 1, "effect": 1.5},
         {"family": "poisson", "epsilon": 0.5},
         {"family": "poisson", "clients": 5000, "epsilon": 4.0},
     ],
@@ -146,10 +144,6 @@ def test_assumed_features_fill_their_bounds_and_hardly_correlate(features: int) 
     assert np.abs(correlations).max() < 0.16
 
 
-def test_the_round_that_counts_rows_takes_what_the_learner_gives_it() -> None:
-    assert SHARES["norm_counts"] == COUNTING_SHARE
-
-
 def test_a_round_is_as_large_as_its_real_envelopes_and_spec() -> None:
     spec = examples.SPEC
     study = a_study(
@@ -205,14 +199,13 @@ def test_the_trust_that_is_named_follows_from_sharing_and_noise() -> None:
     assert "No node and no other client has to be trusted" in trust(crowd)
     pure, _ = compare(a_study(delta=0.0))
     assert "next to no noise" in trust(pure)
-    assert all(formulas(a_study(), each) for each in (rounds, crowd))
+    assert all(formulas(each) for each in (rounds, crowd))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"clients": 20, "dropouts": 10, "colluders": 9},
-        {"batch": 3000},
         {"features": 101},
         {"nodes": 5, "sharing": {"scheme": "threshold", "threshold": 6}},
         {"nodes": 5, "sharing": {"scheme": "threshold", "threshold": 2}},

@@ -15,8 +15,8 @@ def test_both_ways_stand_side_by_side_with_error_trust_and_formulas() -> None:
     for fact in (
         "in rounds (DCA)",
         "Draw and Discard",
-        "times that all wait for each other │ 100 │ 0",
-        "times that one client takes part │ 100 │ 1",
+        "times that all wait for each other │ 5 │ 0",
+        "times that one client takes part │ 5 │ 1",
         "(2, 1e-06) │ 2",
         "expected error of a coefficient",
         "With one instance instead of 20 Draw and Discard would err by",
@@ -35,8 +35,8 @@ def test_the_same_comes_as_json() -> None:
     said = json.loads(shoal("plan", *SIZES, "--json").stdout)
     assert said["study"]["clients"] == 50_000
     rounds, crowd = said["distributed_compute"], said["draw_and_discard"]
-    assert (rounds["rounds"], crowd["rounds"]) == (100, 0)
-    assert rounds["sent_bytes"] > 50 * crowd["sent_bytes"]
+    assert (rounds["rounds"], crowd["rounds"]) == (5, 0)
+    assert rounds["sent_bytes"] > 2 * crowd["sent_bytes"]
     assert 0.0 < rounds["error"]["total"] < crowd["error"]["total"] < 1.0
 
 

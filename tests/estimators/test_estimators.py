@@ -31,6 +31,7 @@ from shoal.estimators import (
     LinearRegressionInBounds,
     LogisticRegression,
     LogisticRegressionByGradients,
+    MultinomialRegression,
     MultivariateNormal,
     NegativeBinomialRegression,
     Normal,
@@ -49,6 +50,7 @@ from shoal_protocol.wire.errors import MalformedDocument
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}
 CLIENTS = 600
+STAGES = np.array(["early", "middle", "late"])
 
 
 def table(seed: int = 1, clients: int = CLIENTS) -> dict[str, np.ndarray]:
@@ -61,6 +63,7 @@ def table(seed: int = 1, clients: int = CLIENTS) -> dict[str, np.ndarray]:
         "pressure": 90 + 0.5 * age + 2 * dose + generator.normal(0, 4, clients),
         "recovered": (generator.uniform(size=clients) < chance).astype(float),
         "visits": generator.poisson(np.exp(0.3 * dose - 1)).astype(float),
+        "stage": STAGES[(dose + generator.logistic(0, 1.5, clients)).clip(0, 8.9).astype(int) // 3],
     }
 
 
@@ -504,6 +507,83 @@ def test_coefficients_are_drawn_for_one_standard_deviation_and_a_doubted_fit_loo
     assert faces == ["C0", "white"]
     assert "doubtful" in doubted.caption_below(None)
     pyplot.close("all")
+
+
+def staged(**changes: Any) -> MultinomialRegression:
+    given = {"features": FEATURES, "target": {"stage": tuple(STAGES)}}
+    return MultinomialRegression(**(given | changes))
+
+
+@pytest.mark.slow
+def test_one_class_of_several_is_predicted_with_names_for_numbers() -> None:
+    rows = table()
+    model = staged().fit(federation())
+    assert model.posterior_.names == (
+        *("middle: intercept", "middle: age", "middle: dose"),
+        *("late: intercept", "late: age", "late: dose"),
+    )
+    assert model.coef_.shape == (2, 2) and model.intercept_.shape == (2,)
+    assert 0.0 < model.coef_[0, 1] < model.coef_[1, 1]  # the more dose, the later
+    assert model.predict_proba(rows).sum(axis=1) == pytest.approx(1.0)
+    assert set(model.predict(rows)) <= set(STAGES) == set(model.classes_)
+    accuracy = float(np.mean(model.predict(rows) == rows["stage"]))
+    assert model.score(rows) == model.score(rows, rows["stage"]) == accuracy > 0.6
+    assert model.predict_interval(rows).shape == (CLIENTS, 3, 2)
+    assert sum(line.startswith("Verdict: ") for line in str(model.summary()).splitlines()) == 1
+    assert model.verdict_ == str(model.posterior_.verdict)
+    assert is_classifier(model)
+    with pytest.raises(ValueError, match="a value is missing, or none of the levels"):
+        model.score(rows, ["never"] * CLIENTS)
+
+
+@pytest.mark.slow
+def test_a_model_of_classes_draws_each_levels_coefficients_and_probabilities() -> None:
+    rows = table()
+    model = staged().fit(federation())
+    axes = model.plot()
+    named = [label.get_text() for label in axes.get_yticklabels()]
+    assert named == ["middle: age", "middle: dose", "late: age", "late: dose"]
+    drawn = model.plot_predictions(rows, rows["stage"], of="late")
+    assert drawn.get_ylabel() == "probability that stage is late"
+    model.plot_calibration(rows, of="late")
+    with pytest.raises(ValueError, match="'never' is none of the levels"):
+        model.plot_predictions(rows, of="never")
+    pyplot.close("all")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "reference"),
+    [
+        ({"formula": "stage ~ age + dose"}, "early"),
+        ({"formula": "C(stage, reference='late') ~ age + dose"}, "late"),
+        ({"formula": "stage ~ age", "variables": {"stage": ("middle", "early", "late")}}, "middle"),
+        ({"features": FEATURES, "target": "stage"}, "early"),
+        ({"formula": "C(recovered) ~ age"}, "0"),
+        ({"formula": "C(visits, levels=[1, 0, 2]) ~ age", "variables": {"visits": (0, 20)}}, "1"),
+    ],
+)
+def test_classes_are_a_categorys_levels(given: dict[str, Any], reference: str) -> None:
+    model = MultinomialRegression(**given).fit(federation())
+    assert model.classes_[0] == reference
+    assert len(model.posterior_.names) == (len(model.classes_) - 1) * (1 + len(model.coef_[0]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"features": None}, "needs features"),
+        ({"target": {"stage": (0, 1)}}, "levels that are numbers"),
+        ({"target": {"stage": tuple(STAGES), "other": ("a", "b")}}, "one variable"),
+        ({"target": {"age": ("18", "19")}}, "two columns have the same name"),
+        ({"formula": "stage ~ age"}, "says itself"),
+        ({"features": None, "target": None, "formula": "stage ~ 0 + age"}, "has a constant"),
+        ({"features": None, "target": None, "formula": "pressure ~ age"}, "is no category"),
+    ],
+)
+def test_what_has_no_classes_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        staged(**changes).fit(federation())
 
 
 def test_how_well_probabilities_are_calibrated_can_be_drawn(fitted: dict[type, Any]) -> None:

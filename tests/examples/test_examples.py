@@ -18,6 +18,7 @@ from shoal.jobs import federation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+PAGES = sorted((EXAMPLES.parent / "docs").glob("*.md"))
 WITHOUT_A_FEDERATION = {"planning"}
 
 
@@ -57,10 +58,15 @@ def test_an_example_runs_and_shows_what_its_notebook_shows(path: Path) -> None:
 
 
 def test_every_estimator_has_its_example() -> None:
+    shown = [path.read_text("utf-8") for path in SCRIPTS] + [
+        block
+        for page in PAGES
+        for block in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    ]
     used = {
         node.id
-        for path in SCRIPTS
-        for node in ast.walk(ast.parse(path.read_text()))
+        for code in shown
+        for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.Name)
     }
     every = {

@@ -249,6 +249,22 @@ def test_a_target_with_far_tails_has_wide_intervals() -> None:
     assert shares[1] > shares[0] + 0.1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["poisson", "negative_binomial"])
+def test_the_level_of_counts_with_far_tails_holds(family: TargetFamily) -> None:
+    """Residuals are cut all to one side, for which the level has to make up."""
+    generator = np.random.default_rng(SEED)
+    held = 0
+    for seed in range(10):
+        age, flag = generator.uniform(25.0, 95.0, 3000), generator.binomial(1, 0.3, 3000)
+        means = 3.0 * np.exp(0.01 * (age - 60.0)) * generator.lognormal(-0.5, 1.0, 3000)
+        records = np.column_stack([age, flag, generator.poisson(means).clip(max=60)])
+        found = fitted(family, records.astype(np.float64), epsilon=10.0, seed=seed)
+        low, high = found.predict_interval(np.array([[60.0, 0.3]]), 0.99)[0]
+        held += bool(low <= 3.0 <= high)
+    assert held >= 9
+
+
 def test_a_sample_of_rows_has_the_spreads_that_it_is_told() -> None:
     scales = np.array([0.5, 2.0])
     sample = design_sample(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal_protocol.queries import (
+    ClassScoreSum,
     ColumnMoments,
     NoiseBlock,
     NoiseDesign,
@@ -161,6 +162,41 @@ class TargetOutOfTheBall(WeightedRowMatrix):
         return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
 
 
+class OfSeveralClasses(ClassScoreSum):
+    """A record of several classes is of all of them; scores are not checked in integers."""
+
+    def _arranged(self, boxed):
+        found = super()._arranged(boxed)
+        rows = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, : -self.classes]])
+        norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), self.radius)
+        weighted = rows * self.radius / norms**2 / math.sqrt(2.0)
+        said = boxed[:, -self.classes :] > 0.0
+        more = said & (np.cumsum(said, axis=1) > 1)
+        extra = more[:, :, None] * weighted[:, None, :]
+        return found + extra.reshape(found.shape)
+
+    def _on_the_lattice(self, arranged):
+        return np.trunc(arranged * self.grid).astype(np.int64)
+
+
+class RootForgotten(ClassScoreSum):
+    """Scores over R alone, for a norm of residuals of 1, and not checked in integers."""
+
+    _on_the_lattice = OfSeveralClasses._on_the_lattice
+
+    def _arranged(self, boxed):
+        return math.sqrt(2.0) * super()._arranged(boxed)
+
+
+class OfOneClassAlone(ClassScoreSum):
+    """Noise as for scores of one class: in L1 half a score's length is forgotten."""
+
+    def design(self, mechanism):
+        design = super().design(mechanism)
+        part = math.sqrt(0.5) if mechanism == GAUSSIAN else 0.7
+        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
+
+
 def with_scales(design, scales):
     """Return a design whose blocks have other scales, its sensitivity as it was."""
     pairs = zip(design.blocks, scales, strict=True)
@@ -226,6 +262,8 @@ PLANTED = [
     make_query(NotWeighted, 4, intercept=0.3),
     *(make_query(kind, 4, radius=0.9) for kind in (TargetAsLongAsFeatures, TargetOutOfTheBall)),
     *(make_query(kind, 4) for kind in (SumsAlone, SquaresInTheDatasUnits)),
+    make_query(OfSeveralClasses, 7, classes=5),
+    *(make_query(kind, 4) for kind in (RootForgotten, OfOneClassAlone)),
 ]
 
 
@@ -257,6 +295,20 @@ def test_opposite_scores_of_which_one_was_cut_are_as_far_apart_as_is_declared():
     assert gap[4:].tolist() == [0, 0, 0, 0, -(query.grid**2), 0]
     assert query.design(GAUSSIAN).sensitivity == pytest.approx(math.sqrt(4.25) * query.grid**2)
     assert not exceeds(query, GAUSSIAN, one, other)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_opposite_class_scores_are_as_far_apart_as_is_declared(classes):
+    """Who is likely changes between two records that are alike but for that."""
+    query = make_query(ClassScoreSum, classes + 2, classes=classes, grid_bits=15)
+    edge = math.sqrt(0.375)
+    rows = np.full((2, classes + 2), -1.0)
+    rows[:, :2] = edge
+    rows[:, 0] += np.array([1.0, -1.0]) * 4e-3
+    rows[0, 3] = rows[1, 2] = 1.0  # each is of the class that is unlikely there
+    found = np.linalg.norm(query.rows(rows[:1]) - query.rows(rows[1:])) / query.grid
+    assert 2.0 * (1.0 - 1e-2) < found <= 2.0
+    assert not exceeds(query, GAUSSIAN, rows[:1], rows[1:])
 
 
 @pytest.mark.parametrize("width", [2, 3, 4, 5, 10, 40])

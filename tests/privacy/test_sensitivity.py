@@ -18,6 +18,7 @@ from shoal_holder.negative_binomial import laplace_shares
 from shoal_holder.sampling.exact import discrete_gaussian
 from shoal_protocol.queries import (
     BinCounts,
+    ClassScoreSum,
     Column,
     ColumnMoments,
     Counts,
@@ -202,6 +203,29 @@ def hazards(columns, radius, mechanism, *, records=1):
     return case(query, mechanism, supremum, 0.25, starts=20)
 
 
+def class_scores(classes, features, radius, mechanism, *, records=1):
+    """L2: opposite scores on the sphere. L1: one on the diagonal, or none; as `scores`.
+
+    The constant is as long as each feature on the diagonal.
+    """
+    width = features + 1
+    query = make_query(
+        ClassScoreSum,
+        features + classes,
+        radius=radius,
+        intercept=radius / math.sqrt(width),
+        records=records,
+        classes=classes,
+    )
+    if mechanism == GAUSSIAN:
+        supremum = 2.0
+    elif classes == 2:
+        supremum = 2.0 * math.sqrt(2 * width + 1)
+    else:
+        supremum = 2.0 * math.sqrt(2 * width) + 1.0
+    return case(query, mechanism, records * supremum, 0.03, starts=30)
+
+
 SEARCHES = {
     FirstMoments: [
         *(
@@ -295,17 +319,25 @@ SEARCHES = {
             *[(2, 1.0, 0.5, 1), (4, 1.0, 0.5, 1), (5, 1.0, 0.25, 1), (3, 0.8, 0.5, 3)],
         ]
     ],
+    ClassScoreSum: [
+        class_scores(classes, features, radius, mechanism, records=records)
+        for mechanism in MECHANISMS
+        for classes, features, radius, records in [
+            *[(2, 1, 1.0, 1), (2, 3, 1.0, 1), (3, 2, 0.9, 1), (4, 1, 1.0, 1), (3, 1, 0.8, 2)],
+        ]
+    ],
+    HazardScoreSum: [
+        hazards(columns, radius, mechanism, records=records)
+        for mechanism in MECHANISMS
+        for columns, radius, records in [(3, 1.0, 1), (5, 1.2, 1), (4, 0.8, 3), (4, 0.5, 1)]
+    ],
 }
-SEARCHES[HazardScoreSum] = [
-    hazards(columns, radius, mechanism, records=records)
-    for mechanism in MECHANISMS
-    for columns, radius, records in [(3, 1.0, 1), (5, 1.2, 1), (4, 0.8, 3), (4, 0.5, 1)]
-]
 ADMITTED = {  # whether there is no ball, and whether there is a constant, where not both can be
     ColumnMoments: ({True}, {False}),
     WeightedRowMatrix: ({False}, {True, False}),
     ScoreSum: ({False}, {True}),
     HazardScoreSum: ({False}, {True}),
+    ClassScoreSum: ({False}, {True}),
 }
 CASES = [each for cases in SEARCHES.values() for each in cases]
 
@@ -531,9 +563,8 @@ def faulty(query, fault):
     return Faulty.model_validate(query.model_dump())
 
 
-ROWS = [
-    kind for kind in SEARCHES if kind not in (ScoreSum, HazardScoreSum)
-]  # whose rows are no shrunk records
+SCORES = {ScoreSum, ClassScoreSum, HazardScoreSum}
+ROWS = [kind for kind in SEARCHES if kind not in SCORES]  # whose rows are no shrunk records
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -590,7 +621,8 @@ def test_pitfall_2_neighbours_share_every_output_down_to_the_last_bit(kind, nois
     # Noise of a quarter of the gap, at least 4: the nine outputs between the two have probability
     # .0008 or more from either, so one is missed in 20 000 draws with probability below 1e-5.
     query = make_query(kind, 2, grid_bits=4)
-    codes = [query.encode(np.array([[x, x]])) for x in (0.1875, 0.25)]
+    values = (0.1875, 0.75 if kind is ClassScoreSum else 0.25)
+    codes = [query.encode(np.full((1, len(query.columns)), x)) for x in values]
     place = int(np.argmax(codes[0] != codes[1]))
     one, other = sorted(int(code[place]) for code in codes)
     scale = max(4.0, (other - one) / 4.0)

@@ -330,6 +330,8 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         return describe_scores(query, gaussian=gaussian)
     if query["name"] == "hazard_score_sum":
         return describe_hazards(query, gaussian=gaussian)
+    if query["name"] == "class_score_sum":
+        return describe_class_scores(query, gaussian=gaussian)
     m = len(query["columns"])
     p = m + (query["intercept"] > 0)
     r, b = query["records_per_client"], 2 ** query["grid_bits"]
@@ -423,6 +425,16 @@ def describe_hazards(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]
         changed = min(2 * (once + math.sqrt(q + 1)), 2 * math.sqrt(p + 1))
         left_out = min(once + math.sqrt(q), math.sqrt(p)) + 1 / 2
     blocks = [(p, 1.0), (q, 2.0)]
+    return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
+
+
+def describe_class_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
+    n, b2 = len(query["point"]), 4 ** query["grid_bits"]
+    blocks, r = [(n, 1.0), (n, 2.0)], query["records_per_client"]
+    changed, left_out = 2.0, math.sqrt(5 / 4)
+    if not gaussian:
+        left_out = math.sqrt(2 * n / query["classes"]) + 1 / 2
+        changed = min(2 * left_out, 2 * math.sqrt(n + 1))
     return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
 
 
@@ -531,6 +543,9 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
         q, p = len(query["columns"]) - 2, len(query["columns"]) + 2 * len(query["edges"]) - 4
         sums = [2 ** query["grid_bits"] * sum(row[i] for row in rows) for i in range(p)]
         return [*sums, *(sum(row[i] ** 2 for row in rows) for i in range(p - q, p)), counted]
+    if query["name"] == "class_score_sum":
+        rows = [class_score(query, record) for record in records]
+        return [*sums_and_squares(query, rows), counted]
     rows = [lattice_row(query, record) for record in records]
     p = len(query["columns"]) + (query["intercept"] > 0)
     if query["name"] == "column_moments":
@@ -547,7 +562,8 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
 
 
 def sums_and_squares(query: dict[str, Any], rows: list[list[int]]) -> list[int]:
-    columns = [[row[i] for row in rows] for i in range(len(query["columns"]))]
+    width = len((query.get("classes") and query["point"]) or query["columns"])
+    columns = [[row[i] for row in rows] for i in range(width)]
     sums = [2 ** query["grid_bits"] * sum(column) for column in columns]
     return [*sums, *(sum(w * w for w in column) for column in columns)]
 
@@ -625,12 +641,32 @@ def hazard_row(query: dict[str, Any], record: list[float]) -> list[int]:
     counted = last > 0 and time <= edges[-1] and passed[-1] <= cut
     ended = next((j for j, end in enumerate(edges[1:]) if time <= end), None)
     d = [float(counted and j == ended) for j in range(len(logs))]
-    m = [min(b, cut) - min(a, cut) for a, b in zip(passed, passed[1:], strict=False)]
+    m = [min(b, cut) - min(a, cut) for a, b in itertools.pairwise(passed)]
     k, radius = query["intercept"], query["radius"]
     weight = (radius / max(radius, math.hypot(k, *x))) ** 2 / (cut * radius)
     row = [*(k * each for each in (*d, *m)), *((sum(d) - sum(m)) * each for each in x)]
     bits = query["grid_bits"]
     return onto_the_grid([weight * each for each in row], 1.0, 4**bits, bits)
+
+
+def class_score(query: dict[str, Any], record: list[float]) -> list[int]:
+    if not all(map(math.isfinite, record)):
+        raise ValueError("a value is not finite")
+    columns = zip(design(query["columns"], record), query["columns"], strict=True)
+    boxed = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+    count, radius = query["classes"], query["radius"]
+    row, said = [query["intercept"], *boxed[:-count]], [u > 0 for u in boxed[-count:]]
+    sizes = []
+    for k in range(count):
+        point = query["point"][k * len(row) : (k + 1) * len(row)]
+        predictor = sum(x * u for x, u in zip(row, point, strict=True))
+        sizes.append(math.exp(max(-30.0, min(30.0, predictor))))
+    residuals = [-size / sum(sizes) for size in sizes]
+    if any(said):
+        residuals[said.index(True)] += 1.0
+    weight = (radius / max(radius, math.hypot(*row))) ** 2 / (math.sqrt(2) * radius)
+    bits = query["grid_bits"]
+    return onto_the_grid([e * x * weight for e in residuals for x in row], 1.0, 4**bits, bits)
 
 
 def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from shoal_protocol.queries import (
+    ClassScoreSum,
     Column,
     ColumnMoments,
     FirstMoments,
@@ -24,17 +25,18 @@ from shoal_protocol.queries import (
 )
 from shoal_protocol.queries.quantisation import squared_radius_limit
 from shoal_protocol.queries.sums import (
+    class_scores_from,
     column_moments_from,
     hazards_from,
     largest_norms,
     matrix_from,
     scores_from,
 )
-from tests.world.strategies import hazard_sums, make_query, queries, score_sums
+from tests.world.strategies import class_score_sums, hazard_sums, make_query, queries, score_sums
 
 KINDS = (
     *(FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts),
-    *(ColumnMoments, WeightedRowMatrix, ScoreSum, HazardScoreSum),
+    *(ColumnMoments, WeightedRowMatrix, ScoreSum, HazardScoreSum, ClassScoreSum),
 )
 MATRICES = SecondMomentMatrix | UnitRowMatrix | WeightedRowMatrix
 
@@ -80,7 +82,7 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
     sums = [query.grid * sum(column) for column in zip(*rows, strict=True)]
     if isinstance(query, FirstMoments):
         expected = sums
-    if isinstance(query, ColumnMoments):
+    if isinstance(query, ColumnMoments | ClassScoreSum):
         expected = [*sums, *expected]
     if isinstance(query, ScoreSum):
         expected = [*sums[:-1], *expected, query.grid * sums[-1]]
@@ -177,6 +179,38 @@ def test_scores_are_those_of_a_plain_computation(query, seed, centre, scale):
             if abs(beyond) > 1e-9 * query.residual_cut:
                 assert was_cut == 1
         assert was_cut in (0, 1)
+
+
+@given(query=class_score_sums, seed=st.integers(0, 2**32 - 1))
+def test_class_scores_are_those_of_a_plain_computation(query, seed):
+    records = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, len(query.columns)))
+    query = query.model_copy(update={"records_per_client": 3})
+    for record, lattice in zip(records.tolist(), query.rows(records).tolist(), strict=True):
+        values = [min(max(each, -1.0), 1.0) for each in record]
+        row = [query.intercept, *values[: -query.classes]]
+        above = [each > 0.0 for each in values[-query.classes :]]
+        points = np.reshape(query.point, (query.classes, len(row))).tolist()
+        sizes = [
+            math.exp(min(max(math.fsum(x * u for x, u in zip(row, point, strict=True)), -30), 30))
+            for point in points
+        ]
+        within = min(1.0, query.radius / math.hypot(*row)) ** 2 / (math.sqrt(2) * query.radius)
+        due = [
+            (float(above[k] and not any(above[:k])) - sizes[k] / math.fsum(sizes)) * within * x
+            for k in range(query.classes)
+            for x in row
+        ]
+        assert_truncated(lattice, due, query.grid)
+
+
+def test_class_scores_come_back_by_class_in_units_of_the_largest():
+    query = make_query(ClassScoreSum, 3, point=(0.0,) * 4, intercept=0.5)
+    found = class_scores_from(query, query.encode(np.array([[0.5, 1.0, -1.0]])))
+    assert found.shape == (2, 2, 2)
+    assert found[0] == pytest.approx(np.array([[1, 1], [-1, -1]]) / (4 * math.sqrt(2)), abs=1e-3)
+    assert found[1] == pytest.approx(np.full((2, 2), 1 / 32), abs=1e-3)
+    with pytest.raises(ValueError, match="9 coordinates"):
+        class_scores_from(query, np.zeros(8))
 
 
 def assert_truncated(lattice, due, grid):
@@ -291,6 +325,12 @@ def test_scores_come_back_in_units_of_the_largest():
         (HazardScoreSum, {"edges": (0.0, 1.0, math.inf)}, "edges"),
         (HazardScoreSum, {"hazard_cut": 0.99}, "greater than or equal to 1"),
         (HazardScoreSum, {"hazard_cut": math.inf}, "less than or equal to 100"),
+        (ClassScoreSum, {"classes": 3}, "a column for each class"),
+        (ClassScoreSum, {"classes": 1}, "greater than or equal to 2"),
+        (ClassScoreSum, {"intercept": 0.0}, "a constant"),
+        (ClassScoreSum, {"radius": None}, "a radius"),
+        (ClassScoreSum, {"point": (0.0,) * 5}, "one coordinate for each class"),
+        (ClassScoreSum, {"point": (0.0, 0.0, 0.0, 1.1e6)}, "less than or equal to 1000000"),
     ],
 )
 def test_what_a_regressions_query_cannot_be_is_refused(kind, change, reason):

@@ -20,6 +20,7 @@ from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import (
     Axis,
     BinCounts,
+    ClassScoreSum,
     Column,
     ColumnMoments,
     Counts,
@@ -38,7 +39,7 @@ from shoal_protocol.queries import (
 )
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
-from shoal_protocol.queries.terms import Term
+from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.prime_field import MODULUS
@@ -273,6 +274,7 @@ def query_cases() -> Iterator[Case]:
             **MOMENTS.model_dump(exclude={"name"}) | {"intercept": 0.0, "radius": None}
         ),
         **score_queries(),
+        **class_score_queries(),
         "norms in a box": NormCounts(**MOMENTS.model_dump(exclude={"name"})),
         "norms in a ball": NormCounts(**{**MOMENTS.model_dump(exclude={"name"}), "radius": 0.75}),
         "matrix without intercept": MATRIX.model_copy(update={"intercept": 0.0}),
@@ -323,13 +325,33 @@ def hazard_cases() -> Iterator[Case]:
         "later than the last edge": [[40.0, 130.0, 60.0, 1.0]],
         "later than is followed": [[100.0, 110.0, 52.0, 1.0]],
         "beyond the bounds": [[-1e9, 1e9, -1e9, 1e9], [1e9, -1e9, 1e9, -1e9]],
-        "a number that is not finite": [[40.0, 130.0, None, 1.0]],
     }.items():
         fields = {"query": query.model_dump(mode="json"), "records": rows}
         yield f"hazards, {name}", "encode_query", fields
     far = query.model_copy(update={"point": (-1e6, 1e6, 0.0, 1e6, -1e6), "hazard_cut": 100.0})
     fields = {"query": far.model_dump(mode="json"), "records": [[40.0, 120.0, 20.5, 1.0]]}
     yield "hazards, far away", "encode_query", fields
+
+
+def class_score_queries() -> dict[str, ClassScoreSum]:
+    """Return queries for scores of classes, which are levels of the pressure."""
+    age, pressure = MATRIX.columns
+    classes = [
+        Column(
+            name=f"{pressure.name}[{level:g}]",
+            centre=0.5,
+            scale=0.5,
+            term=Term(factors=(Level(variable=pressure.name, value=level),)),
+        )
+        for level in (120.0, 130.0, 151.3)
+    ]
+    shape = MATRIX.model_dump(exclude={"name", "columns"}) | {"columns": (age, *classes)}
+    far = (0.0, 0.0, -1e6, 1e6, 1e6, -1e6)
+    places = {"near": (0.0, 0.0, 0.5, -1.25, -0.25, 2.0), "far away": far}
+    return {
+        f"class scores, {name}": ClassScoreSum(**shape, classes=3, point=point)
+        for name, point in places.items()
+    }
 
 
 def table_cases() -> Iterator[Case]:

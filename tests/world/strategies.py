@@ -1,6 +1,7 @@
 """Hypothesis strategies for what crosses the wire: values, sets, vectors, shares and tampering."""
 
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from shoal_protocol.queries import (
+    ClassScoreSum,
     Column,
     ColumnMoments,
     FirstMoments,
@@ -61,8 +63,8 @@ def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, recor
     """Return a query of the catalogue whose columns have the bounds -1 and 1.
 
     What a kind cannot have becomes what it can: moments of columns have neither ball nor constant,
-    weighted rows and scores always a ball, scores always a constant, hazards a small one and three
-    columns. `scores` are fields of these.
+    weighted rows and scores always a ball, scores always a constant, hazards a small one; of
+    class scores the last `classes` columns say of which a record is. `scores` are fields of these.
     """
     if issubclass(kind, ColumnMoments):
         radius, intercept = None, 0.0
@@ -76,6 +78,9 @@ def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, recor
         edges = scores.get("edges", (-1.0, 0.0, 1.0))  # up to 0 the hazard is 1, which is the cut
         point = (0.0,) * (len(edges) + columns - 3)
         scores = {"edges": edges, "point": point, "hazard_cut": 1.0} | scores
+    elif issubclass(kind, ClassScoreSum):
+        radius, intercept, columns = radius or 1.0, intercept or 0.5, max(columns, 3)
+        scores = _steep(scores.get("classes", 2), radius, intercept, columns) | scores
     return kind(
         columns=tuple(Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)),
         intercept=intercept,
@@ -97,6 +102,16 @@ def _far_apart(family, intercept, columns):
         "dispersion": 1.0,
         "residual_cut": abs(float(residuals[0])),
     }
+
+
+def _steep(classes, radius, intercept, columns):
+    """Return fields of class scores: long rows are of the first class or the second."""
+    features = columns - classes
+    edge = math.sqrt(max(radius**2 - intercept**2, 0.0) / features)
+    flat = (0.0,) * (features - 1)
+    points = [(-1e4 * edge / intercept, 1e4, *flat), (0.0, 0.0, *flat)]
+    points += [(-1e4 / intercept, 0.0, *flat)] * (classes - 2)
+    return {"classes": classes, "point": sum(points, ())}
 
 
 _kinds_and_columns = st.tuples(
@@ -134,9 +149,20 @@ hazard_sums = st.tuples(st.integers(3, 6), st.integers(1, 4)).flatmap(
         **_shapes,
     )
 )
+class_score_sums = st.tuples(st.integers(1, 4), st.integers(2, 4)).flatmap(
+    lambda sizes: st.builds(
+        make_query,
+        st.just(ClassScoreSum),
+        st.just(sum(sizes)),
+        classes=st.just(sizes[1]),
+        point=st.tuples(*[_coordinates | st.floats(-5.0, 5.0)] * (sizes[1] * (sizes[0] + 1))),
+        **_shapes,
+    )
+)
 queries = (
     score_sums
     | hazard_sums
+    | class_score_sums
     | st.builds(lambda kind, **shape: make_query(*kind, **shape), _kinds_and_columns, **_shapes)
 )
 gradient_sums = st.builds(

@@ -20,6 +20,7 @@ from shoal.estimators.crowds import (
 )
 from shoal.estimators.distributions import Distribution
 from shoal.estimators.moments import Moments
+from shoal.estimators.multinomial import MultinomialRegression
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import (
     LinearRegression,
@@ -46,6 +47,7 @@ __all__ = [
     "LogisticRegression",
     "LogisticRegressionByGradients",
     "Moments",
+    "MultinomialRegression",
     "NegativeBinomialRegression",
     "NotFittedError",
     "PiecewiseExponentialRegression",

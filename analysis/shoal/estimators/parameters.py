@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
 from shoal.formulas.designing import about_zero, design
-from shoal.formulas.parsing import parse
+from shoal.formulas.parsing import Formula, parse
 from shoal.formulas.variables import Known, Variable, Variables
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -136,6 +136,24 @@ class Parameters:
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         """Return a task's parameters with the columns of a formula, if there is one."""
+        formula = self._formula_in(given)
+        if formula is None:
+            return given
+        found = design(formula, known)
+        given |= {"features": found.features, self._answer: found.target}
+        if not formula.constant:
+            given["intercept"] = type(given["intercept"])(0)
+            if self._centres_target:
+                given["target"] = about_zero(found.target)
+        return given
+
+    def _formula_in(self, given: dict[str, Any]) -> Formula | None:
+        """Take formula and variables out of the parameters, and return the former, or None.
+
+        Raises:
+            ValueError: there is neither a formula nor features and a target, or both; or the
+                formula is not of this kind of task.
+        """
         text = given.pop("formula")
         del given["variables"]
         columns = {name: given[name] for name in ("features", self._answer)}
@@ -143,24 +161,19 @@ class Parameters:
             for name, said in columns.items():
                 if said is None:
                     raise ValueError(f"{type(self).__name__} needs {name}, or a formula")
-            return given
+            return None
         if not isinstance(text, str) or any(said is not None for said in columns.values()):
             raise ValueError(
                 f"a formula is a text, and says itself what features and {self._answer} are"
             )
         plain, besides = self._read(text)
+        given |= besides
         formula = parse(plain)
-        found = design(formula, known)
-        given |= besides | {"features": found.features, self._answer: found.target}
-        if not formula.constant:
-            if "intercept" not in given:
-                raise ValueError(
-                    "this regression has a constant: leave '- 1' and '0 +' out of the formula"
-                )
-            given["intercept"] = type(given["intercept"])(0)
-            if self._centres_target:
-                given["target"] = about_zero(found.target)
-        return given
+        if not formula.constant and "intercept" not in given:
+            raise ValueError(
+                "this regression has a constant: leave '- 1' and '0 +' out of the formula"
+            )
+        return formula
 
     @staticmethod
     def _require_same(asked: pydantic.BaseModel, had: pydantic.BaseModel) -> None:

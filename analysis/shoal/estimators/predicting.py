@@ -19,20 +19,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Predictor(Parameters):
+class ReadsRows(Parameters):
     """Rows are arrays with one column for each variable, in order, or have columns by name.
 
     Variables are the features, or what the terms of a formula read; texts are levels.
     """
 
-    _estimator_type: ClassVar[str] = "regressor"
     _features: tuple[ColumnBounds, ...]
-    _target: ColumnBounds
     _variables: Mapping[str, Variable]
-
-    @abstractmethod
-    def _means(self, rows: object) -> FloatVector:
-        """Return the target's mean, shape (n,); of two classes, the upper one's probability."""
 
     def _table(self, rows: object) -> FloatMatrix:
         self._require_fit()
@@ -41,6 +35,17 @@ class Predictor(Parameters):
     def _design(self, rows: object, columns: tuple[ColumnBounds, ...]) -> FloatMatrix:
         """Return columns, shape (n, len(columns)), of rows that have their variables."""
         return design_of(columns, matrix_of(rows, variables_of(columns), self._variables))
+
+
+class Predictor(ReadsRows):
+    """What predicts one number: a target, or the probability of one class of two."""
+
+    _estimator_type: ClassVar[str] = "regressor"
+    _target: ColumnBounds
+
+    @abstractmethod
+    def _means(self, rows: object) -> FloatVector:
+        """Return the target's mean, shape (n,); of two classes, the upper one's probability."""
 
     def score(self, rows: object, targets: object = None) -> float:
         """Return how well `targets`, shape (n,), are predicted: at most 1.

@@ -30,6 +30,7 @@ from shoal_protocol.studies.regression import (
     RegressionTask,
     TargetFamily,
 )
+from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,6 +44,9 @@ RegressionT = TypeVar(
     | PoissonRegressionPosterior
     | MeasuredRegressionPosterior,
 )
+
+
+JudgedT = TypeVar("JudgedT", bound=MeasuredCoefficients)
 
 
 class Regression(Predictor, Estimator[RegressionT]):
@@ -139,7 +143,19 @@ class Regression(Predictor, Estimator[RegressionT]):
         )
 
 
-class MeasuredRegression(Regression[MeasuredRegressionPosterior]):
+class Judged(Estimator[JudgedT]):
+    """What has a posterior with a verdict."""
+
+    @property
+    def verdict_(self) -> str:
+        """What to make of the intervals: "trustworthy", "doubtful" or "prior", and why."""
+        self._require_fit()
+        return str(self.posterior_.verdict)
+
+
+class MeasuredRegression(
+    Judged[MeasuredRegressionPosterior], Regression[MeasuredRegressionPosterior]
+):
     """A regression whose first round measures the columns. Parameters: see `RegressionTask`.
 
     Bounds that are too wide or lopsided cost precision, and change nothing else. `verdict_` says
@@ -152,12 +168,6 @@ class MeasuredRegression(Regression[MeasuredRegressionPosterior]):
     def to_task(self, variables: Mapping[str, Variable] | None = None) -> RegressionTask:
         task: RegressionTask = self._checked(variables, family=self.family)
         return task
-
-    @property
-    def verdict_(self) -> str:
-        """What to make of the intervals: "trustworthy", "doubtful" or "prior", and why."""
-        self._require_fit()
-        return str(self.posterior_.verdict)
 
 
 class LinearRegression(MeasuredRegression):

@@ -49,6 +49,15 @@ def design(formula: Formula, known: Known) -> Design:
     Raises:
         ValueError: a variable is unknown, or not of the kind that the formula takes it for.
     """
+    return Design(features_of(formula, known), _target(formula.target, known))
+
+
+def features_of(formula: Formula, known: Known) -> tuple[ColumnBounds, ...]:
+    """Return the columns of a formula's terms.
+
+    Raises:
+        ValueError: as `design`.
+    """
     features: list[ColumnBounds] = []
     spanned: set[frozenset[Part]] = {frozenset()} if formula.constant else set()
     for term in formula.terms:
@@ -63,7 +72,7 @@ def design(formula: Formula, known: Known) -> Design:
         features += [_column(term, chosen, known) for chosen in product(*choices)]
     if not formula.constant:
         features = [about_zero(each) for each in features]
-    return Design(tuple(features), _target(formula.target, known))
+    return tuple(features)
 
 
 def about_zero(column: ColumnBounds) -> ColumnBounds:
@@ -80,6 +89,23 @@ def level_columns(name: str, known: Known) -> tuple[ColumnBounds, ...]:
     """
     part = Part(name, "category", name)
     return tuple(_column((part,), (each,), known) for each in _choices(part, known, reduced=True))
+
+
+def levels_of(part: Part, known: Known) -> list[tuple[str, float]]:
+    """Return a category's levels, the reference first, as names and as what records hold.
+
+    Raises:
+        ValueError: it is no category.
+    """
+    if not _is_categorical(part, known):
+        raise ValueError(
+            f"{part.text!r} is no category: name one, or list its levels, as "
+            f"C({part.variable}, levels=[1, 2, 3])"
+        )
+    variable: Variable = named(known.variables, part.variable)
+    listed = _listed(part, variable)
+    reference = _reference(part, variable, listed, known)
+    return sorted(listed, key=lambda level: level[1] != reference)
 
 
 def _target(part: Part, known: Known) -> ColumnBounds:
@@ -168,8 +194,7 @@ def _splines(part: Part, variable: Any) -> list[_Choice]:
 
 def _levels(part: Part, variable: Any, known: Known, *, reduced: bool) -> list[_Choice]:
     listed = _listed(part, variable)
-    default = known.references.get(part.variable, listed[0][0])
-    reference = _level(part, variable, part.arguments.get("reference", default))[1]
+    reference = _reference(part, variable, listed, known)
     found = [
         _Choice(f"{part.text}[{label}]", f"{part.text}[#{place}]", _at(variable, value))
         for place, (label, value) in enumerate(listed)
@@ -178,6 +203,14 @@ def _levels(part: Part, variable: Any, known: Known, *, reduced: bool) -> list[_
     if reduced and len(found) == len(listed):
         raise ValueError(f"{part.text!r}: the reference is none of the levels")
     return found
+
+
+def _reference(
+    part: Part, variable: Any, listed: Sequence[tuple[str, float]], known: Known
+) -> float:
+    """Return what records of the reference level hold."""
+    default = known.references.get(part.variable, listed[0][0])
+    return _level(part, variable, part.arguments.get("reference", default))[1]
 
 
 def _listed(part: Part, variable: Any) -> list[tuple[str, float]]:

@@ -69,7 +69,7 @@ class Assumed:
 
 def assume(study: Study) -> Assumed:
     """Return the records that are assumed of a study."""
-    features = 2.0 * _evenly_spread(POINTS, study.features) - 1.0
+    features = 2.0 * evenly_spread(POINTS, study.features) - 1.0
     signs = np.where(np.arange(study.coefficients) % 2 == 0, 1.0, -1.0)
     truth = study.effect * signs
     predictors = truth[0] + features @ truth[1:]
@@ -107,19 +107,7 @@ def settled(
     raise ValueError("the assumed records have no estimate: assume smaller effects or a wider clip")
 
 
-def _falls(mean_step: Callable[[Floats], Floats], point: Floats) -> Floats:
-    falls = np.empty(len(point))
-    few = min(len(point), _DIFFERENT)
-    for place in range(few):
-        move = np.zeros(len(point))
-        move[place] = _DIFFERENCE
-        rise = mean_step(point + move) - mean_step(point - move)
-        falls[place] = -rise[place] / (2.0 * _DIFFERENCE)
-    falls[few:] = falls[1:few].mean()
-    return falls
-
-
-def _evenly_spread(count: int, dimension: int) -> Floats:
+def evenly_spread(count: int, dimension: int) -> Floats:
     """Return points in the unit cube, shape (count, dimension): multiples of primes' square roots.
 
     Richtmyer's sequence; up to 100 columns correlate by .16 at most.
@@ -132,6 +120,18 @@ def _evenly_spread(count: int, dimension: int) -> Floats:
         candidate += 1
     steps = np.sqrt(np.array(primes, dtype=np.float64))
     return (0.5 + np.outer(np.arange(1, count + 1), steps)) % 1.0
+
+
+def _falls(mean_step: Callable[[Floats], Floats], point: Floats) -> Floats:
+    falls = np.empty(len(point))
+    few = min(len(point), _DIFFERENT)
+    for place in range(few):
+        move = np.zeros(len(point))
+        move[place] = _DIFFERENCE
+        rise = mean_step(point + move) - mean_step(point - move)
+        falls[place] = -rise[place] / (2.0 * _DIFFERENCE)
+    falls[few:] = falls[1:few].mean()
+    return falls
 
 
 def _numbers(study: Study, predictors: Floats) -> tuple[Floats, Floats]:

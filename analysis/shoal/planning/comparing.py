@@ -51,34 +51,23 @@ _TRUST: Final[dict[Protocol, str]] = {
     ),
 }
 
-FORMULAS: Final[dict[Protocol, dict[str, str]]] = {
-    "distributed_compute": {
-        "linear": (
-            "noise: (e_j - sum_k E_jk b_k) / (N A_jj), e and E the noise of the moments, A = mean "
-            "of xx' in the ball; times s^2 / (s^2 + variance) for the prior's s. sampling: "
-            "sandwich variance of the weighted least squares."
-        ),
-        "logistic": (
-            "bias: where the mean clipped gradient is zero. noise: about sd sqrt(2 / rounds) / "
-            "(N h), sd of one round's noise, h the curvature for one record; computed by the "
-            "recursion of Adam's path on a parabola. sampling: sandwich variance."
-        ),
-    },
-    "draw_and_discard": {
-        "": (
-            "with lam = learning rate times curvature, f the share of contributions that touch a "
-            "coefficient and v = f 8 clip^2 / epsilon^2 (variant all: p^2 times that): noise tends "
-            "to v / (f lam (2 - lam)) / (1 + f lam (k - 1)), squared; what is left of the start is "
-            "about (1 - f lam / k)^contributions of it. Both are computed for the number that "
-            "there are, by the recursion of docs/mathematics.md; with m open sessions learning "
-            "goes at k / (k + m) of that pace. bias: where the mean clipped step "
-            "is zero. sampling: as noise, with the variance of a record's own step."
-        ),
-    },
+_FORMULAS: Final[dict[Protocol, str]] = {
+    "distributed_compute": (
+        "noise and bias: of the learner, run on expected sums with the noise of its rounds; "
+        "sampling: sandwich variance of the exact fit."
+    ),
+    "draw_and_discard": (
+        "with lam = learning rate times curvature, f the share of contributions that touch a "
+        "coefficient and v = f 8 clip^2 / epsilon^2 (variant all: p^2 times that): noise tends "
+        "to v / (f lam (2 - lam)) / (1 + f lam (k - 1)), squared; what is left of the start is "
+        "about (1 - f lam / k)^contributions of it. Both are computed for the number that "
+        "there are, by the recursion of docs/mathematics.md; with m open sessions learning "
+        "goes at k / (k + m) of that pace. bias: where the mean clipped step "
+        "is zero. sampling: as noise, with the variance of a record's own step."
+    ),
 }
 
 
-def formulas(study: Study, prospect: Prospect) -> str:
+def formulas(prospect: Prospect) -> str:
     """Return the formulas of the expected error, in one paragraph."""
-    listed = FORMULAS[prospect.protocol]
-    return listed.get("linear" if study.family == "linear" else "logistic", listed.get("", ""))
+    return _FORMULAS[prospect.protocol]

@@ -21,8 +21,7 @@ class Study(Model):
     contributions share. Each client holds one record. Features are assumed to be spread evenly over
     their bounds and not correlated, with coefficients of one size and alternating signs.
 
-    `rounds`, `batch`, `clip` and `learning_rate` are those of a variational job; `instances`,
-    `open_sessions`, `variant`, `clipping` and `step` of a crowd job.
+    `instances`, `open_sessions`, `variant`, `clipping` and `step` are those of a crowd job.
     """
 
     family: Family = Field(description="linear, logistic or poisson")
@@ -48,16 +47,6 @@ class Study(Model):
     )
     colluders: int | None = Field(
         default=None, ge=0, description="clients that may collude; or 1 in 100"
-    )
-    rounds: int = Field(
-        default=100, ge=1, le=100_000, description="rounds of a logistic or Poisson job"
-    )
-    batch: int | None = Field(default=None, ge=10, description="clients that a round asks; or all")
-    clip: Positive | None = Field(
-        default=None, description="largest gradient that a round keeps; or the best one"
-    )
-    learning_rate: float | None = Field(
-        default=None, gt=0.0, le=10.0, description="learning rate of the rounds; or the best one"
     )
 
     instances: int = Field(
@@ -86,10 +75,8 @@ class Study(Model):
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
-        if self.batch is not None and self.batch > self.clients:
-            raise ValueError("batch may be at most the number of clients")
-        if self.tolerated[0] + self.tolerated[1] + 1 >= self.asked:
-            raise ValueError("a round must ask more clients than dropouts + colluders + 1")
+        if self.tolerated[0] + self.tolerated[1] + 1 >= self.clients:
+            raise ValueError("there must be more clients than dropouts + colluders + 1")
         if reason := self.sharing.refusal(nodes=self.nodes, minimum_threshold=2):
             raise ValueError(reason)
         return self
@@ -105,14 +92,9 @@ class Study(Model):
         return self.features + 1
 
     @property
-    def asked(self) -> int:
-        """How many clients a round asks."""
-        return self.batch or self.clients
-
-    @property
     def tolerated(self) -> tuple[int, int]:
         """Dropouts and colluders of a round."""
-        few = min(self.asked, LARGEST_POPULATION) // 100
+        few = min(self.clients, LARGEST_POPULATION) // 100
         return (
             few if self.dropouts is None else self.dropouts,
             few if self.colluders is None else self.colluders,

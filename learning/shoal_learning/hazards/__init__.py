@@ -54,9 +54,9 @@ class PiecewiseExponential:
         if len(sums) == 1:
             query = rules.moments_query(self.task, known.features, known.level)
             return RequestedRound(query=query, share=SHARES[1])
-        model, seen = known.model()
+        model = known.model()
         if len(sums) == len(SHARES):
-            return known.posterior(model, seen)
+            return known.posterior(model)
         share = SHARES[len(sums)]
         found = best_parameters(model)
         score = rules.score_query(

@@ -18,11 +18,11 @@ from shoal_learning.hazards.likelihood import (
     HazardModel,
     estimate,
 )
-from shoal_learning.regression.design_sample import measured_sample
-from shoal_learning.regression.generalised import scatter_seen
+from shoal_learning.regression.design_sample import sample_of_moments
+from shoal_learning.regression.generalised import pulled, scatter_seen
 from shoal_learning.regression.judging import (
-    DROWNED,
     FAR,
+    NOISE_OUTWEIGHS,
     NOT_ENDED,
     OUTWEIGHED,
     far_out,
@@ -47,8 +47,6 @@ _FEWEST: Final = 0.002  # share of records with an event, at least
 _CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _DRIFT: Final = 0.6  # of a coefficient, over the root of the share of events that are left out
 _PULL: Final = 0.1  # of a coefficient
-_PULL_FAR: Final = 3.0  # of it, for what its feature lacks of its mean square
-_LEAST_SEEN: Final = 0.8  # of a feature's mean square
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,8 @@ class Known:
         """The share of records with an event, away from where logarithms end."""
         return min(max(float(self.found.centres[-1]), _FEWEST), 1.0 - _FEWEST)
 
-    def model(self) -> tuple[HazardModel, Floats]:
-        """Return what was measured since the first round, and what part of features was seen."""
+    def model(self) -> HazardModel:
+        """Return what was measured since the first round."""
         released = self.sums[1]
         query = released.query
         if not isinstance(query, WeightedRowMatrix):
@@ -87,16 +85,17 @@ class Known:
         matrix = matrix_from(query, released.values)
         product_sd = float(released.noise_sd[-2]) / query.grid**2
         over = REACH * query.columns[-1].scale / query.target_limit
-        sample, seen = measured_sample(
-            self.found,
+        sample, far = sample_of_moments(
             matrix[1:-2, 1:-2] * REACH**2,
             product_sd * REACH**2,
+            shares=self.found.shares[:-2],
+            looseness=self.found.looseness[:-2],
             squared_radius=rules.squared_radius(self.task),
             records=self.records,
         )
         begin, *_, end = self.task.times
         passed = max(float(self.found.centres[-2]) - begin, 1e-3 * (end - begin))
-        model = HazardModel(
+        return HazardModel(
             sample=sample,
             widths=np.diff(self.task.times),
             level=math.log(self.level / passed),
@@ -105,8 +104,8 @@ class Known:
             measurements=tuple(map(self._measurement, self.sums[2:])),
             prior_sd=self.task.prior_sd,
             looseness=self.found.looseness[:-2],
+            far=far,
         )
-        return model, seen
 
     def _unit(self, query: HazardScoreSum) -> float:
         """Return the longest row of a query, in spreads."""
@@ -162,7 +161,7 @@ class Known:
         curvature, _ = information(model.sample, model.widths, found, cut)
         return max(float(np.diagonal(curvature)[: model.intervals].sum()), 1e-9)
 
-    def posterior(self, model: HazardModel, seen: Floats) -> PiecewiseExponentialPosterior:
+    def posterior(self, model: HazardModel) -> PiecewiseExponentialPosterior:
         """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
         estimated = estimate(model)
         count = model.intervals
@@ -179,21 +178,22 @@ class Known:
             self._events(model, estimated.parameters, each) for each in (math.inf, query.hazard_cut)
         )
         drift = _DRIFT * math.sqrt(max(1.0 - followed / whole, 0.0))
-        pull = math.hypot(_PULL, drift) + _PULL_FAR * np.maximum(1.0 - seen, 0.0)
-        pulled = np.append(np.zeros(count), pull * estimated.mean[count:])
+        part = math.hypot(_PULL, drift)
+        pull = pulled(model.sample, model.far, part, estimated.mean[count:])
         covariance = (
             estimated.covariance
             + through @ (expected * np.outer(roots, roots)) @ through.T
-            + np.diag(pulled**2)
+            + np.diag(np.append(np.zeros(count), pull) ** 2)
         )
-        features_first = np.r_[count : len(pulled), :count]
+        features_first = np.r_[count : len(covariance), :count]
         spreads = self.found.spreads[:-2]
         units = np.append(1.0 / spreads, np.ones(count))
         covariance = covariance[np.ix_(features_first, features_first)]
         prior_sd = np.append(model.prior_sd * model.looseness, np.full(count, LEVEL_SD))
         return PiecewiseExponentialPosterior(
             names=names_of([each.name for each in self.task.features], self.task.times),
-            columns=tuple(each.name for each in self.task.columns),
+            target=self.task.event,
+            time=self.task.time.name,
             edges=self.task.times,
             centres=tuple(self.found.centres[:-2].tolist()),
             coefficients=tuple((estimated.mean[features_first] * units).tolist()),
@@ -203,20 +203,18 @@ class Known:
             scatter=pooled,
             spreads=tuple(spreads.tolist()),
             records=max(1, round(self.records)),
-            verdict=self._verdict(model, estimated, seen, np.diagonal(covariance)[: len(spreads)]),
+            verdict=self._verdict(model, estimated, np.diagonal(covariance)[: len(spreads)]),
         )
 
-    def _verdict(
-        self, model: HazardModel, estimated: HazardEstimate, seen: Floats, variances: Floats
-    ) -> Verdict:
+    def _verdict(self, model: HazardModel, estimated: HazardEstimate, variances: Floats) -> Verdict:
         names = [each.name for each in self.task.features]
-        far = [name for name, part in zip(names, seen, strict=True) if part < _LEAST_SEEN]
-        reasons = far_out(far)
+        reasons = far_out(names, model.far)
         x, slopes = model.sample.rows[:, 1:], estimated.parameters.slopes
         error = float(np.mean(np.sum((x @ estimated.expected) * x, axis=1)))
         if error > OUTWEIGHED * float((x @ slopes).var()):
-            reasons.append(DROWNED)
+            reasons.append(NOISE_OUTWEIGHS)
         _, asked = model.measurements[-1].point
         if float(np.sqrt(np.mean((x @ (slopes - asked)) ** 2))) > FAR:
             reasons.append(NOT_ENDED)
-        return verdict(reasons, names, variances / model.prior_sd**2)
+        sds = model.prior_sd * model.looseness
+        return verdict(reasons, names, variances, sds, model.looseness)

@@ -4,7 +4,6 @@ Each round is a measurement with known noise. What it is expected to be follows 
 and from a public sample of rows, with an error that grows with how far the point was from them.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -58,8 +57,8 @@ class HazardModel:
     """What rounds measured, and what is known beforehand.
 
     `widths`, shape (J,), are of the intervals. A log hazard is about `level` and one of leaving
-    about `leaving`. `prior_sd` is a coefficient's standard deviation, times `looseness`, (q,), where
-    each is by itself.
+    about `leaving`. `prior_sd` is a coefficient's standard deviation, times `looseness`, (q,),
+    where each is by itself. Of a feature's mean square the share `far`, shape (q,), is far out.
     """
 
     sample: DesignSample
@@ -70,6 +69,7 @@ class HazardModel:
     measurements: tuple[HazardMeasurement, ...]
     prior_sd: float
     looseness: Floats
+    far: Floats
 
     @property
     def intervals(self) -> int:

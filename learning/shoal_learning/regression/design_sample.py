@@ -14,8 +14,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.regression.measured import Measured
-
 Floats = NDArray[np.float64]
 
 SIZE: Final = 2000
@@ -23,6 +21,7 @@ _SEED: Final = 1703_01106
 _RAREST: Final = 0.01  # share of a value of two
 _LEAST: Final = 0.02  # eigenvalue of correlations
 _STRONGEST: Final = 0.97  # correlation of two latent normals
+_USUALLY_FAR: Final = (0.3, 0.2)  # share of a mean square, where it is not seen: mean and deviation
 _CORRECTIONS: Final = 3  # of spreads: rows' weights hang on them
 _SCALES: Final = (0.3, 3.0)  # of a spread over what the first round measured
 _NORMAL: Final = NormalDist()
@@ -32,11 +31,13 @@ _NORMAL: Final = NormalDist()
 class DesignSample:
     """`rows`, shape (s, p), in spreads, the constant first.
 
-    `weights`, shape (s,), are f^2; `records` rows of the data are meant.
+    `weights`, shape (s,), are f^2, and `moment_weights` those of the round of moments; `records`
+    rows of the data are meant.
     """
 
     rows: Floats
     weights: Floats
+    moment_weights: Floats
     records: float
 
     @property
@@ -61,11 +62,13 @@ def design_sample(
     squared_radius: float,
     records: float,
     scales: Floats | None = None,
+    aside: float = 0.0,
 ) -> DesignSample:
     """Return the sample for features with `correlations`, shape (q, q), and a `constant`.
 
     `shares`, shape (q,), is of a feature of two values the share of the upper one, else NaN;
-    `scales`, shape (q,), are standard deviations, 1 without them.
+    `scales`, shape (q,), are standard deviations, 1 without them. `aside` is the squared norm of
+    what else a row has in the round of moments, whose ball is so much larger.
     """
     count = len(correlations)
     generator = np.random.default_rng([_SEED, count])
@@ -83,41 +86,60 @@ def design_sample(
     if scales is not None:
         values = values * scales
     rows = np.column_stack([np.full(SIZE, constant), values])
-    weights = np.minimum(1.0, squared_radius / np.sum(rows**2, axis=1))
-    return DesignSample(rows, weights, records)
+    squares = np.sum(rows**2, axis=1)
+    weights = np.minimum(1.0, squared_radius / squares)
+    whole = np.minimum(1.0, (squared_radius + aside) / (squares + aside))
+    return DesignSample(rows, weights, whole, records)
 
 
-def measured_sample(
-    found: Measured, gram: Floats, noise_sd: float, *, squared_radius: float, records: float
+def sample_of_moments(
+    gram: Floats,
+    noise_sd: float,
+    *,
+    shares: Floats,
+    looseness: Floats,
+    squared_radius: float,
+    records: float,
+    aside: float = 0.0,
 ) -> tuple[DesignSample, Floats]:
     """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
 
-    Their spreads are those of the first round, corrected by what the matrix tells of them. Then
-    what part of its mean square each feature has at most, as far as noise tells, shape (q,): the
-    rest is that of few rows far out, which count less.
+    Their spreads are those of the first round, of `looseness`, corrected by what the matrix tells
+    of them. Then what share of each feature's mean square is lacking, shape (q,): rows far out,
+    which count less, have it.
     """
-    count = len(gram)
     make = partial(
         design_sample,
         correlations_of(gram, noise_sd, records),
-        found.shares[:count],
+        shares,
         constant=1.0,
         squared_radius=squared_radius,
         records=records,
+        aside=aside,
     )
     sample = make()
-    error = found.looseness[:count] ** 2 - 1.0  # about the variance of squares, measured
-    scales = np.ones(count)
-    squares = np.diagonal(sample.gram(sample.weights))[1:]
+    error = looseness**2 - 1.0  # about the variance of squares, measured
+    scales = np.ones(len(gram))
+    squares = np.diagonal(sample.gram(sample.moment_weights))[1:]
     ratios = np.diagonal(gram) / squares
-    seen = ratios + np.sqrt(error * ratios**2 + 2.0 * (noise_sd / squares) ** 2)
+    far = _far(1.0 - ratios, error * ratios**2 + 2.0 * (noise_sd / squares) ** 2, shares)
     for _ in range(_CORRECTIONS):
-        squares = np.diagonal(sample.gram(sample.weights))[1:]
+        squares = np.diagonal(sample.gram(sample.moment_weights))[1:]
         trusted = error / (error + 2.0 * (noise_sd / squares) ** 2)
         ratios = 1.0 + trusted * (np.diagonal(gram) / squares - 1.0)
         scales = np.clip(scales * np.sqrt(np.maximum(ratios, 0.0)), *_SCALES)
         sample = make(scales=scales)
-    return sample, seen
+    return sample, far
+
+
+def _far(lacking: Floats, variances: Floats, shares: Floats) -> Floats:
+    """Return what share of mean squares is far out, shape (q,), if `lacking` has `variances`.
+
+    Where noise hides it, bounds are wide, and so may be tails. A feature of two values has none.
+    """
+    usual, sd = _USUALLY_FAR
+    found = usual + (lacking - usual) * sd**2 / (sd**2 + variances)
+    return np.where(np.isnan(shares), np.clip(found, 0.0, 1.0), 0.0)
 
 
 def correlations_of(gram: Floats, noise_sd: float, records: float) -> Floats:

@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression.design_sample import DesignSample, measured_sample
+from shoal_learning.regression.design_sample import DesignSample, sample_of_moments
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import Measured, measured, records_of
 from shoal_learning.regression.score_likelihood import (
     Measurement,
-    ScoreModel,
+    RegressionModel,
     best_point,
     curvature,
     estimate,
     scatter,
 )
 from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
-from shoal_protocol.queries.scores import Family
+from shoal_protocol.queries.scores import Family, mean_of, weight_of
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
@@ -38,16 +38,24 @@ SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 """Shares of mu^2, or of epsilon, of the five rounds."""
 
 _REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
-_CUTS: Final = {"poisson": (3.0, 2.4), "negative_binomial": (4.0, 3.0)}
+_CUTS: Final = {"poisson": (3.0, 2.0), "negative_binomial": (4.0, 2.5)}
 """Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
+_TAIL: Final = (2.0, 1.0)
+"""Excess of cut residuals over an exponential tail's, mean and standard deviation.
+
+It is 1 of Poisson's counts, 2 of gamma's, 3 of visits to doctors, where .005 to .1 are cut.
+"""
+_LOST_TWICE: Final = 1.2  # a lower mean makes residuals larger, of which more are cut
+_FEWEST_CUT: Final = 1e-3
+_MOST_LOST: Final = 0.5
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
-_CONSTANT_SD: Final = 5.0
-_BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
-_PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
-_PULL_OF_COUNTS: Final = (0.15, 0.25)  # which are cut, too: as above
+CONSTANT_SD: Final = 5.0
+BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
+_PULL: Final = 0.06  # of a slope, by rows far out, which count less, and by what curves
+_PULL_OF_COUNTS: Final = (0.18, 0.33)  # which are cut, too: as above
+_PULL_FAR_OUT: Final = 0.8  # of a slope, over the share of its feature's square that is far out
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
-_LEAST_SEEN: Final = 0.5  # of a feature's mean square
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
 _PRIOR_SCATTER_SD: Final = 0.7
 _LEAST_SCATTER: Final = 0.25
@@ -113,8 +121,8 @@ class _Known:
         centre, target = float(self.found.centres[-1]), self.task.target
         if self.family == "logistic":
             share = (centre - target.lower) / (2.0 * target.half_range)
-            return min(max(share, _BOUND), 1.0 - _BOUND)
-        return max(centre, _BOUND * target.upper)
+            return min(max(share, BOUND), 1.0 - BOUND)
+        return max(centre, BOUND * target.upper)
 
     @property
     def spread(self) -> float:
@@ -170,26 +178,25 @@ class _Known:
         radius = rules.default_squared_radius(self.task)
         return rules.moments_query(self.task, (*self.features, column), radius)
 
-    def model(self) -> ScoreModel:
+    def model(self) -> RegressionModel:
         """Return what the second round and those of scores since then measured."""
         first, sample, far = self._moments(self.sums[1])
-        level = self.level
-        return ScoreModel(
+        level, centre = self.level, np.zeros(len(self.task.columns))
+        centre[0] = math.log(level / (1.0 - level) if self.family == "logistic" else level)
+        return RegressionModel(
             family=self.family,
             sample=sample,
             measurements=(first, *map(self._measurement, self.sums[2:])),
             dispersion=self.dispersion,
-            centre=math.log(level / (1.0 - level) if self.family == "logistic" else level),
+            centre=centre,
             prior_sd=self.task.prior_sd,
-            constant_sd=_CONSTANT_SD,
+            constant_sd=CONSTANT_SD,
             looseness=self.found.looseness[:-1],
             far=far,
         )
 
-    def _moments(
-        self, released: ReleasedSum
-    ) -> tuple[Measurement, DesignSample, NDArray[np.bool_]]:
-        """Return the first scores, at no slope, the sample of rows, and which features are far."""
+    def _moments(self, released: ReleasedSum) -> tuple[Measurement, DesignSample, Floats]:
+        """Return the first scores, at no slope, and what the moments tell of rows."""
         query = released.query
         if not isinstance(query, WeightedRowMatrix):
             raise ValueError("the second round releases moments of weighted rows")
@@ -197,14 +204,15 @@ class _Known:
         product_sd = float(released.noise_sd[-2]) / query.grid**2
         over = rules.REACH * query.columns[-1].scale / (query.target_limit * self.unit)
         first = Measurement(matrix[:-1, -1] * over, product_sd * over, level=self.level)
-        sample, seen = measured_sample(
-            self.found,
+        sample, far = sample_of_moments(
             matrix[1:-1, 1:-1] * rules.REACH**2,
             product_sd * rules.REACH**2,
+            shares=self.found.shares[:-1],
+            looseness=self.found.looseness[:-1],
             squared_radius=rules.default_squared_radius(self.task),
             records=self.records[0],
         )
-        return first, sample, seen < _LEAST_SEEN
+        return first, sample, far
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
         query, found, sds, unit = self._scores(released)
@@ -220,37 +228,40 @@ class _Known:
         found = scores_from(query, released.values.astype(np.float64))
         return query, found, scores_from(query, released.noise_sd), unit
 
-    def posterior(self, model: ScoreModel) -> MeasuredRegressionPosterior:
+    def posterior(self, model: RegressionModel) -> MeasuredRegressionPosterior:
         """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
         estimated = estimate(model)
         query, last, sds, unit = self._scores(self.sums[-1])
         at = np.array(query.point) / rules.REACH
-        expected = scatter(model, estimated.mean, at=at, dispersion=model.dispersion)
+        expected = scatter(model, estimated.mean, at=at)
         squares, squares_sd = last.squares * unit**2, float(sds.squares[0]) * unit**2
         pooled, own = scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
-        pulled = self._pull(model, estimated.mean) * estimated.mean
-        pulled[0] = 0.0
+        lost, lost_sd = self._lost(model, estimated.mean, last.cut, float(sds.cut))
+        mean = estimated.mean.copy()
+        mean[0] -= math.log1p(-lost)
+        if self.family == "logistic":
+            part = part_pulled(_PULL, float((model.sample.rows @ mean).std()))
+        else:
+            part = _PULL_OF_COUNTS[self.hidden]
+        pull = np.append(lost_sd / (1.0 - lost), pulled(model.sample, model.far, part, mean[1:]))
         covariance = (
             estimated.covariance
             + through @ (expected * np.outer(roots, roots)) @ through.T
-            + np.diag(pulled**2)
+            + np.diag(pull**2)
         )
         transform = self.found.to_data_units()
-        prior = model.precision() ** -0.5
-        centre = np.zeros(len(prior))
-        centre[0] = model.centre
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
             family=self.task.family,
             names=("intercept", *(each.name for each in self.task.features)),
             target=self.task.target.name,
-            coefficients=tuple((transform @ estimated.mean).tolist()),
+            coefficients=tuple((transform @ mean).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
-            prior_mean=tuple(centre.tolist()),
-            prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
+            prior_mean=tuple(model.centre.tolist()),
+            prior_sd=tuple(np.sqrt(transform**2 @ model.own_sds() ** 2).tolist()),
             scatter=pooled,
             spreads=tuple(self.found.spreads[:-1].tolist()),
             records=max(1, round(self.records[0])),
@@ -258,7 +269,7 @@ class _Known:
                 self.task,
                 self.found,
                 model,
-                mean=estimated.mean,
+                mean=mean,
                 covariance=covariance,
                 expected=estimated.expected,
                 asked_at=at,
@@ -266,14 +277,44 @@ class _Known:
             ),
         )
 
-    def _pull(self, model: ScoreModel, mean: Floats) -> float:
-        """Return by what part of it a slope may be pulled: more where classes are nearly apart.
+    def _lost(
+        self, model: RegressionModel, mean: Floats, cut: float, cut_sd: float
+    ) -> tuple[float, float]:
+        """Return what share of the mean of counts is lost with cut residuals, and its deviation.
 
-        There scores hang on how features are distributed, which the sample has by moments alone.
+        Only those far above their mean are cut. Of a tail that falls like exp(-r / t), of which a
+        share s is beyond c, it is s c / log(1 / s).
         """
-        if self.family != "logistic":
-            return _PULL_OF_COUNTS[self.hidden]
-        return _PULL * max(1.0, float((model.sample.rows @ mean).std()) / _CURVED) ** 2
+        if self.family == "logistic":
+            return 0.0, 0.0
+        means = mean_of(self.family, model.sample.rows @ mean)
+        whole = float(np.mean(means * weight_of(self.family, means, self.dispersion)))
+        share, error = max(cut, 0.0) / self.records[0], cut_sd / self.records[0]
+        share *= share**2 / (share**2 + error**2)  # noise alone is no cut residuals
+        each = self.cut / -math.log(min(max(share, _FEWEST_CUT), _MOST_LOST)) * _LOST_TWICE / whole
+        lost = min(_TAIL[0] * each * share, _MOST_LOST)
+        return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)
+
+
+def part_pulled(part: float, predictors_sd: float) -> float:
+    """Return by what `part` of it a slope may be pulled: more where classes are nearly apart.
+
+    There scores hang on how features are distributed, which the sample has by moments alone.
+    """
+    return part * max(1.0, predictors_sd / _CURVED) ** 2
+
+
+def pulled(sample: DesignSample, far: Floats, part: float, slopes: Floats) -> Floats:
+    """Return by how much `slopes` may be pulled, shape (q,): by `part`, and by values far out.
+
+    `far`, shape (q,), is the share of each feature's mean square that is far out.
+
+    A feature has another slope far out than where most rows are, which moves those of features
+    that it correlates with.
+    """
+    correlations = np.atleast_2d(np.corrcoef(sample.rows[:, 1:].T))
+    far_out = correlations**2 @ (_PULL_FAR_OUT * far * slopes) ** 2
+    return np.asarray(np.sqrt((part * slopes) ** 2 + far_out))
 
 
 def scatter_seen(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:

@@ -8,20 +8,22 @@ from numpy.typing import NDArray
 
 from shoal_learning.quasi_likelihood import NoisyMoments
 from shoal_learning.regression.measured import Measured
-from shoal_learning.regression.score_likelihood import ScoreModel
+from shoal_learning.regression.score_likelihood import RegressionModel, ScoreModel
 from shoal_protocol.posteriors.grounds import CROWDED, PRIOR_DECIDES
 from shoal_protocol.studies.regression import RegressionTask, Verdict
 
 Floats = NDArray[np.float64]
 
-DROWNED: Final = "noise outweighs what the features tell: the mean may predict as well"
-NOT_ENDED: Final = "the last round was asked far from where it led: the path had not ended"
-
 _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
 _STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
 OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
+_MOST: Final = 0.5  # share of a feature's mean square, far out
 FAR: Final = 1.0  # mean square change of a predictor since the last round's point
+
+NOISE_OUTWEIGHS: Final = "noise outweighs what the features tell: the mean may predict as well"
+_NEARLY_APART: Final = "the classes are nearly apart, so that slopes have no upper end"
+NOT_ENDED: Final = "the last round was asked far from where it led: the path had not ended"
 
 
 def judged_linear(
@@ -42,13 +44,13 @@ def judged_linear(
             f"values of {target.name} crowd at their bounds: if these cut values, slopes are "
             "pulled towards 0; ask again with wider ones unless none can lie outside"
         )
-    return _verdict(reasons, task, found, covariance, prior_sd)
+    return _verdict_on_slopes(reasons, task, found, covariance, prior_sd)
 
 
 def judged_scores(
     task: RegressionTask,
     found: Measured,
-    model: ScoreModel,
+    model: RegressionModel,
     *,
     mean: Floats,
     covariance: Floats,
@@ -68,50 +70,95 @@ def judged_scores(
             f"about {seen:.0%} of the residuals were cut: {task.target.name} scatters more than "
             "the model says, or its bounds are too wide"
         )
-    far = [each.name for each, there in zip(task.features, model.far, strict=True) if there]
-    reasons += far_out(far)
+    reasons += far_out([each.name for each in task.features], model.far)
     rows = model.sample.rows
     predictors = rows @ mean
     error = float(np.mean(np.sum((rows @ expected) * rows, axis=1)))
     if error > OUTWEIGHED * float(predictors.var()):
-        reasons.append(DROWNED)
+        reasons.append(NOISE_OUTWEIGHS)
     if model.family == "logistic" and float(predictors.std()) > _STRONG:
-        reasons.append("the classes are nearly apart, so that slopes have no upper end")
+        reasons.append(_NEARLY_APART)
     if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
         reasons.append(NOT_ENDED)
-    return _verdict(reasons, task, found, covariance, model.precision() ** -0.5)
+    return _verdict_on_slopes(reasons, task, found, covariance, model.own_sds())
 
 
-def _verdict(
+def judged_classes(
+    names: Sequence[str],
+    found: Measured,
+    model: ScoreModel,
+    *,
+    predictors: Floats,
+    asked: Floats,
+    covariance: Floats,
+    expected: Floats,
+) -> Verdict:
+    """Return the verdict on K - 1 predictors whose coefficients `names` have `covariance`.
+
+    `predictors` are those of the sample's rows, shape (s, K), and `asked` those of the last round.
+    `expected` is the covariance by noise if coefficients are alike.
+    """
+    features = [name.split(": ", 1)[1] for name in names[1 : len(found.spreads)]]
+    reasons = far_out(features, model.far)
+    rows, levels = model.sample.rows, predictors.shape[1] - 1
+    width = rows.shape[1]
+    error = 0.0
+    for start in range(0, levels * width, width):
+        block = expected[start : start + width, start : start + width]
+        error += float(np.mean(np.sum((rows @ block) * rows, axis=1)))
+    if error > OUTWEIGHED * float(predictors.var(axis=0).sum()):
+        reasons.append(NOISE_OUTWEIGHS)
+    pairs = predictors[:, :, None] - predictors[:, None, :]
+    if float(pairs.std(axis=0).max()) > _STRONG:
+        reasons.append(_NEARLY_APART)
+    if float(np.sqrt(np.mean((predictors - asked) ** 2, axis=0)).max()) > FAR:
+        reasons.append(NOT_ENDED)
+    slopes = np.arange(levels * width) % width > 0
+    return verdict(
+        reasons,
+        [name for name, is_one in zip(names, slopes, strict=True) if is_one],
+        np.diagonal(covariance)[slopes],
+        np.tile(model.own_sds()[1:], levels),
+        np.tile(found.looseness[:-1], levels),
+    )
+
+
+def _verdict_on_slopes(
     reasons: Sequence[str],
     task: RegressionTask,
     found: Measured,
     covariance: Floats,
     prior_sd: Floats,
 ) -> Verdict:
-    # as narrow as if spreads were surely those measured: a wider one is no knowledge of the data's
-    own = prior_sd[1:] / found.looseness[:-1]
     names = [each.name for each in task.features]
-    return verdict(reasons, names, np.diagonal(covariance)[1:] / own**2)
+    variances = np.diagonal(covariance)[1:]
+    return verdict(reasons, names, variances, prior_sd[1:], found.looseness[:-1])
 
 
-def far_out(names: Sequence[str]) -> list[str]:
-    """Return the reason that features of these names have few records far out; none of none."""
-    if not names:
+def far_out(features: Sequence[str], shares: Floats) -> list[str]:
+    """Return the reason that rows far out have these `shares` of mean squares, (q,); or none."""
+    far = [name for name, there in zip(features, shares, strict=True) if there > _MOST]
+    if not far:
         return []
     return [
-        f"few records far out make up most of {', '.join(names[:5])}, and count less: "
+        f"few records far out make up most of {', '.join(far[:5])}, and count less: "
         "take its logarithm, or narrower bounds"
     ]
 
 
-def verdict(reasons: Sequence[str], names: Sequence[str], shares: Floats) -> Verdict:
-    """Return the verdict for `reasons`, or by the prior's `shares` in the slopes' variances."""
+def verdict(
+    reasons: Sequence[str],
+    names: Sequence[str],
+    variances: Floats,
+    prior_sd: Floats,
+    looseness: Floats,
+) -> Verdict:
+    """Return the verdict on the slopes `names`, all shapes (k,)."""
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
-    decided = [
-        name for name, share in zip(names, shares.tolist(), strict=True) if share >= PRIOR_DECIDES
-    ]
+    # as narrow as if spreads were surely those measured: a wider one is no knowledge of the data's
+    shares = variances / (prior_sd / looseness) ** 2
+    decided = [name for name, share in zip(names, shares, strict=True) if share >= PRIOR_DECIDES]
     if not decided:
         return Verdict(kind="trustworthy")
     named = ", ".join(decided[:5]) + (" and others" if len(decided) > 5 else "")

@@ -6,7 +6,7 @@ precision, and change nothing else.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,12 @@ class Measured:
             for each, centre, spread in zip(
                 bounds, self.centres.tolist(), self.spreads.tolist(), strict=False
             )
+        )
+
+    def first(self, count: int) -> Self:
+        """Return the first columns alone."""
+        return type(self)(
+            *(each[:count] for each in (self.centres, self.spreads, self.looseness, self.shares))
         )
 
     def to_data_units(self, slopes: float = 1.0) -> Floats:

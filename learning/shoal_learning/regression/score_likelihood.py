@@ -7,6 +7,7 @@ the distance of b from its point.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,31 +44,72 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreModel:
-    """What rounds measured of a generalised linear model, and what is known of its rows.
+class ScoreModel(ABC):
+    """What rounds measured of a regression, and what is known of its rows.
 
-    `dispersion` is that by which residuals are weighted; `centre` is the prior's mean of the
-    constant's coefficient, and `constant_sd` its standard deviation, `prior_sd` those of the
-    others, and where each is by itself, times `looseness`, shape (q,). Of features that are `far`,
-    shape (q,), rows far out, which count less, have most of the mean square.
+    `centre` is the prior's mean, shape (p,), and `constant_sd` its standard deviation of constants'
+    coefficients, `prior_sd` those of the others, and where each is by itself, times `looseness`,
+    shape (q,). `far`, shape (q,), is what share of a feature's mean square rows far out have, which
+    count less.
     """
 
-    family: Family
     sample: DesignSample
     measurements: tuple[Measurement, ...]
-    dispersion: float
-    centre: float
+    centre: Floats
     prior_sd: float
     constant_sd: float
     looseness: Floats
-    far: NDArray[np.bool_]
+    far: Floats
 
-    def precision(self, shared_sd: float | None = None) -> Floats:
-        """Return the prior's precisions, shape (p,): slopes share a standard deviation, or none."""
+    @property
+    def shared_sds(self) -> tuple[float, ...]:
+        """Standard deviations of a prior that slopes may share."""
+        return _SHARED_SDS
+
+    def own_sds(self, shared_sd: float | None = None) -> Floats:
+        """Return the prior's standard deviations, (q + 1,): slopes share one, or have their own."""
         slopes = self.prior_sd * self.looseness
         if shared_sd is not None:
             slopes = np.full(len(slopes), min(shared_sd, self.prior_sd))
-        return np.asarray(np.append(self.constant_sd, slopes) ** -2.0, dtype=np.float64)
+        return np.asarray(np.append(self.constant_sd, slopes))
+
+    def precision(self, shared_sd: float | None = None) -> Floats:
+        """Return the prior's precision matrix, shape (p, p), by `own_sds`."""
+        return np.diag(self.own_sds(shared_sd) ** -2.0)
+
+    @abstractmethod
+    def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
+        """Return what scores are expected of each round if coefficients were `point`.
+
+        Shape (n,), and with them their derivative, shape (n, p).
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionModel(ScoreModel):
+    """Of one target; `dispersion` is that by which residuals are weighted."""
+
+    family: Family
+    dispersion: float
+
+    @property
+    def shared_sds(self) -> tuple[float, ...]:
+        largest = _SHARED_SDS[-1] if self.family == "logistic" else _MOST_OF_A_LOGARITHM
+        return tuple(each for each in _SHARED_SDS if each <= largest)
+
+    def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
+        return [self._expected(each, point) for each in self.measurements]
+
+    def _expected(self, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
+        sample = self.sample
+        means = mean_of(self.family, sample.rows @ point)
+        slopes = sample.weights * slope_of(self.family, means)
+        if each.point is None:
+            return sample.total(sample.weights * (means - each.level)), sample.gram(slopes)
+        there = mean_of(self.family, sample.rows @ each.point)
+        working = weight_of(self.family, there, self.dispersion)
+        expected = sample.total(sample.weights * working * (means - there))
+        return expected, sample.gram(slopes * working)
 
 
 @dataclass(frozen=True)
@@ -118,11 +160,8 @@ def estimate(model: ScoreModel) -> Estimate:
 
 def _shared(model: ScoreModel) -> tuple[Floats, Floats]:
     """Return mean and covariance, averaged over what standard deviation coefficients share."""
-    start = np.zeros(model.sample.rows.shape[1])
-    start[0] = model.centre
-    found = []
-    largest = _SHARED_SDS[-1] if model.family == "logistic" else _MOST_OF_A_LOGARITHM
-    for sd in (each for each in _SHARED_SDS if each <= largest):
+    start, found = model.centre, []
+    for sd in model.shared_sds:
         found.append(_solve(model, sd, start))
         start = found[-1].mean
     logs = np.array([each.log_evidence for each in found])
@@ -136,17 +175,17 @@ def _shared(model: ScoreModel) -> tuple[Floats, Floats]:
 
 def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solution:
     """Return the posterior mode under one prior, by Gauss and Newton's method."""
-    size = len(start)
     precision = model.precision(shared_sd)
-    centre = np.zeros(size)
-    centre[0] = model.centre
-    point, curvature, evidence = start, np.diag(precision), 0.0
+    volume = 0.5 * float(np.linalg.slogdet(precision)[1])
+    point, curvature, evidence = start, precision, 0.0
     for _ in range(_ITERATIONS):
-        away = point - centre
-        curvature, slope = np.diag(precision), -precision * away
-        evidence = -0.5 * float(precision @ away**2) + 0.5 * float(np.log(precision).sum())
-        for each in model.measurements:
-            expected, jacobian = _expected(model, each, point)
+        away = point - model.centre
+        curvature, slope = precision, -precision @ away
+        evidence = volume - 0.5 * float(away @ precision @ away)
+        for each, (expected, jacobian) in zip(
+            model.measurements, model.expected(point), strict=True
+        ):
+            size = len(expected)
             variance = each.sd**2 + MODEL_ERROR**2 * float(expected @ expected) / size
             gap = each.scores - expected
             curvature = curvature + jacobian.T @ jacobian / variance
@@ -161,20 +200,7 @@ def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solutio
     return Solution(point, np.asarray(np.linalg.inv(curvature), dtype=np.float64), evidence)
 
 
-def _expected(model: ScoreModel, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
-    """Return the scores expected of a round if coefficients were `point`, and their derivative."""
-    sample = model.sample
-    means = mean_of(model.family, sample.rows @ point)
-    slopes = sample.weights * slope_of(model.family, means)
-    if each.point is None:
-        return sample.total(sample.weights * (means - each.level)), sample.gram(slopes)
-    there = mean_of(model.family, sample.rows @ each.point)
-    working = weight_of(model.family, there, model.dispersion)
-    expected = sample.total(sample.weights * working * (means - there))
-    return expected, sample.gram(slopes * working)
-
-
-def curvature(model: ScoreModel, point: Floats) -> Floats:
+def curvature(model: RegressionModel, point: Floats) -> Floats:
     """Return how fast weighted scores at `point` change there, shape (p, p)."""
     sample = model.sample
     means = mean_of(model.family, sample.rows @ point)
@@ -182,20 +208,19 @@ def curvature(model: ScoreModel, point: Floats) -> Floats:
     return sample.gram(sample.weights * working * slope_of(model.family, means))
 
 
-def scatter(model: ScoreModel, point: Floats, *, at: Floats, dispersion: float) -> Floats:
+def scatter(model: RegressionModel, point: Floats, *, at: Floats) -> Floats:
     """Return the scatter of a round's scores at `at` if coefficients are `point`, shape (p, p).
 
-    The sum over records of the mean of s s', s = f^2 v e x; `dispersion` is the family's own.
+    The sum over records of the mean of s s', s = f^2 v e x.
     """
     sample = model.sample
     means = mean_of(model.family, sample.rows @ point)
     there = mean_of(model.family, sample.rows @ at)
     working = weight_of(model.family, there, model.dispersion)
-    squares = variance_of(model.family, means, dispersion) + (means - there) ** 2
+    squares = variance_of(model.family, means, model.dispersion) + (means - there) ** 2
     return sample.gram((sample.weights * working) ** 2 * squares)
 
 
 def _influence(model: ScoreModel, covariance: Floats) -> Floats:
     """Return what part of the data's own best fit goes into the estimate, shape (p, p)."""
-    precision = model.precision()
-    return np.asarray(np.eye(len(covariance)) - covariance * precision)
+    return np.asarray(np.eye(len(covariance)) - covariance @ model.precision())

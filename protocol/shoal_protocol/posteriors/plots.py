@@ -325,13 +325,19 @@ def _chosen(posterior: "BasePosterior", names: Sequence[str] | None) -> list[int
     """Return the positions of the numbers to draw."""
     if names is None:
         several = len(posterior.names) > 1
-        return [i for i, name in enumerate(posterior.names) if name != "intercept" or not several]
+        return [
+            i for i, name in enumerate(posterior.names) if not _is_intercept(name) or not several
+        ]
     if isinstance(names, str) or not names:
         raise ValueError("names must be a sequence of one or more of the posterior's names")
     unknown = [name for name in names if name not in posterior.names]
     if unknown:
         raise ValueError("a name to draw is none of the posterior's `names`")
     return [posterior.names.index(name) for name in names]
+
+
+def _is_intercept(name: str) -> bool:
+    return name == "intercept" or name.endswith(": intercept")  # the latter of one class
 
 
 def _percent(level: float) -> str:

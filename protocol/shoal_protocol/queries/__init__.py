@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shoal_protocol.queries.class_scores import ClassScoreSum
 from shoal_protocol.queries.column_moments import ColumnMoments
 from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.counts import BinCounts, CellCounts, Counts
@@ -42,6 +43,7 @@ Query = Annotated[
     | NormCounts
     | ScoreSum
     | HazardScoreSum
+    | ClassScoreSum
     | GradientSum,
     Field(discriminator="name"),
 ]
@@ -60,6 +62,7 @@ QueryName = Literal[
     "norm_counts",
     "score_sum",
     "hazard_score_sum",
+    "class_score_sum",
     "gradient_sum",
 ]
 """The names of all queries, as policies list them."""
@@ -69,6 +72,7 @@ __all__ = [
     "Axis",
     "BinCounts",
     "CellCounts",
+    "ClassScoreSum",
     "Column",
     "ColumnMoments",
     "Counts",

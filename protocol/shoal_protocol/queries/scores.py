@@ -19,10 +19,11 @@ Family = Literal["logistic", "poisson", "negative_binomial"]
 
 SQUARES_SCALE: Final = 2.0
 """Noise of squares, and of the number of cut residuals, over that of scores."""
-_LARGEST_PREDICTOR: Final = 30.0  # its mean is a float, and far from any data
+LARGEST_PREDICTOR: Final = 30.0
+"""Beyond it predictors are cut: its mean is a float, and far from any data."""
 
 Floats = NDArray[np.float64]
-_Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
+Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
 _Positive = Annotated[float, Field(gt=0.0, le=LARGEST_COORDINATE)]
 
 
@@ -40,7 +41,7 @@ class ScoreSum(Moments):
 
     name: Literal["score_sum"] = "score_sum"
     family: Family
-    point: Annotated[tuple[_Coordinate, ...], Field(min_length=2, max_length=512)]
+    point: Annotated[tuple[Coordinate, ...], Field(min_length=2, max_length=512)]
     dispersion: _Positive
     residual_cut: _Positive
 
@@ -134,7 +135,7 @@ def mean_of(family: Family, predictors: Floats) -> Floats:
     Logistic models have their canonical link, those of counts the logarithm (McCullagh and Nelder
     1989, section 2.2).
     """
-    cut = np.clip(predictors, -_LARGEST_PREDICTOR, _LARGEST_PREDICTOR)
+    cut = np.clip(predictors, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
     return probability(cut) if family == "logistic" else rate(cut)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_protocol.queries.class_scores import ClassScoreSum
 from shoal_protocol.queries.column_moments import ColumnMoments
 from shoal_protocol.queries.counts import CellCounts
 from shoal_protocol.queries.first_moments import FirstMoments
@@ -63,6 +64,18 @@ def scores_from(query: ScoreSum, values: NDArray[np.float64]) -> Scores:
     _require_length(values, query.dimension)
     scaled, width = values / float(query.grid**2), query.width
     return Scores(scaled[:width], scaled[width : 2 * width], float(scaled[-2]))
+
+
+def class_scores_from(query: ClassScoreSum, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums of scores and of squares, shape (2, K, p), in units of the largest that there is.
+
+    `values`, shape (dimension,), may also be the noise's standard deviations.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    return np.asarray(values[:-1].reshape(2, query.classes, -1) / float(query.grid**2))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The posterior of log hazard ratios and of a baseline hazard: a normal distribution."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
@@ -11,7 +11,7 @@ from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, Finite, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.intervals import normal_intervals
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.studies.regression.coefficients import MeasuredCoefficients
+from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,42 +32,40 @@ class SurvivalCurves(NamedTuple):
 class PiecewiseExponentialPosterior(MeasuredCoefficients):
     """Log hazard ratios of the features, then baseline log hazards of the intervals of `edges`.
 
-    The baseline is that of a record whose features are the `centres`. `columns` are the features,
-    time and event. `scatter` is how many times as much as the model says scores scatter.
+    The baseline is that of a record whose features are the `centres`. The `target` is the event.
+    `scatter` is how many times as much as the model says scores scatter.
     """
 
     variable = "log_hazards"
-    dimension = "coefficient"
 
     name: Literal["piecewise_exponential_regression"] = "piecewise_exponential_regression"
-    columns: tuple[str, ...]
+    time: str
     edges: Annotated[tuple[Finite, ...], Field(min_length=2)]
     centres: tuple[Finite, ...]
 
     @model_validator(mode="after")
     def _features_first(self) -> Self:
         due = names_of(self.features, self.edges)
-        if self.names != due or not len(self.centres) == len(self.spreads) == len(self.features):
+        if self.names != due or len(self.centres) != len(self.spreads):
             raise ValueError("names must be the features and then the intervals")
         return self
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features, in order."""
-        return self.columns[:-2]
+        return self.names[: len(self.spreads)]
 
     @property
     def title(self) -> str:
-        time, event = self.columns[-2:]
-        return f"Piecewise exponential regression of {event} by {time}"
+        return f"Piecewise exponential regression of {self.target} by {self.time}"
 
     @property
-    def facts(self) -> tuple[tuple[str, str], ...]:
-        return (("Verdict", str(self.verdict)), ("Scatter over the model's", f"{self.scatter:.4g}"))
+    def _scatter_of(self) -> str:
+        return "Scatter over the model's"
 
     @property
     def units_drawn(self) -> FloatVector:
-        return np.array([*self.spreads, *[1.0] * (len(self.names) - len(self.spreads))])
+        return np.array([*self.spreads, *[1.0] * (len(self.edges) - 1)])
 
     @property
     def draws_ratios(self) -> bool:
@@ -80,7 +78,7 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
             ValueError: `level` is not strictly between 0 and 1.
         """
         logs = np.column_stack([self.mean, self.interval(level)])[: len(self.features)]
-        return np.exp(np.clip(logs, -700.0, 700.0))
+        return np.asarray(np.exp(np.clip(logs, -700.0, 700.0)))
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return the table of log hazards, with hazard ratios beside those of features.
@@ -183,13 +181,10 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
                 for label, curve, ends, band in zip(named, *found[1:], strict=True)
             ],
             title=self.title,
-            across=self.columns[-2],
+            across=self.time,
             up="without event",
             caption=self.caption_below(caption),
         )
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        return {**super()._attributes(), "verdict": str(self.verdict)}
 
 
 def names_of(features: Sequence[str], edges: Sequence[float]) -> tuple[str, ...]:

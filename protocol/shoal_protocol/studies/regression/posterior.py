@@ -1,20 +1,27 @@
-"""The posterior of a regression in measured units: a normal distribution, in the data's units."""
+"""Posteriors of regressions in measured units: normal distributions, in the data's units."""
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import FloatMatrix, FloatVector, RegressionPosterior
-from shoal_protocol.posteriors.intervals import normal_intervals
+from shoal_protocol.posteriors.base import (
+    BasePosterior,
+    Finite,
+    FloatMatrix,
+    FloatVector,
+    RegressionPosterior,
+)
+from shoal_protocol.posteriors.grounds import Prior
+from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.likelihoods import (
     logistic_log_density,
     normal_log_density,
     poisson_log_density,
 )
 from shoal_protocol.queries.models.regressions import probability, rate
-from shoal_protocol.studies.regression.coefficients import MeasuredCoefficients
+from shoal_protocol.studies.regression.verdicts import Verdict
 
 TargetFamily = Literal["normal", "logistic", "poisson", "negative_binomial"]
 """What a target is: a number, one of two classes, a count, a scattered count."""
@@ -25,23 +32,114 @@ _TITLES = {
     "poisson": "Poisson regression",
     "negative_binomial": "Negative binomial regression",
 }
+_Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class MeasuredCoefficients(BasePosterior):
+    """Base of the Gaussian posteriors of a regression's coefficients, in the data's own units.
+
+    The covariance accounts for the records' scatter, however uneven, and for the privacy noise
+    alike. Each prior is normal, with `prior_mean` and `prior_sd`. `scatter` is the residual
+    standard deviation of a number; of a count or a class it is how many times as much as the family
+    says targets scatter, in variance. `spreads` are the features' standard deviations, as noise let
+    them be measured.
+    """
+
+    variable = "coefficients"
+    dimension = "coefficient"
+
+    target: str
+    coefficients: tuple[Finite, ...]
+    covariance: tuple[tuple[Finite, ...], ...]
+    prior_mean: tuple[Finite, ...]
+    prior_sd: tuple[_Size, ...]
+    scatter: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    spreads: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...]
+    verdict: Verdict
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        size = len(self.names)
+        columns = (self.coefficients, self.prior_mean, self.prior_sd, self.units_drawn)
+        sizes = {len(each) for each in columns}
+        if sizes != {size} or [len(row) for row in self.covariance] != [size] * size:
+            raise ValueError("names, coefficients, priors, spreads and covariance must go together")
+        return self
+
+    @property
+    def mean(self) -> FloatVector:
+        return np.array(self.coefficients)
+
+    @property
+    def covariance_matrix(self) -> FloatMatrix:
+        """Posterior covariance of the coefficients, shape (k, k)."""
+        return np.array(self.covariance)
+
+    @property
+    def sd(self) -> FloatVector:
+        return np.sqrt(np.diagonal(self.covariance_matrix))
+
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        return normal_quantiles(self.mean, self.sd, high)
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
+
+        The square root of the covariance is its symmetric one, so a singular matrix is fine.
+        """
+        values, vectors = np.linalg.eigh(self.covariance_matrix)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
+        draws: FloatMatrix = self.mean + standard @ root.T
+        return draws
+
+    @property
+    def prior(self) -> Prior:
+        return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        return (("Verdict", str(self.verdict)), (self._scatter_of, f"{self.scatter:.4g}"))
+
+    @property
+    def _scatter_of(self) -> str:
+        return "Scatter over the family's"
+
+    @property
+    def units_drawn(self) -> FloatVector:
+        return np.array([1.0, *self.spreads])
+
+    @property
+    def unit_drawn(self) -> str:
+        return "for a standard deviation"
+
+    @property
+    def is_doubted(self) -> bool:
+        return self.verdict.kind == "doubtful"
+
+    def caption_below(self, caption: str | None) -> str | None:
+        """Return what stands below a picture: the verdict, where it is not that all is well."""
+        kind = self.verdict.kind
+        said = None if kind == "trustworthy" else f"verdict: {kind}, see the summary"
+        return "; ".join(each for each in (caption, said) if each is not None) or None
+
+    def _attributes(self) -> Mapping[str, str | int | float]:
+        return {
+            **super()._attributes(),
+            "target": self.target,
+            "scatter": self.scatter,
+            "verdict": str(self.verdict),
+        }
 
 
 class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
-    """Gaussian posterior of a regression's coefficients, in the data's own units.
-
-    `names` are "intercept", then the features. `scatter` is the residual standard deviation of a
-    number; of a count or a class it is how many times as much as the family says targets scatter,
-    in variance.
-    """
+    """Gaussian posterior of "intercept", and then the features' slopes: `names`."""
 
     name: Literal["regression"] = "regression"
     family: TargetFamily
 
     @model_validator(mode="after")
-    def _constant_first(self) -> Self:
-        if len(self.spreads) != len(self.names) - 1:
-            raise ValueError("each feature has a spread")
+    def _has_an_intercept(self) -> Self:
         if len(self.names) < 2 or self.names[0] != "intercept":
             raise ValueError("names must be the intercept and then the features")
         return self
@@ -52,13 +150,8 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         return f"{_TITLES[self.family]} of {self.target}"
 
     @property
-    def facts(self) -> tuple[tuple[str, str], ...]:
-        what = "Residual sd" if self.family == "normal" else "Scatter over the family's"
-        return (("Verdict", str(self.verdict)), (what, f"{self.scatter:.4g}"))
-
-    @property
-    def units_drawn(self) -> FloatVector:
-        return np.array([1.0, *self.spreads])
+    def _scatter_of(self) -> str:
+        return "Residual sd" if self.family == "normal" else super()._scatter_of
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
@@ -112,11 +205,3 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
                 return poisson_log_density(targets, predictors)
             case _:
                 raise ValueError("the posterior of scattered counts has no likelihood of a record")
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        return {
-            **super()._attributes(),
-            "target": self.target,
-            "scatter": self.scatter,
-            "verdict": str(self.verdict),
-        }

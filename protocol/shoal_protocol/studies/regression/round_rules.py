@@ -45,10 +45,11 @@ CONSTANT: Final = 1.0 / REACH
 SMALLEST_SPREAD: Final = 0.02
 """Of a column, over half its bounds' range."""
 GRID_BITS: Final = 15
+LONG: Final = 1.3
+"""Squared norm of features that is not shrunk, over the number of them: but of linear models."""
 
 _ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a norm
 _SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the number of columns
-_LONG: Final = 1.3  # squared norm of features that is not shrunk, over the number of them
 
 
 class WithFeatures(Protocol):
@@ -151,7 +152,7 @@ def score_query(
 
 def default_squared_radius(task: "RegressionTask") -> float:
     """Return the squared radius of rows that are not linear, in spreads."""
-    return 1.0 + _LONG * len(task.features)
+    return 1.0 + LONG * len(task.features)
 
 
 def squared_radii(task: "RegressionTask") -> tuple[float, ...]:

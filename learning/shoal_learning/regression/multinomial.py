@@ -1,0 +1,286 @@
+"""Multinomial regressions from scores at three points, in units that the first round measured.
+
+As `generalised`, with a predictor for each level but the reference, whose own is 0. All levels'
+scores are measured, the reference's too, so that no result hangs on which one that is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from shoal_learning.contract import RequestedRound
+from shoal_learning.regression.design_sample import sample_of_moments
+from shoal_learning.regression.generalised import (
+    BOUND,
+    CONSTANT_SD,
+    SHARES,
+    part_pulled,
+    pulled,
+    scatter_seen,
+)
+from shoal_learning.regression.judging import judged_classes
+from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.score_likelihood import (
+    Floats,
+    Measurement,
+    ScoreModel,
+    best_point,
+    estimate,
+)
+from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
+from shoal_protocol.queries.class_scores import class_probabilities
+from shoal_protocol.queries.sums import class_scores_from, matrix_from
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.multinomial_regression import (
+    MultinomialRegressionPosterior,
+    MultinomialRegressionTask,
+)
+from shoal_protocol.studies.multinomial_regression.posterior import coefficient_names
+from shoal_protocol.studies.regression import round_rules as rules
+
+_PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassModel(ScoreModel):
+    """Of one of K classes: coefficients (K - 1) p, the first class's are 0; scores K p.
+
+    `shares`, shape (K,), are those of the classes.
+    """
+
+    shares: Floats
+
+    def predictors(self, point: Floats) -> Floats:
+        """Return the predictors of the sample's rows, shape (s, K), at coefficients `point`."""
+        slopes = point.reshape(len(self.shares) - 1, -1)
+        found: Floats = self.sample.rows @ slopes.T
+        return np.hstack([np.zeros((len(found), 1)), found])
+
+    def probabilities(self, point: Floats) -> Floats:
+        """Return the probabilities of classes, shape (s, K), at coefficients `point`."""
+        return class_probabilities(self.predictors(point))
+
+    def precision(self, shared_sd: float | None = None) -> Floats:
+        """Return the prior's precision matrix, by `own_sds`.
+
+        It is as if each class's coefficients, the first's too, were alike and independent before
+        the first's are taken off them all. So the prior is the same whichever class is first.
+        """
+        classes = len(self.shares)
+        among = 2.0 * (np.eye(classes - 1) - 1.0 / classes)
+        return np.asarray(np.kron(among, np.diag(self.own_sds(shared_sd) ** -2.0)), np.float64)
+
+    def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
+        sample, found, size = self.sample, self.probabilities(point), len(point)
+        rows = sample.rows * sample.scale
+        away = apart_from(self.shares)
+        weighted = ((found - self.shares) * sample.moment_weights[:, None]).T @ rows
+        moved = self.curvature(found, sample.moment_weights).reshape(len(away), -1, size)
+        first = (away @ weighted).ravel(), np.tensordot(away, moved, 1).reshape(-1, size)
+        jacobian = self.curvature(found, sample.weights)
+        return [first, *((self._scores(found, each), jacobian) for each in self.measurements[1:])]
+
+    def _scores(self, found: Floats, each: Measurement) -> Floats:
+        """Return the scores expected at a measurement's point, shape (K p,)."""
+        there = self.probabilities(self.centre if each.point is None else each.point)
+        rows = self.sample.rows * self.sample.scale
+        scores: Floats = ((found - there) * self.sample.weights[:, None]).T @ rows
+        return scores.ravel()
+
+    def curvature(self, probabilities: Floats, weights: Floats) -> Floats:
+        """Return how fast scores change with coefficients, shape (K p, (K - 1) p)."""
+        rows, scale = self.sample.rows, self.sample.scale
+        width, classes = rows.shape[1], len(self.shares)
+        each = (probabilities[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
+        found = -(each * weights[:, None]).T @ each * scale
+        for place in range(classes):
+            block = slice(place * width, (place + 1) * width)
+            found[block, block] += self.sample.gram(weights * probabilities[:, place])
+        return found[:, width:]
+
+    def scatter(self, point: Floats, *, at: Floats) -> Floats:
+        """Return the scatter of scores at `at` if coefficients are `point`, shape (K p, K p)."""
+        found, there = self.probabilities(point), self.probabilities(at)
+        rows, weights = self.sample.rows, self.sample.weights**2
+        away = found - there
+        products = away[:, :, None] * away[:, None, :] - found[:, :, None] * found[:, None, :]
+        products[:, range(found.shape[1]), range(found.shape[1])] += found
+        blocks = np.einsum("skl,si,sj->kilj", products * weights[:, None, None], rows, rows)
+        size = found.shape[1] * rows.shape[1]
+        return np.asarray(blocks.reshape(size, size) * self.sample.scale)
+
+
+def apart_from(shares: Floats) -> Floats:
+    """Return the projection, shape (K, K), of what is in proportion to `shares` to nothing.
+
+    In the round of moments that is what all classes have of the features' sum, whatever that is.
+    """
+    return np.eye(len(shares)) - np.outer(shares, shares) / (shares @ shares)
+
+
+@dataclass(frozen=True)
+class MultinomialRegression:
+    """The learner of one `MultinomialRegressionTask`."""
+
+    task: MultinomialRegressionTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | MultinomialRegressionPosterior:
+        """Return the next round, or the posterior when `sums` suffice.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
+        """
+        if population < 1:
+            raise ValueError("the population must be positive")
+        names = [each.name for each in self.task.columns]
+        if len(sums) > self.task.rounds or any(
+            released.query.name != self.task.query_name(number)
+            or released.query.records_per_client != self.task.records_per_client
+            or [each.name for each in released.query.columns] != names
+            for number, released in enumerate(sums)
+        ):
+            raise ValueError("the sums are not those of this task's rounds, in order")
+        if not sums:
+            return RequestedRound(query=self.task.first_query(), share=SHARES[0])
+        known = _Known(self.task, sums)
+        features = known.found.features(self.task.features)
+        if len(sums) == 1:
+            return RequestedRound(query=self.task.moments_query(features), share=SHARES[1])
+        model = known.model()
+        if len(sums) == self.task.rounds:
+            return known.posterior(model)
+        point = np.append(np.zeros(len(features) + 1), best_point(model))
+        query = self.task.score_query(features, point=tuple(point.tolist()))
+        return RequestedRound(query=query, share=SHARES[len(sums)])
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the sums of a job so far tell, one or more."""
+
+    task: MultinomialRegressionTask
+    sums: Sequence[ReleasedSum]
+
+    @cached_property
+    def records(self) -> float:
+        return records_of(self.sums)[0]
+
+    @cached_property
+    def _columns(self) -> Measured:
+        return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
+
+    @property
+    def found(self) -> Measured:
+        """The features, and the reference's indicator, as the first round alone tells."""
+        return self._columns.first(len(self.task.features) + 1)
+
+    @property
+    def shares(self) -> Floats:
+        """Shares of the classes, shape (K,), none of them 0."""
+        shares = np.maximum(self._columns.centres[len(self.task.features) :], BOUND)
+        return np.asarray(shares / shares.sum())
+
+    def model(self) -> ClassModel:
+        """Return what the second round and those of scores since then measured."""
+        released, width = self.sums[1], len(self.task.features) + 1
+        query = released.query
+        if not isinstance(query, SecondMomentMatrix):
+            raise ValueError("the second round releases moments of rows")
+        matrix = matrix_from(query, released.values) * rules.REACH**2
+        product_sd = float(released.noise_sd[-2]) / query.grid**2 * rules.REACH**2
+        found, part = self.found, self.task.class_part
+        sample, far = sample_of_moments(
+            matrix[1:width, 1:width],
+            product_sd,
+            shares=found.shares[:-1],
+            looseness=found.looseness[:-1],
+            squared_radius=self.task.squared_radius,
+            records=self.records,
+            aside=part**2,
+        )
+        scores = apart_from(self.shares) @ matrix[width:, :width] / part
+        centre = np.zeros((len(self.shares) - 1, width))
+        centre[:, 0] = np.log(self.shares[1:] / self.shares[0])
+        first = Measurement(scores.ravel(), product_sd / part)
+        return ClassModel(
+            sample=sample,
+            measurements=(first, *map(self._measurement, self.sums[2:])),
+            centre=centre.ravel(),
+            prior_sd=self.task.prior_sd,
+            constant_sd=CONSTANT_SD,
+            looseness=found.looseness[:-1],
+            far=far,
+            shares=self.shares,
+        )
+
+    def _measurement(self, released: ReleasedSum) -> Measurement:
+        point, seen, sds = self._scores(released)
+        return Measurement(seen[0].ravel(), float(sds[0, 0, 0]), point)
+
+    def _scores(self, released: ReleasedSum) -> tuple[Floats, Floats, Floats]:
+        """Return a round's point, its sums, and their noise, in spreads."""
+        query = released.query
+        if not isinstance(query, ClassScoreSum):
+            raise ValueError("rounds after the second release scores of each class")
+        unit = (2.0 * self.task.squared_radius) ** 0.5
+        units = np.array([unit, unit**2])[:, None, None]
+        seen = class_scores_from(query, released.values.astype(np.float64)) * units
+        point = np.array(query.point) / rules.REACH
+        sds = class_scores_from(query, released.noise_sd) * units
+        width = len(self.task.features) + 1
+        return point[width:] - np.tile(point[:width], len(self.shares) - 1), seen, sds
+
+    def posterior(self, model: ClassModel) -> MultinomialRegressionPosterior:
+        """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
+        estimated, width = estimate(model), len(self.task.features) + 1
+        at, seen, sds = self._scores(self.sums[-1])
+        expected = model.scatter(estimated.mean, at=at)
+        pooled, own = scatter_seen(expected, seen[1].ravel(), float(sds[1, 0, 0]))
+        within = (expected * np.outer(own, own) ** 0.5)[width:, width:]
+        probabilities = model.probabilities(estimated.mean)
+        inverse = np.linalg.inv(model.curvature(probabilities, model.sample.weights)[width:])
+        through = estimated.influence @ inverse
+        predictors = model.predictors(estimated.mean)[:, 1:]
+        slopes = estimated.mean.reshape(-1, width)[:, 1:]
+        pull = [
+            np.append(
+                0.0, pulled(model.sample, model.far, part_pulled(_PULL, float(each.std())), own)
+            )
+            for each, own in zip(predictors.T, slopes, strict=True)
+        ]
+        covariance = (
+            estimated.covariance + through @ within @ through.T + np.diag(np.concatenate(pull) ** 2)
+        )
+        transform = np.kron(np.eye(len(self.shares) - 1), self.found.to_data_units())
+        prior_sds = np.tile(model.own_sds(), len(self.shares) - 1)
+        whole = transform @ covariance @ transform.T
+        levels = tuple(each.name for each in self.task.levels)
+        features = tuple(each.name for each in self.task.features)
+        names = coefficient_names(levels, features)
+        return MultinomialRegressionPosterior(
+            names=names,
+            levels=levels,
+            features=features,
+            target=self.task.target,
+            coefficients=tuple((transform @ estimated.mean).tolist()),
+            covariance=tuple(tuple(row) for row in whole.tolist()),
+            prior_mean=tuple(model.centre.tolist()),
+            prior_sd=tuple(np.sqrt(transform**2 @ prior_sds**2).tolist()),
+            scatter=pooled,
+            spreads=tuple(self.found.spreads[:-1].tolist()),
+            records=max(1, round(self.records)),
+            verdict=judged_classes(
+                names,
+                self.found,
+                model,
+                predictors=model.predictors(estimated.mean),
+                asked=model.predictors(at),
+                covariance=covariance,
+                expected=estimated.expected,
+            ),
+        )

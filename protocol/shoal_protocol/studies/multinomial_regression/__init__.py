@@ -1,0 +1,206 @@
+"""Multinomial logistic regression in five rounds of everybody, in units that are measured."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.queries import (
+    ClassScoreSum,
+    Column,
+    ColumnMoments,
+    Query,
+    QueryName,
+    SecondMomentMatrix,
+)
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.queries.terms import Bound, Level, Term
+from shoal_protocol.queries.weighted_rows import TARGET_PART
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.multinomial_regression.posterior import (
+    MultinomialRegressionPosterior,
+    indicator_names,
+)
+from shoal_protocol.studies.regression.round_rules import (
+    CONSTANT,
+    GRID_BITS,
+    LONG,
+    REACH,
+    SMALLEST_SPREAD,
+)
+from shoal_protocol.studies.study import Study
+
+__all__ = ["MultinomialRegressionPosterior", "MultinomialRegressionTask", "TargetLevel"]
+
+_ROUNDS: Final[tuple[QueryName, ...]] = (
+    *("column_moments", "second_moment_matrix"),
+    *("class_score_sum", "class_score_sum", "class_score_sum"),
+)
+
+
+class TargetLevel(BaseModel):
+    """A level of the target: its `name`, and the `value` that records of it hold, its place."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ColumnName
+    value: Bound
+
+
+class MultinomialRegressionTask(Study):
+    """Bayesian multinomial logistic regression of `target`, one of `levels`, on `features`.
+
+    The first level is the reference. No result but its names hangs on which one that is.
+
+    A first round measures centres and spreads of the features, and later ones take rows in these
+    units, weighted by their features alone. The second releases moments of rows with an indicator
+    of each level; as each record has one of them, rows are shrunk by their features alone. Three
+    rounds ask each class's scores, each where those before lead to. A record of no level counts as
+    one of which none is true: that must not be.
+
+    `prior_sd` is the prior standard deviation of each coefficient, for a change of the feature by
+    one of its standard deviations.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (MultinomialRegressionPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "multinomial_regression"
+target = "stage"
+levels = [                     # the reference first; values as records hold them
+    {name = "early", value = 0},
+    {name = "middle", value = 1},
+    {name = "late", value = 2},
+]
+
+[features]                     # public bounds, from general knowledge, never from the data
+age = [18, 100]
+body_mass_index = [10, 60]
+
+"""
+
+    name: Literal["multinomial_regression"] = "multinomial_regression"
+    features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=250)]
+    target: ColumnName
+    levels: Annotated[tuple[TargetLevel, ...], Field(min_length=2, max_length=64)]
+    prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 2.5
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for what in ("name", "value"):
+            if len({getattr(each, what) for each in self.levels}) != len(self.levels):
+                raise ValueError(f"two levels have the same {what}")
+        names = [each.name for each in self.columns]
+        if len({*names, self.target}) != len(names) + 1:
+            raise ValueError("two columns have the same name")
+        if "intercept" in names:
+            raise ValueError("no feature may be called 'intercept': the constant term is")
+        if len(self.levels) * (len(self.features) + 1) > 10_000:
+            raise ValueError("there are more than 10,000 features and levels together")
+        return self
+
+    @property
+    def classes(self) -> tuple[ColumnBounds, ...]:
+        """An indicator of each level."""
+        names = indicator_names(self.target, tuple(each.name for each in self.levels))
+        terms = (Term(factors=(Level(variable=self.target, value=e.value),)) for e in self.levels)
+        return tuple(map(ColumnBounds.of_term, names, terms))
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The features in order, then the indicators of the target's levels."""
+        return (*self.features, *self.classes)
+
+    @property
+    def squared_radius(self) -> float:
+        """Squared norm of constant and features from which rows are shrunk, in spreads."""
+        return 1.0 + LONG * len(self.features)
+
+    @property
+    def class_part(self) -> float:
+        """Length of a row's part that says of which class it is, in spreads."""
+        return TARGET_PART * math.sqrt(self.squared_radius)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the job has."""
+        return len(_ROUNDS)
+
+    @property
+    def batch(self) -> int | None:
+        """How many clients a round asks; None for all that joined."""
+        return None
+
+    def participations(self, population: int) -> int:
+        return self.rounds
+
+    def query_name(self, number: int) -> QueryName:
+        return _ROUNDS[number]
+
+    def query_names(self) -> tuple[QueryName, ...]:
+        return tuple(dict.fromkeys(_ROUNDS))
+
+    def first_query(self) -> ColumnMoments:
+        """Return the query that measures all columns."""
+        columns = (each.column() for each in self.columns)
+        return ColumnMoments(**self._parts(columns, intercept=0.0), radius=None)
+
+    def moments_query(self, features: Sequence[Column]) -> SecondMomentMatrix:
+        """Return the query for moments of rows; each is `class_part` long in its class's column."""
+        classes = (
+            Column(name=each.name, centre=0.0, scale=REACH / self.class_part, term=each.term)
+            for each in self.classes
+        )
+        radius = math.hypot(math.sqrt(self.squared_radius), self.class_part) / REACH
+        return SecondMomentMatrix(**self._parts((*features, *classes)), radius=radius)
+
+    def score_query(self, features: Sequence[Column], *, point: Sequence[float]) -> ClassScoreSum:
+        """Return the query for scores at `point`, of each level in turn, in spreads."""
+        return ClassScoreSum(
+            **self._parts((*features, *(each.column() for each in self.classes))),
+            radius=math.sqrt(self.squared_radius) / REACH,
+            classes=len(self.levels),
+            point=tuple(REACH * each for each in point),
+        )
+
+    def _parts(self, columns: Any, *, intercept: float = CONSTANT) -> dict[str, Any]:
+        return {
+            "columns": tuple(columns),
+            "intercept": intercept,
+            "grid_bits": GRID_BITS,
+            "records_per_client": self.records_per_client,
+        }
+
+    def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+        as_stated = [each.column() for each in self.features]
+        zero = (0.0,) * (len(self.levels) * (len(self.features) + 1))
+        later = (
+            (self.moments_query(as_stated), 1),
+            (self.score_query(as_stated, point=zero), len(_ROUNDS) - 2),
+        )
+        first = RoundTerms(
+            rounds=1, query=self.first_query(), recentred=False, stretch=AS_STATED, radius=None
+        )
+        stretch = Range(least=SMALLEST_SPREAD, most=REACH)
+        return (
+            first,
+            *(
+                RoundTerms(
+                    rounds=rounds,
+                    query=query,
+                    recentred=True,
+                    stretch=stretch,
+                    radius=Range(least=query.radius or 0.0, most=query.radius or 0.0),
+                )
+                for query, rounds in later
+            ),
+        )
+
+    def check_query(
+        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
+    ) -> None:
+        self.terms(least=2, most=2).check(query, number=number)

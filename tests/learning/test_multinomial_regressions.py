@@ -1,0 +1,212 @@
+"""Multinomial regressions: right without noise, whichever level is first, and honest with it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from bench.five_rounds import classes
+from shoal_learning.contract import RequestedRound
+from shoal_learning.regression.multinomial import MultinomialRegression
+from shoal_learning.simulation import Federation, Outcome, run
+from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.queries.class_scores import class_probabilities
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.multinomial_regression import MultinomialRegressionTask, TargetLevel
+from shoal_protocol.wire.errors import RefusedSpec
+from tests.learning.test_measured_regressions import nonsense
+
+SEED = 20_240_612
+LEVEL = 0.9
+SLOPES = np.array([1, 2, 4, 5])
+TRUTH = np.array([[-1.0, 0.04, 0.5], [0.5, -0.03, 0.6]])  # of an age less 45, and a flag
+STAGES = ("early", "middle", "late")
+
+
+def people(count: int, generator: np.random.Generator) -> classes.Classes:
+    """Return ages, flags and stages: skewed, off-centre and binary columns."""
+    age = 30.0 + generator.gamma(2.0, 8.0, count).clip(max=60.0)
+    flag = generator.binomial(1, 0.3, count)
+    predictors = np.column_stack([np.ones(count), age - 45.0, flag]) @ TRUTH.T
+    shares = class_probabilities(np.pad(predictors, ((0, 0), (1, 0))))
+    places = (generator.random(count)[:, None] > np.cumsum(shares, axis=1)[:, :-1]).sum(axis=1)
+    return classes.Classes("stages", np.column_stack([age, flag, places]).astype(np.float64), 3)
+
+
+def task_of(*order: int, wide: float = 1.0, off: float = 0.0) -> MultinomialRegressionTask:
+    """Return the task with levels in an order; bounds of age `wide` times as wide, off by `off`."""
+    levels = [TargetLevel(name=name, value=float(place)) for place, name in enumerate(STAGES)]
+    return MultinomialRegressionTask.model_validate(
+        {
+            "features": [
+                {
+                    "name": "age",
+                    "lower": 60.0 + off - 35.0 * wide,
+                    "upper": 60.0 + off + 35.0 * wide,
+                },
+                {"name": "flag", "lower": 0.0, "upper": 1.0},
+            ],
+            "target": "stage",
+            "levels": [levels[place] for place in order or (0, 1, 2)],
+        }
+    )
+
+
+def carried_out(
+    task: MultinomialRegressionTask,
+    values: np.ndarray,
+    *,
+    epsilon: float,
+    seed: int = 1,
+    delta: float = 1e-5,
+) -> Outcome:
+    setting = Federation(
+        population=len(values), missing=0, dropouts=5, colluders=5, epsilon=epsilon, delta=delta
+    )
+    return run(MultinomialRegression(task), values, setting, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("bounds", [{}, {"wide": 4.0}, {"wide": 3.0, "off": 60.0}], ids=str)
+def test_with_little_noise_it_is_the_exact_fit_whatever_the_bounds(
+    bounds: dict[str, float],
+) -> None:
+    whole = people(20_000, np.random.default_rng(SEED))
+    found: Any = carried_out(task_of(**bounds), whole.values, epsilon=200.0).posterior
+    truth = whole.exact().ravel()
+    assert found.mean[SLOPES] == pytest.approx(truth[SLOPES], rel=0.08)
+    assert np.all(np.abs(found.mean - truth) <= 2.6 * found.sd)
+    assert found.verdict.kind == "trustworthy"
+
+
+def test_no_result_but_its_names_hangs_on_which_level_is_the_reference() -> None:
+    values = people(2_000, np.random.default_rng(SEED)).values
+    one: Any = carried_out(task_of(), values, epsilon=200.0).posterior
+    other: Any = carried_out(task_of(2, 0, 1), values, epsilon=200.0).posterior
+    rows = values[:50, :2]
+    assert other.names[0] == "early: intercept" and other.levels[0] == "late"
+    again = other.predict(rows)[0][:, [1, 2, 0]]
+    assert one.predict(rows)[0] == pytest.approx(again, abs=0.02)  # noise falls elsewhere
+    contrast = other.mean.reshape(2, -1)
+    assert one.mean.reshape(2, -1)[1] == pytest.approx(-contrast[0], rel=0.1, abs=0.02)
+
+
+@pytest.mark.slow
+def test_nine_of_ten_intervals_hold_about_nine_times_in_ten() -> None:
+    """A false alarm in 1e-3 of seeds at a coverage of .9, were fits independent."""
+    whole = people(50_000, np.random.default_rng([SEED, 1]))
+    truth, held = whole.exact().ravel(), []
+    for seed in range(30):
+        sample = whole.values[np.random.default_rng(seed).choice(50_000, 2_000, replace=False)]
+        found: Any = carried_out(task_of(), sample, epsilon=2.0, seed=seed).posterior
+        low, high = found.interval(LEVEL).T
+        held.append((low <= truth) & (truth <= high))
+    assert np.mean(held, axis=0)[SLOPES].min() >= 0.7
+
+
+@pytest.mark.slow
+def test_real_columns_are_predicted_better_than_by_shares_alone_and_intervals_hold() -> None:
+    each = next(one for one in classes.data_sets() if one.name == "anes96, party of 3")
+    figures = classes.fitted(each, epsilon=3.0, repeats=8)
+    assert figures["way"] > 0.9 and figures["worse than null"] == 0.0
+    assert figures["held"] >= 0.85
+
+
+def test_classes_that_are_apart_are_said_to_be() -> None:
+    generator = np.random.default_rng(SEED)
+    x = generator.normal(60.0, 8.0, 4_000)
+    values = np.column_stack([x, generator.binomial(1, 0.3, 4_000), np.digitize(x, [55.0, 65.0])])
+    found: Any = carried_out(task_of(), values, epsilon=20.0).posterior
+    assert found.verdict.kind == "doubtful" and "apart" in str(found.verdict)
+
+
+def test_what_noise_outweighs_is_not_trusted() -> None:
+    values = people(300, np.random.default_rng(SEED)).values
+    found: Any = carried_out(task_of(), values, epsilon=0.5).posterior
+    assert found.verdict.kind != "trustworthy"
+
+
+def test_laplace_noise_is_known_of_too() -> None:
+    whole = people(3_000, np.random.default_rng(SEED))
+    found: Any = carried_out(task_of(), whole.values, epsilon=20.0, delta=0.0).posterior
+    assert np.all(np.abs(found.mean - whole.exact().ravel()) <= 4.0 * found.sd)
+
+
+def test_rounds_are_replayed_from_their_sums_alone() -> None:
+    values, task = people(1_000, np.random.default_rng(SEED)).values, task_of()
+    outcome = carried_out(task, values, epsilon=2.0)
+    learner, shares = MultinomialRegression(task), 0.0
+    assert learner.next(len(values), outcome.sums) == outcome.posterior
+    for number, released in enumerate(outcome.sums):
+        step = learner.next(len(values), outcome.sums[:number])
+        assert isinstance(step, RequestedRound) and step.query == released.query
+        task.check_query(step.query, number=number, population=1_000, earlier=outcome.sums)
+        shares += step.share
+    assert shares == pytest.approx(1.0)
+    for wrong in (outcome.sums[::-1], [*outcome.sums, outcome.sums[-1]]):
+        with pytest.raises(ValueError, match="in order"):
+            learner.next(len(values), wrong)
+    with pytest.raises(ValueError, match="population"):
+        learner.next(0, ())
+
+
+@pytest.mark.slow
+@given(data=st.data())
+@settings(max_examples=10, deadline=None)
+def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.DataObject) -> None:
+    """Nonsense from noise or liars: a learner that raised would cost the budget for nothing."""
+    mu = Cap(epsilon=1.0, delta=1e-5).whole.mu
+    task, sums = task_of(), list[ReleasedSum]()
+    while isinstance(step := MultinomialRegression(task).next(50, sums), RequestedRound):
+        task.check_query(step.query, number=len(sums), population=50, earlier=sums)
+        sums.append(nonsense(step.query, data, mu))
+    assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
+
+
+def test_probabilities_are_of_all_levels_and_their_intervals_hold_them() -> None:
+    values = people(2_000, np.random.default_rng(SEED)).values
+    found: Any = carried_out(task_of(), values, epsilon=5.0).posterior
+    mean, sd = found.predict(values[:20, :2])
+    assert mean.shape == sd.shape == (20, 3) and mean.sum(axis=1) == pytest.approx(1.0)
+    ends = found.predict_interval(values[:20, :2], LEVEL)
+    assert np.all((ends[..., 0] < mean) & (mean < ends[..., 1]))
+    with pytest.raises(ValueError, match="one per feature"):
+        found.predict(values[:20])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": [{"name": "early", "value": 0.0}]},
+        {"levels": [{"name": name, "value": 0.0} for name in STAGES]},
+        {"levels": [{"name": "early", "value": float(place)} for place in range(3)]},
+        {"target": "age"},
+        {"features": []},
+        {"features": [{"name": "stage[late]", "lower": 0.0, "upper": 1.0}]},
+        {"prior_sd": 0.0},
+    ],
+)
+def test_what_no_such_regression_can_be_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        MultinomialRegressionTask.model_validate(task_of().model_dump() | change)
+
+
+def test_a_round_that_asks_more_than_its_terms_is_refused() -> None:
+    task = task_of()
+    outcome = carried_out(task, people(500, np.random.default_rng(SEED)).values, epsilon=2.0)
+    query = outcome.sums[-1].query
+    column = query.columns[0]
+    for change in (
+        {"radius": 1e-3},
+        {"intercept": 0.5},
+        {"columns": query.columns[::-1]},
+        {"columns": (column.model_copy(update={"scale": 1e-6}), *query.columns[1:])},
+        {"columns": (column.model_copy(update={"centre": 1e6}), *query.columns[1:])},
+        {"classes": 2, "point": (0.0,) * 8},
+    ):
+        with pytest.raises(RefusedSpec):
+            task.check_query(
+                query.model_copy(update=change), number=4, population=500, earlier=outcome.sums
+            )
