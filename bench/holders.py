@@ -13,7 +13,7 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,7 +66,8 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
         working = [*services[:nodes], *agents]
         analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
         few = holders * records // 100
-        cpu, begun = cpu_seconds(working), time.monotonic()
+        before, begun = _split(services[:nodes], agents), time.monotonic()
+        cpu = cpu_seconds(working)
         job = analyst.submit(
             TASK,
             JobSettings(
@@ -83,17 +84,23 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
         )
         report = job.wait()
         seconds, spent = time.monotonic() - begun, cpu_seconds(working) - cpu
+        after = _split(services[:nodes], agents)
         memory = {each.name: each.peak_memory_mib for each in (*services[:nodes], agents[0])}
     if report.cohort_sizes != (holders * records,):
         raise RuntimeError("records were lost")
-    sent, dimension = _sent_bytes(directory / "data" / names[0] / STATE_FILE)
+    sent, spec = _sent(directory / "data" / names[0] / STATE_FILE)
     return {
         "holders": holders,
         "records": holders * records,
         "nodes": nodes,
-        "dimension": dimension,
+        "dimension": spec.dimension,
         "seconds": round(seconds, 2),
         "cpu_microseconds_per_record": round(1e6 * spent / (holders * records), 2),
+        "cpu_milliseconds": {
+            **{name: round(1000 * (after[name] - each), 1) for name, each in before.items()},
+            "vault before submission": round(1000 * before["vault"], 1),
+            "encoding alone": round(1000 * _encoding_seconds(spec, records), 1),
+        },
         "bytes_per_holder": sent,
         "roster_bytes_per_million_slots": _roster_bytes(holders=1000),
         "peak_mib": {name: round(each, 1) for name, each in memory.items()},
@@ -106,18 +113,49 @@ def cpu_seconds(processes: Iterable[Process]) -> float:
     Raises:
         OSError: one of them has ended.
     """
-    ticks, left = 0, [each.pid for each in processes]
+    return _with_children([each.pid for each in processes])
+
+
+def _with_children(pids: Sequence[int]) -> float:
+    seconds, left = 0.0, list(pids)
     while left:
         pid = left.pop()
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15]))  # its own, and of children that have ended
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            left += map(int, (thread / "children").read_text().split())
-    return ticks / _TICKS
+        seconds += _own_seconds(pid)
+        left += _children(pid)
+    return seconds
 
 
-def _sent_bytes(state: Path) -> tuple[int, int]:
-    """Return how many bytes a data holder sent in bodies for its one job, and the dimension."""
+def _own_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS  # and of children that have ended
+
+
+def _children(pid: int) -> list[int]:
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(each) for thread in threads for each in (thread / "children").read_text().split()]
+
+
+def _split(nodes: Sequence[Process], agents: Sequence[Process]) -> dict[str, float]:
+    """Return the mean CPU seconds so far of each kind of process; a vault draws its noise."""
+    vaults = [child for each in agents for child in _children(each.pid)]
+    return {
+        "node": cpu_seconds(nodes) / len(nodes),
+        "courier": sum(_own_seconds(each.pid) for each in agents) / len(agents),
+        "vault": _with_children(vaults) / len(agents),
+    }
+
+
+def _encoding_seconds(spec: RoundSpec, records: int) -> float:
+    """Return the CPU seconds that as many made-up records take to be encoded, and nothing else."""
+    values = np.random.default_rng(0).uniform(-1, 1, (records, len(spec.query.columns)))
+    whole = spec.query.model_copy(update={"records_per_client": records})
+    begun = time.process_time()
+    whole.encode(values)
+    return time.process_time() - begun
+
+
+def _sent(state: Path) -> tuple[int, RoundSpec]:
+    """Return how many bytes a data holder sent in bodies for its one job, and its round's spec."""
     with sqlite3.connect(state) as database:
         [(join, holder)] = database.execute(
             "SELECT length(document), json_extract(document, '$.body.holder') FROM joins"
@@ -126,7 +164,7 @@ def _sent_bytes(state: Path) -> tuple[int, int]:
     spec = decode(encoded, RoundSpec).body
     nodes = len(spec.compute_nodes)
     kinds = [spec.sharing.kind_for(holder=holder, node=node, nodes=nodes) for node in range(nodes)]
-    return join + sum(envelope_size(kind, spec.dimension) for kind in kinds), spec.dimension
+    return join + sum(envelope_size(kind, spec.dimension) for kind in kinds), spec
 
 
 def _roster_bytes(*, holders: int) -> int:

@@ -13,8 +13,9 @@ import json
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from shoal_protocol.sharing.envelope import frame
 from shoal_protocol.sharing.session_envelope import SessionHeader, SessionWrapping, seed_for, wrap
 from shoal_protocol.sharing.sessions import (
     STEP_SECONDS,
+    Opening,
     Prekey,
     advance,
     hour_for,
@@ -42,8 +44,9 @@ from shoal_protocol.sharing.sessions import (
 )
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import Int64Vector, canonical_json
+from shoal_protocol.wire.encoding import Int64Vector
 
 TOGETHER: Final = 1000  # joins or envelopes in a request
 CONNECTIONS: Final = 8
@@ -93,28 +96,29 @@ class Holders:
     def joins(self, job: str, chunk: range) -> bytes:
         """Return signed joins of some of them, in one body."""
         manifest = self._drive.consortium.digest
-        documents = [
+        return _together(
             sign(
                 Join(manifest=manifest, job=job, holder=FIRST_PHONE + number),
                 Role.HOLDER,
                 self._keys[number],
-            ).to_json()
-            for number in chunk
-        ]
-        return canonical_json({"documents": documents})
-
-    def openings(self, prekeys: Sequence[Prekey]) -> Iterator[bytes]:
-        """Open a session of each with all nodes; yield what is to be sent to each node."""
-        for number in self._numbers:
-            opening, keys = open_session(
-                prekeys,
-                holder=FIRST_PHONE + number,
-                number=self._session,
-                previous=None,
-                random_bytes=secrets.token_bytes,
             )
-            self._chains.append(keys)
-            yield sign(opening, Role.HOLDER, self._keys[number]).encode()
+            for number in chunk
+        )
+
+    def openings(self, prekeys: Sequence[Prekey], chunk: range) -> bytes:
+        """Open a session of some of them with all nodes; return what each node is to be sent."""
+        return _together(map(partial(self._opening, prekeys), chunk))
+
+    def _opening(self, prekeys: Sequence[Prekey], number: int) -> Signed[Opening]:
+        opening, keys = open_session(
+            prekeys,
+            holder=FIRST_PHONE + number,
+            number=self._session,
+            previous=None,
+            random_bytes=secrets.token_bytes,
+        )
+        self._chains.append(keys)
+        return sign(opening, Role.HOLDER, self._keys[number])
 
     def envelopes(self, spec: RoundSpec, chunk: range, noise: Int64Vector) -> list[list[bytes]]:
         """Return the envelopes of some of them, by node; `noise` has a row for each."""
@@ -229,17 +233,12 @@ async def _open(drive: Drive, everybody: Holders) -> None:
     for node in nodes:
         [encoded] = await ask(node, [request(node, "GET", "/v1/prekey")], connections=1)
         prekeys.append(decode(encoded, Prekey).body)
-    openings = list(everybody.openings(prekeys))
-    await asyncio.gather(
-        *(
-            ask(
-                node,
-                [request(node, "POST", "/v1/openings", each) for each in openings],
-                connections=CONNECTIONS,
-            )
-            for node in nodes
-        )
-    )
+    lines = [await Lines.open(node, CONNECTIONS) for node in nodes]
+    for chunk in everybody.chunks():
+        openings = everybody.openings(prekeys, chunk)
+        for node, line in zip(nodes, lines, strict=True):
+            [body] = await line.ask([request(node, "POST", "/v1/openings", openings)])
+            _check_taken(node, body)
 
 
 async def _spec(drive: Drive, trainer: Lines, job: str) -> Signed[RoundSpec]:
@@ -268,14 +267,23 @@ async def _answer(
         by_node = everybody.envelopes(spec.body, chunk, noise)
         for node, line, envelopes in zip(nodes, lines, by_node, strict=True):
             [body] = await line.ask([request(node, "POST", path, frame(envelopes))])
-            if any(each["status"] != 201 for each in json.loads(body)["outcomes"]):
-                raise RuntimeError(f"{node.name} refuses envelopes")
+            _check_taken(node, body)
 
 
 async def _ask(drive: Drive, trainer: Lines, path: str, body: bytes) -> None:
-    [answer] = await trainer.ask([request(drive.consortium.manifest.trainer, "POST", path, body)])
+    party = drive.consortium.manifest.trainer
+    [answer] = await trainer.ask([request(party, "POST", path, body)])
+    _check_taken(party, answer)
+
+
+def _together(documents: Iterable[Signed[Any]]) -> bytes:
+    """Return the body with several documents, in canonical form."""
+    return b'{"documents":[' + b",".join(each.encode() for each in documents) + b"]}"
+
+
+def _check_taken(party: ServiceParty, answer: bytes) -> None:
     if any(each["status"] != 201 for each in json.loads(answer)["outcomes"]):
-        raise RuntimeError("the trainer refuses joins")
+        raise RuntimeError(f"{party.name} refuses what was sent")
 
 
 def main() -> None:

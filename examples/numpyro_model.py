@@ -65,18 +65,17 @@ chance = TRUTH["concentration"] / (TRUTH["concentration"] + centre)
 days = generator.negative_binomial(TRUTH["concentration"], chance)
 stays = {"age": age, "emergency": emergency, "days": days}
 
-federation: Learning
-if DIRECTORY is None:
-    federation = SimulatedFederation(
-        stays,
-        epsilon=2.0,
-        delta=1e-5,
-        dropouts=20,
-        colluders=20,
-        seed=1,
-        models={"length_of_stay": length_of_stay},
-    )
-else:
+simulated = SimulatedFederation(
+    stays,
+    epsilon=2.0,
+    delta=1e-5,
+    dropouts=20,
+    colluders=20,
+    seed=1,
+    models={"length_of_stay": length_of_stay},
+)
+federation: Learning = simulated
+if DIRECTORY is not None:
     federation = Federation.open(
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
@@ -93,8 +92,13 @@ else:
         ),
     )
 
+# %% [markdown]
+# A job of many rounds is simulated at its size and price before it is paid for.
+
 # %%
-model.fit(federation)
+model.fit(simulated)
+if DIRECTORY is not None:
+    model.fit(federation)
 print(model.summary())
 
 # %%

@@ -44,12 +44,11 @@ model = PoissonRegression(
     features={"age": (18, 90), "conditions": (0, 6), "distance": (0, 50)},
     target={"visits": (0, 15)},
 )
-federation: Learning
-if DIRECTORY is None:
-    federation = SimulatedFederation(
-        patients, epsilon=2.0, delta=1e-5, dropouts=20, colluders=20, seed=1
-    )
-else:
+simulated = SimulatedFederation(
+    patients, epsilon=2.0, delta=1e-5, dropouts=20, colluders=20, seed=1
+)
+federation: Learning = simulated
+if DIRECTORY is not None:
     federation = Federation.open(
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
@@ -88,11 +87,14 @@ pyplot.show()
 # ## Two relatives
 #
 # One allows for counts that scatter more than Poisson's, here at little cost. The other, by
-# gradients, asks each client in few of its rounds: here 40 of 200.
+# gradients, asks each client in few of its rounds: here 40 of 200. Many rounds are simulated before
+# they are paid for.
 
 # %%
 columns = {"features": model.features, "target": model.target}
 wider = NegativeBinomialRegression(**columns).fit(federation)
-batches = PoissonRegressionByGradients(**columns, rounds=200, batch=400).fit(federation)
+batches = PoissonRegressionByGradients(**columns, rounds=200, batch=400).fit(simulated)
+if DIRECTORY is not None:
+    batches.fit(federation)
 for each in (wider, batches):
     print(each.summary())

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -19,6 +19,8 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import read_dictionary
 
 app = typer.Typer(no_args_is_help=True, help="Load and check a data holder's records.")
+
+_UNBOUNDED: Final = "no bounds given"
 
 Dictionary = Annotated[
     Path | None,
@@ -89,7 +91,16 @@ def check(
     if file.is_dir():
         limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
         mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))
-        present(mapped, as_json, "Nothing was written: `shoal records load` does that.")
+        variables = [
+            each if each["outside_bounds"] is not None else each | {"outside_bounds": _UNBOUNDED}
+            for each in mapped["variables"]
+        ]
+        present(
+            mapped,
+            as_json,
+            "Nothing was written: `shoal records load` does that.",
+            shown=mapped | {"variables": variables},
+        )
         return
     wanted, most = list(asked), records_per_client
     found = clipping_report(
@@ -109,7 +120,7 @@ def check(
             "column": name,
             "values": found.rows - found.missing[name],
             "missing": found.missing[name],
-            "outside bounds": found.outside_bounds.get(name),
+            "outside bounds": found.outside_bounds.get(name, _UNBOUNDED),
         }
         for name in found.columns
     ]

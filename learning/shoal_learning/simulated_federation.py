@@ -27,11 +27,15 @@ from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
 
 @dataclass(frozen=True)
 class SimulatedOutcome:
-    """A task learned in a simulation; `privacy` is what a real job would have cost each client."""
+    """A task learned in a simulation; `privacy` is what a real job would have cost each client.
+
+    `setting` is the size and price at which it was simulated.
+    """
 
     task: Task
     posterior: Posterior
     privacy: PrivacySpent
+    setting: Federation
 
     @property
     def report(self) -> PosteriorReport | None:
@@ -155,7 +159,7 @@ class SimulatedFederation(OnRecords):
         spent = PrivacySpent(
             epsilon=self._cap.epsilon, delta=self._cap.delta, mu=self._cap.whole.mu
         )
-        return SimulatedOutcome(task, outcome.posterior, spent)
+        return SimulatedOutcome(task, outcome.posterior, spent, federation)
 
     def _require_dictionary(self, task: Task) -> None:
         columns, known = task.columns, self.variables()

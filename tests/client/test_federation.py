@@ -1,6 +1,8 @@
 """A federation as estimators see it: jobs that are waited for, fail, are interrupted, resumed."""
 
+import copy
 import io
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -8,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from rich.console import Console
 
-from shoal.estimators import LinearRegressionInBounds
+from shoal.estimators import LinearRegressionInBounds, LogisticRegressionByGradients
 from shoal.jobs import async_jobs
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import CrowdFederation, Federation, Learning, SubmittedJob
@@ -20,11 +23,12 @@ from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.job_states import JobState, RoundState
 from shoal.jobs.retry import Notice
 from shoal.jobs.watching import Watch
+from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.trust.dictionary import DataDictionary, Number
 from shoal_protocol.wire.documents import decode, sign
-from shoal_protocol.wire.errors import BadSignature, UnknownJob
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownJob
 from tests.world.around_analyst import ReportingTrainer
 from tests.world.around_holder import TASK, World, problem
 from tests.world.examples import signing_key
@@ -148,6 +152,67 @@ def test_a_job_that_fails_says_why_and_whom_to_ask(world: World, trainer: Report
     with pytest.raises(JobFailed, match="3 clients joined") as raised:
         regression().fit(federation(world))
     assert any("agents' logs" in note for note in raised.value.__notes__)
+
+
+ROUNDS: dict[str, Any] = {"rounds": 3, "batch": 12, "prior_sd": 2.0}
+
+
+def many_rounds(**changes: Any) -> LogisticRegressionByGradients:
+    parameters = {"features": TASK.features, "target": TASK.target, **ROUNDS} | changes
+    return LogisticRegressionByGradients(**parameters)
+
+
+def simulated(**changes: Any) -> SimulatedFederation:
+    """Return a simulation of the size and at the price of `ASKED`, but for the changes."""
+    setting = {name: ASKED[name] for name in ("epsilon", "delta", "dropouts", "colluders")}
+    clients = np.linspace(0.0, 1.0, changes.pop("clients", 12))
+    columns = (*TASK.features, TASK.target)
+    records = {each.name: each.lower + clients * (each.upper - each.lower) for each in columns}
+    return SimulatedFederation(records, **(setting | changes), seed=1)
+
+
+def outcome_of_fit(model: Any, world: World, trainer: ReportingTrainer, **options: Any) -> str:
+    """Return why a real fit failed; with a job, because this trainer's posterior is linear."""
+    before = len(trainer.requests)
+    with pytest.raises((ValueError, MalformedDocument)) as raised:
+        model.fit(federation(world), **options)
+    submitted = len(trainer.requests) > before
+    assert submitted == isinstance(raised.value, MalformedDocument)
+    return "submitted" if submitted else str(raised.value)
+
+
+def test_many_rounds_are_not_bought_without_a_simulation(
+    world: World, trainer: ReportingTrainer
+) -> None:
+    said = outcome_of_fit(many_rounds(), world, trainer)
+    assert "SimulatedFederation of 10 to 12" in said and "without_simulation=True" in said
+    assert outcome_of_fit(many_rounds(), world, trainer, without_simulation=True) == "submitted"
+    model = many_rounds().fit(simulated())
+    for same in (model, copy.copy(model), pickle.loads(pickle.dumps(model))):
+        assert outcome_of_fit(same, world, trainer) == "submitted"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epsilon": 2.0}, "another epsilon"),
+        ({"delta": 1e-5}, "another delta"),
+        ({"dropouts": 1, "colluders": 1}, "another dropouts, colluders"),
+        ({"clients": 13}, "another population"),
+    ],
+)
+def test_a_simulation_of_another_size_or_price_does_not_do(
+    world: World, trainer: ReportingTrainer, changes: Any, said: str
+) -> None:
+    model = many_rounds().fit(simulated(**changes))
+    assert said in outcome_of_fit(model, world, trainer)
+    assert outcome_of_fit(model.fit(simulated()), world, trainer) == "submitted"
+
+
+def test_a_simulation_of_another_task_does_not_do(world: World, trainer: ReportingTrainer) -> None:
+    model = many_rounds().fit(simulated())
+    assert "another clip" in outcome_of_fit(model.set_params(clip=0.5), world, trainer)
+    assert outcome_of_fit(model.set_params(clip=1.0), world, trainer) == "submitted"
 
 
 def test_a_job_can_be_submitted_now_and_waited_for_later(

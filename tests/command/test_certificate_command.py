@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[bytes, bytes, str]] = {
     ),
     "an unsigned manifest": (
         TWO_ROUNDS.encode(),
-        examples.CONSORTIUM.manifest.canonical(),
+        examples.CONSORTIUM.manifest.canonical,
         "the manifest: a signed document has the fields",
     ),
     "a manifest that somebody else signed": (

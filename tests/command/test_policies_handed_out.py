@@ -17,6 +17,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.queries import QueryName
+from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies import Task, TaskName
 from shoal_protocol.studies.linear_regression import (
@@ -60,7 +61,7 @@ def request(task: Task, privacy: PrivacyDemand = PRIVACY, population: int = 600)
 
 def refusal(policy: Policy, task: Task) -> str | None:
     """Return why a policy for the task's columns refuses it, asked of all clients at once."""
-    columns = tuple(column.name for column in task.columns)
+    columns = variables_of(task.columns)
     whole = task.model_copy(update={"batch": None}) if task.batch else task
     return policy.model_copy(update={"columns": columns}).refusal(request(whole))
 

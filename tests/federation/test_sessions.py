@@ -33,6 +33,7 @@ from shoal_protocol.sharing.sessions import (
 )
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import ProtocolError
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
@@ -234,6 +235,31 @@ async def test_whoever_dies_at_a_message_of_sessions_loses_no_answer(
         ]
         job = await federation.submit(wrapping="session")
         assert await finish(federation, job) == CLIENTS
+        assert "BOX" not in sent(federation)
+
+
+async def test_openings_may_come_together_and_each_is_judged_by_itself(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path, holders=HOLDERS) as federation:
+        await federation.learn(wrapping="session")
+        [first, second, *_] = dict.fromkeys(
+            each.body for each in federation.wire.log if each.path == "/v1/openings"
+        )
+        forged = json.loads(first) | {"signature": json.loads(second)["signature"]}
+        broken = json.loads(first) | {"signer": "nobody"}
+        documents = [json.loads(first), forged, 7, broken, json.loads(second)]
+        answer = await federation.ask(
+            NODE, "/v1/openings", method="POST", content=canonical_json({"documents": documents})
+        )
+        outcomes = answer.json()["outcomes"]
+        assert [each["status"] for each in outcomes] == [200, 403, 422, 403, 200]
+        for listed in ({"documents": {}}, {"documents": [], "more": []}):
+            answer = await federation.ask(
+                NODE, "/v1/openings", method="POST", content=canonical_json(listed)
+            )
+            assert answer.status_code == 422
+        assert await finish(federation, await federation.submit(wrapping="session")) == CLIENTS
         assert "BOX" not in sent(federation)
 
 

@@ -30,11 +30,14 @@ def test_everyone_gets_the_outcome_of_their_own_item(
             return [-item for item in items]
 
         batches = Batches(work, largest=largest, at_once=at_once)
-        futures = []
+        groups, singles = [], []
         for burst in bursts:
-            futures += [(item, batches.submit(item)) for item in burst]
+            groups.append((burst, asyncio.create_task(batches.submit_all(burst))))
+            singles += [(item, asyncio.create_task(batches.submit(item))) for item in burst]
             await asyncio.sleep(0)
-        assert [await future for _, future in futures] == [-item for item, _ in futures]
+        assert [await each for _, each in singles] == [-item for item, _ in singles]
+        for burst, group in groups:
+            assert await group == [-item for item in burst]
 
     asyncio.run(run())
 
@@ -49,12 +52,13 @@ async def test_items_that_arrive_while_a_batch_is_in_work_share_the_next() -> No
         return items
 
     batches = Batches(work, largest=100)
-    first = batches.submit(0)
+    first = asyncio.create_task(batches.submit(0))
     await asyncio.sleep(0.01)
-    rest = [batches.submit(item) for item in range(50)]
+    rest = asyncio.gather(*(batches.submit(item) for item in range(50)))
+    await asyncio.sleep(0.01)
     go.set()
     assert await first == 0
-    assert await asyncio.gather(*rest) == list(range(50))
+    assert await rest == list(range(50))
     assert sizes == [1, 50]
 
 
@@ -65,8 +69,8 @@ async def test_a_batch_that_fails_fails_for_all_in_it_and_for_nobody_else() -> N
         return items
 
     batches = Batches(work, largest=2)
-    futures = [batches.submit(item) for item in (1, 13, 2, 3)]
-    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    submitted = [batches.submit(item) for item in (1, 13, 2, 3)]
+    outcomes = await asyncio.gather(*submitted, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [OSError, OSError, int, int]
 
 
@@ -76,7 +80,8 @@ async def test_whoever_stops_waiting_leaves_the_batch_undisturbed() -> None:
         return items
 
     batches = Batches(work, largest=10)
-    futures = [batches.submit(item) for item in range(3)]
+    futures = [asyncio.create_task(batches.submit(item)) for item in range(3)]
+    await asyncio.sleep(0)
     futures[1].cancel()
     assert await futures[0] == 0
     assert await futures[2] == 2

@@ -249,6 +249,23 @@ def test_a_target_with_far_tails_has_wide_intervals() -> None:
     assert shares[1] > shares[0] + 0.1
 
 
+def test_a_slope_that_is_another_far_out_is_held_by_the_wider_interval() -> None:
+    """The exact fit gives records far out their full weight, where chances level off."""
+    generator = np.random.default_rng(SEED)
+    held = []
+    for seed in range(10):
+        age = 25.0 + generator.lognormal(1.5, 1.0, 5_000).clip(max=70.0)
+        flag = generator.binomial(1, 0.3, 5_000)
+        chance = mean_of("logistic", np.log((age - 25.0) / 4.5) + 0.5 * flag - 0.5)
+        records = np.column_stack([age, flag, generator.binomial(1, chance)]).astype(np.float64)
+        found = fitted("logistic", records, epsilon=5.0, seed=seed)
+        low, high = found.interval(LEVEL)[1]
+        held.append(
+            found.verdict.kind == "doubtful" or low <= exact("logistic", records)[1] <= high
+        )
+    assert sum(held) >= 8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["poisson", "negative_binomial"])
 def test_the_level_of_counts_with_far_tails_holds(family: TargetFamily) -> None:

@@ -109,6 +109,16 @@ def test_aggregates_are_over_the_rows_of_one_id(tmp_path: Path) -> None:
     assert found.starts.tolist() == [0, 1, 2, 3]
 
 
+def test_a_literal_says_of_all_records_whose_they_are(tmp_path: Path) -> None:
+    site = """[columns.site]
+    sql = "'north'"
+    type = "category"
+    levels = ["east", "north"]
+    """
+    found = loaded(directory_with(tmp_path, ROWS, "rows_per_record = 2\n" + site))
+    assert found.values.tolist() == [[1.0]] * 5
+
+
 @pytest.mark.parametrize("columns", [SCALARS, AGGREGATES])
 def test_without_one_id_all_others_values_are_the_same_bit_by_bit(
     tmp_path: Path, columns: str
@@ -369,7 +379,8 @@ def test_a_check_shows_what_maps_to_what_and_writes_nothing(tmp_path: Path) -> N
     assert "row 1 of the source: not a number" in lab["fault"]
     assert (sex["missing"], sex["unknown_levels"], sex["outside_bounds"]) == (1, 2, None)
     assert {each.name for each in directory.iterdir()} == {"raw.csv", "records.toml"}
-    assert "CAST(age AS DOUBLE)" in CliRunner().invoke(app, ["check", str(directory)]).stdout
+    shown = CliRunner().invoke(app, ["check", str(directory)]).stdout
+    assert "CAST(age AS DOUBLE)" in shown and "no bounds given" in shown
 
 
 def test_the_command_loads_and_says_in_one_line_why_not(tmp_path: Path) -> None:

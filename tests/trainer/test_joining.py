@@ -10,6 +10,7 @@ from pyroaring import BitMap
 from structlog.testing import capture_logs
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.server.replies import MOST_DOCUMENTS
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost
@@ -188,7 +189,17 @@ async def test_each_join_of_many_is_validated_by_itself(trainer: Service) -> Non
     assert (await state(trainer))["joined"] == 2
 
 
-@pytest.mark.parametrize("body", [b"{", b'{"documents":7}', b'{"documents": []}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b'{"documents":7}',
+        b'{"documents": []}',
+        # each would have an answer many times its size
+        bulk(*[b"0"] * (MOST_DOCUMENTS + 1)),
+    ],
+    ids=["cut", "no list", "not canonical", "too many"],
+)
 async def test_a_body_that_cannot_be_read_stores_nothing(trainer: Service, body: bytes) -> None:
     await post(trainer, "/v1/jobs", signed_job(JOB))
     assert await post(trainer, JOINS, body) == "malformed-document"

@@ -4,15 +4,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.answers.estimates import Floats
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.studies.regression import Verdict
 
 _ROUNDS: Final = 15  # of bringing simulated eigenvalues to those seen
 _LEAST: Final = 1e-3
 _UNSURE: Final = 0.5  # of what is taken off for bias
+_APART: Final = 2.0  # standard deviations of noise between eigenvalues that are told apart
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,9 @@ class Blur:
         noise = np.triu(generator.standard_normal(shape), 1) * self.products
         found += noise + np.swapaxes(noise, 1, 2)
         diagonal = np.arange(len(truth))
-        found[:, diagonal, diagonal] += self.variances * generator.standard_normal(shape[:2])
-        scale = np.sqrt(np.maximum(found[:, diagonal, diagonal], 0.05))
+        scale = np.sqrt(found[:, diagonal, diagonal])
+        relative = np.sqrt(np.log1p(self.variances**2))  # above 0, whatever the noise
+        scale = scale * np.exp(0.5 * relative * generator.standard_normal(shape[:2]))
         found = found / (scale[:, :, None] * scale[:, None, :])
         found[:, diagonal, diagonal] = 1.0
         return np.asarray(found)
@@ -56,13 +60,18 @@ class PrincipalComponents:
     """Components of the correlations of `columns`, the largest first.
 
     `shares`, shape (k,), are what each explains of all variance, and `loadings`, shape (m, k), the
-    columns' parts in each, of length 1. Bias by noise is taken off both. Where two components
-    explain about as much, nobody can tell their loadings apart, and intervals are wide.
+    columns' parts in each, of length 1. Bias by noise is taken off both. Components are a group
+    where noise may have made the differences of what they explain: their shares' intervals reach to
+    `group_shares`, the mean of each one's group, shape (k,), and those of their loadings are -1 to
+    1. `verdict` says which these are.
     """
 
     columns: tuple[str, ...]
     shares: Floats
     loadings: Floats
+    group_shares: Floats
+    is_apart: NDArray[np.bool_]
+    verdict: Verdict
     _share_errors: Floats  # (draws, k), and those of loadings (draws, m, k)
     _loading_errors: Floats
 
@@ -77,20 +86,24 @@ class PrincipalComponents:
         return np.asarray(self._loading_errors.std(axis=0))
 
     def share_interval(self, level: float = LEVEL) -> Floats:
-        """Return central intervals that hold `level` of each share, shape (k, 2).
+        """Return intervals that hold `level` of each share, shape (k, 2).
 
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        return np.clip(_about(self.shares, self._share_errors, level), 0.0, 1.0)
+        low, high = _about(self.shares, self._share_errors, level).T
+        ends = [np.minimum(low, self.group_shares), np.maximum(high, self.group_shares)]
+        return np.asarray(np.clip(np.stack(ends, axis=-1), 0.0, 1.0))
 
     def loading_interval(self, level: float = LEVEL) -> Floats:
-        """Return central intervals that hold `level` of each loading, shape (m, k, 2).
+        """Return intervals that hold `level` of each loading, shape (m, k, 2).
 
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        return np.clip(_about(self.loadings, self._loading_errors, level), -1.0, 1.0)
+        ends: Floats = np.clip(_about(self.loadings, self._loading_errors, level), -1.0, 1.0)
+        ends[:, ~self.is_apart] = (-1.0, 1.0)
+        return ends
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return shares with intervals, and loadings.
@@ -104,10 +117,12 @@ class PrincipalComponents:
             (f"{level:.0%} of it", *(f"{low:.3g} to {high:.3g}" for low, high in ends)),
         ]
         for name, row, sds in zip(self.columns, self.loadings, self.loading_sd, strict=True):
-            found = (f"{each:.2f} ± {sd:.2f}" for each, sd in zip(row, sds, strict=True))
-            rows.append((name, *found))
+            found = zip(row, sds, self.is_apart, strict=True)
+            shown = (f"{each:.2f} ± {sd:.2f}" if apart else "any" for each, sd, apart in found)
+            rows.append((name, *shown))
         numbers = tuple(str(each + 1) for each in range(len(self.shares)))
-        return Summary("Principal components", ("", *numbers), tuple(rows), ())
+        facts = (("Verdict", str(self.verdict)),)
+        return Summary("Principal components", ("", *numbers), tuple(rows), facts)
 
     def __str__(self) -> str:
         return str(self.summary())
@@ -137,24 +152,46 @@ def components_of(
     for _ in range(_ROUNDS):
         truth = _correlations(vectors, sought)
         found = np.linalg.eigvalsh(blur.simulated(truth, draws // 4 + 1, generator))[:, ::-1]
-        sought = np.sort(np.maximum(sought + values - found.mean(axis=0), _LEAST))[::-1]
+        sought = np.sort(np.maximum(sought + values - np.median(found, axis=0), _LEAST))[::-1]
     truth = _correlations(vectors, sought)
     exact, axes = (each[..., ::-1] for each in np.linalg.eigh(truth))
     axes = (axes * np.where(np.sum(axes * vectors, axis=0) < 0.0, -1.0, 1.0))[:, :count]
     found, seen_axes = np.linalg.eigh(blur.simulated(truth, draws, generator))
     seen_axes = seen_axes[:, :, ::-1][:, :, :count]
     seen_axes = seen_axes * np.where(np.sum(seen_axes * axes, axis=1) < 0.0, -1.0, 1.0)[:, None]
-    errors = (found[:, ::-1] - exact)[:, :count] / size
-    shares = exact[:count] / size
-    unsure = np.hypot(_UNSURE * (shares - values[:count] / size), blur.lost * shares)
-    errors = errors - errors.mean(axis=0) + unsure * generator.standard_normal(errors.shape)
+    errors = (found[:, ::-1] - exact) / size
+    shares = exact / size
+    unsure = np.hypot(_UNSURE * (shares - values / size), blur.lost * shares)
+    errors = errors - np.median(errors, axis=0) + unsure * generator.standard_normal(errors.shape)
+    groups = _groups(shares, errors)
+    is_apart = np.bincount(groups)[groups] == 1
+    means = np.bincount(groups, weights=shares) / np.bincount(groups)
     return PrincipalComponents(
         columns=columns,
-        shares=shares,
+        shares=shares[:count],
         loadings=axes,
-        _share_errors=errors,
+        group_shares=means[groups][:count],
+        is_apart=is_apart[:count],
+        verdict=_judged(is_apart[:count]),
+        _share_errors=errors[:, :count],
         _loading_errors=seen_axes - axes,
     )
+
+
+def _groups(shares: Floats, errors: Floats) -> NDArray[np.int64]:
+    """Return the number of each component's group, shape (m,): a clear gap begins a new one."""
+    low, high = np.quantile(errors, [0.16, 0.84], axis=0)
+    sds = (high - low) / 2.0
+    is_clear = shares[:-1] - shares[1:] > _APART * np.hypot(sds[:-1], sds[1:])
+    return np.append(0, np.cumsum(is_clear))
+
+
+def _judged(is_apart: NDArray[np.bool_]) -> Verdict:
+    if is_apart.all():
+        return Verdict(kind="trustworthy", reasons=())
+    which = ", ".join(str(each + 1) for each in np.flatnonzero(~is_apart))
+    said = f"noise hides the loadings of components {which}: others explain about as much"
+    return Verdict(kind="doubtful", reasons=(said,))
 
 
 def _correlations(vectors: Floats, values: Floats) -> Floats:

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -27,6 +27,7 @@ from shoal_protocol.studies.regression import (
 
 _REACH: Final = 4.0  # spreads in one unit of the learner, whose residuals are .01 to 1 of it
 _PRIOR_SD: Final = 2.5
+_HEAVY: Final = 3.0  # times their noise: small variances are known worse, having noisy spreads
 _LOST: Final = 0.1  # of rows' squares: more makes intervals doubtful
 
 
@@ -236,11 +237,11 @@ class Answers:
         noise = self.posterior.product_sd / self.posterior.record_count
         blur = Blur(
             products=noise / np.outer(roots, roots),
-            variances=errors[places],
+            variances=_HEAVY * errors[places],
             records=self.posterior.record_count / SCATTER,
             lost=self.posterior.lost,
         )
-        return components_of(
+        found = components_of(
             tuple(chosen),
             self.posterior.seen[np.ix_(places, places)],
             blur,
@@ -248,6 +249,7 @@ class Answers:
             draws=draws,
             generator=generator,
         )
+        return replace(found, verdict=self._verdict(found.verdict))
 
     def _moments(self, target: str, features: Sequence[str]) -> NoisyMoments:
         """Return the moments of constant, features and target, in units of `_REACH` spreads."""

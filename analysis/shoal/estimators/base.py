@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from shoal.estimators.described import described
 from shoal.estimators.parameters import Parameters
+from shoal.estimators.rehearsals import Rehearsal, require_rehearsal
 from shoal.formulas.variables import Variable
 from shoal.jobs.federation import Learned, Learning, Waiting
+from shoal_learning.simulated_federation import SimulatedOutcome
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
@@ -38,6 +40,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
     privacy_: PrivacySpent
     report_: PosteriorReport | None
     _learned: Learned | None = None
+    _rehearsals: tuple[Rehearsal, ...] = ()
 
     def to_task(self, variables: Mapping[str, Variable] | None = None) -> Task:
         """Return the task that the parameters describe, as a federation gets it.
@@ -51,11 +54,16 @@ class Estimator(Parameters, Generic[PosteriorT]):
         task: Task = self._checked(variables)
         return task
 
-    def fit(self, federation: Learning) -> Self:
+    def fit(self, federation: Learning, *, without_simulation: bool = False) -> Self:
         """Learn the task on a federation, real or simulated, and return the estimator.
 
+        A real job by gradients, of many rounds, needs a simulation first: a fit of this estimator
+        with the same parameters on a `SimulatedFederation` of a size that the job may have and at
+        its price. `without_simulation` says that there shall be none.
+
         Raises:
-            ValueError: a parameter is not usable, or `federation` is no federation.
+            ValueError: a parameter is not usable, `federation` is no federation, or the job must be
+                simulated first. Nothing was spent.
             JobRefused, OutOfBudget, JobFailed, JobInterrupted, Unavailable: as `Federation.learn`.
         """
         if not callable(getattr(federation, "learn", None)):
@@ -65,8 +73,13 @@ class Estimator(Parameters, Generic[PosteriorT]):
             )
         there, known = described(self, federation)
         task = self.to_task(known)
+        if not without_simulation:
+            require_rehearsal(task, there, self._rehearsals)
         self._variables = self._known().over(known).variables
-        return self._take(task, there.learn(task))
+        learned = there.learn(task)
+        if isinstance(learned, SimulatedOutcome):
+            self._rehearsals = (*self._rehearsals, Rehearsal(task, learned.setting))
+        return self._take(task, learned)
 
     def fit_from(self, job: Waiting) -> Self:
         """Fit by a job that was submitted earlier, `Federation.resume(id)`; waits for its end.

@@ -47,6 +47,7 @@ _FEWEST: Final = 0.002  # share of records with an event, at least
 _CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _DRIFT: Final = 0.6  # of a coefficient, over the root of the share of events that are left out
 _PULL: Final = 0.1  # of a coefficient
+_LEAST_INFORMATION: Final = 1e-3  # of one event: an interval may have none
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,8 @@ class Known:
             expected[count:, count:], last.squares * unit**2, float(sds.squares[0]) * unit**2
         )
         roots = np.sqrt(np.append(np.full(count, max(pooled, 1.0)), own))
-        through = estimated.influence @ np.linalg.inv(curvature)
+        least = _LEAST_INFORMATION * np.eye(len(curvature))
+        through = estimated.influence @ np.linalg.inv(curvature + least)
         whole, followed = (
             self._events(model, estimated.parameters, each) for each in (math.inf, query.hazard_cut)
         )

@@ -17,6 +17,7 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.regression.design_sample import DesignSample, sample_of_moments
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_learning.regression.score_likelihood import (
     Measurement,
     RegressionModel,
@@ -235,24 +236,37 @@ class _Known:
         at = np.array(query.point) / rules.REACH
         expected = scatter(model, estimated.mean, at=at)
         squares, squares_sd = last.squares * unit**2, float(sds.squares[0]) * unit**2
-        pooled, own = scatter_seen(expected, squares, squares_sd)
+        seen, own = scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
-        lost, lost_sd = self._lost(model, estimated.mean, last.cut, float(sds.cut))
-        mean = estimated.mean.copy()
-        mean[0] -= math.log1p(-lost)
+        scattered = expected * np.outer(roots, roots)
+        mean, covariance = estimated.mean, estimated.covariance + through @ scattered @ through.T
+        lost, lost_sd = self._lost(model, mean, last.cut, float(sds.cut))
+        transform = self.found.to_data_units()
+        prior, factor = model.own_sds(), None
+        if self.task.pooled is not None:
+            wide = estimated.wide
+            likelihood = Likelihood.of(wide.mean, wide.covariance, model.centre, prior)
+            pooled = pooled_estimate(
+                self.task,
+                self.found,
+                likelihood.scattered(inverse @ scattered @ inverse.T),
+                prior_mean=model.centre,
+                prior_sd=prior,
+                shared_sds=model.shared_sds,
+                unit=1.0,
+                data_unit=1.0,
+            )
+            mean, covariance, factor = pooled.mean, pooled.covariance, pooled.factor
+            prior = pooled.prior_sd
+        mean = mean - np.append(math.log1p(-lost), np.zeros(len(mean) - 1))
         if self.family == "logistic":
             part = part_pulled(_PULL, float((model.sample.rows @ mean).std()))
         else:
             part = _PULL_OF_COUNTS[self.hidden]
         pull = np.append(lost_sd / (1.0 - lost), pulled(model.sample, model.far, part, mean[1:]))
-        covariance = (
-            estimated.covariance
-            + through @ (expected * np.outer(roots, roots)) @ through.T
-            + np.diag(pull**2)
-        )
-        transform = self.found.to_data_units()
+        covariance = covariance + np.diag(pull**2)
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
             family=self.task.family,
@@ -261,10 +275,11 @@ class _Known:
             coefficients=tuple((transform @ mean).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple(model.centre.tolist()),
-            prior_sd=tuple(np.sqrt(transform**2 @ model.own_sds() ** 2).tolist()),
-            scatter=pooled,
+            prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
+            scatter=seen,
             spreads=tuple(self.found.spreads[:-1].tolist()),
             records=max(1, round(self.records[0])),
+            pooled=factor,
             verdict=judged_scores(
                 self.task,
                 self.found,

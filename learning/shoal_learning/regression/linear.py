@@ -17,11 +17,13 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.regression.judging import judged_linear
 from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.sums import largest_norms, matrix_from, norm_counts_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import (
     MeasuredRegressionPosterior,
+    PooledFactor,
     Purpose,
     RegressionTask,
 )
@@ -130,6 +132,9 @@ class LinearModel:
         unit = limit * rules.REACH * float(found.spreads[-1]) / scale
         prior = unit * np.append(1.0, self.task.prior_sd * found.looseness[:-1])
         coefficients = coefficients_of(moments, unit, prior, self.task.purpose)
+        pooled = None
+        if self.task.pooled is not None:
+            coefficients, prior, pooled = self._pooled(found, moments, unit, prior)
         pulled = 0.5 * _PULL * min(1.0, len(query.columns) / squared_radius)
         pulled = math.hypot(pulled, _CUT_PULL * _cut(found, query, moments))
         spread = pulled * coefficients.mean
@@ -152,8 +157,27 @@ class LinearModel:
             scatter=coefficients.residual_sd * scale / math.sqrt(_kept(query, moments)),
             spreads=tuple(found.spreads[:-1].tolist()),
             records=max(1, round(records[0])),
+            pooled=pooled,
             verdict=judged_linear(self.task, found, moments, covariance, prior),
         )
+
+    def _pooled(
+        self, found: Measured, moments: NoisyMoments, unit: float, prior: Floats
+    ) -> tuple[Coefficients, Floats, PooledFactor]:
+        """Return coefficients of which some are pooled, their prior deviations, the factor."""
+        wide, centre = noise_aware_posterior(moments, prior), np.zeros(len(prior))
+        pooled = pooled_estimate(
+            self.task,
+            found,
+            Likelihood.of(wide.mean, wide.covariance, centre, prior),
+            prior_mean=centre,
+            prior_sd=prior,
+            shared_sds=[unit * sd for sd in _SHARED_SDS],
+            unit=unit,
+            data_unit=float(found.spreads[-1]),
+        )
+        found_again = replace(wide, mean=pooled.mean, covariance=pooled.covariance)
+        return found_again, pooled.prior_sd, pooled.factor
 
 
 def noise_sd(query: WeightedRowMatrix, earlier: ReleasedSum, *, part: float) -> float:

@@ -126,11 +126,13 @@ class Estimate:
     """`mean` is the best estimate; `covariance` of its error holds noise, sampling and prior.
 
     `influence` is what of a deviation of scores goes into the estimate, shape (p, p), and
-    `expected` the covariance if coefficients are alike, which is less.
+    `expected` the covariance if coefficients are alike, which is less. `wide` is under a prior for
+    each by itself.
     """
 
     mean: Floats
     covariance: Floats
+    wide: Solution
     influence: Floats
     expected: Floats
 
@@ -153,6 +155,7 @@ def estimate(model: ScoreModel) -> Estimate:
     return Estimate(
         mean,
         wide.covariance + np.outer(away, away),
+        wide,
         _influence(model, wide.covariance),
         expected,
     )

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from nacl import bindings
-from nacl.exceptions import CryptoError
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, MAGIC
 from shoal_protocol.sharing.sessions import derive
@@ -33,7 +33,7 @@ from shoal_protocol.wire.service_errors import MalformedEnvelope, UnopenableCiph
 
 HEADER_BYTES: Final = 48 + ANSWER_BYTES
 TAG_BYTES: Final = 16
-_NONCE: Final = bytes(bindings.crypto_aead_chacha20poly1305_ietf_NPUBBYTES)
+_NONCE: Final = bytes(12)
 
 
 class SessionWrapping(IntEnum):
@@ -42,6 +42,9 @@ class SessionWrapping(IntEnum):
     VECTOR = 2
     NOTICE = 3
     SEED = 4
+
+
+_WRAPPINGS: Final = frozenset(map(int, SessionWrapping))
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,8 @@ class SessionEnvelope:
         head, box = self.encoded[:HEADER_BYTES], self.encoded[HEADER_BYTES:]
         seal = _key(key, b"seal", head)
         try:
-            payload = bindings.crypto_aead_chacha20poly1305_ietf_decrypt(
-                box, head + bytes.fromhex(manifest), _NONCE, seal
-            )
-        except CryptoError as error:
+            payload = ChaCha20Poly1305(seal).decrypt(_NONCE, box, head + bytes.fromhex(manifest))
+        except InvalidTag as error:
             raise UnopenableCiphertext from error
         match self.header.wrapping:
             case SessionWrapping.VECTOR:
@@ -135,9 +136,7 @@ def wrap(share: Share, header: SessionHeader, *, key: bytes, manifest: str) -> b
             raise ValueError("a notice stands for the seed that follows from its session")
         payload = b""
     data = head + bytes.fromhex(manifest)
-    return head + bindings.crypto_aead_chacha20poly1305_ietf_encrypt(
-        payload, data, _NONCE, _key(key, b"seal", head)
-    )
+    return head + ChaCha20Poly1305(_key(key, b"seal", head)).encrypt(_NONCE, payload, data)
 
 
 def _key(key: bytes, label: bytes, head: bytes) -> bytes:
@@ -147,8 +146,7 @@ def _key(key: bytes, label: bytes, head: bytes) -> bytes:
 
 def is_under_session(encoded: bytes) -> bool:
     """Tell whether bytes claim to be an envelope under a session."""
-    codes = {int(each) for each in SessionWrapping}
-    return encoded[: len(MAGIC)] == MAGIC and len(encoded) > 6 and encoded[6] in codes
+    return encoded[: len(MAGIC)] == MAGIC and len(encoded) > 6 and encoded[6] in _WRAPPINGS
 
 
 def parse_under_session(encoded: bytes) -> SessionEnvelope:

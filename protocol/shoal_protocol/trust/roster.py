@@ -155,10 +155,19 @@ class Roster:
     def slots_of(self, holder: int) -> BitMap:
         """Return the slots of a data holder, whether it is revoked or not."""
         slots = BitMap()
-        for place in np.flatnonzero(self._ranges[:, 0] == holder):
+        by_owner, owners = self._by_owner
+        # of the same type, or numpy would convert all owners
+        first, last = np.searchsorted(owners, np.array([holder, holder + 1], owners.dtype))
+        for place in by_owner[first:last]:
             end = int(self._ends[place])
             slots.add_range(end - int(self._ranges[place, 1]), end)
         return slots
+
+    @cached_property
+    def _by_owner(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint32]]:
+        """The places of ranges in the order of their owners, and those owners."""
+        places = np.argsort(self._ranges[:, 0], kind="stable")
+        return places, self._ranges[places, 0]
 
     @cached_property
     def enrolled_set(self) -> BitMap:

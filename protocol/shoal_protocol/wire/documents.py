@@ -69,26 +69,25 @@ class Document(Model):
     kind: str
     version: Literal[1] = VERSION
 
+    @cached_property
     def canonical(self) -> bytes:
-        """Return the canonical JSON of the body."""
+        """The canonical JSON of the body."""
         return canonical_json(self.model_dump(mode="json"))
 
     def message(self) -> bytes:
         """Return the bytes that are signed and hashed."""
-        canonical = self.canonical()
-        # cached: callers that check a signature mostly need the digest next
-        self.__dict__.setdefault("digest", sha256(self.kind, canonical))
-        return domain(self.kind) + canonical
+        return domain(self.kind) + self.canonical
 
     @cached_property
     def digest(self) -> str:
         """Return the SHA-256 digest that names this document, in hex."""
-        return sha256(self.kind, self.canonical())
+        return sha256(self.kind, self.canonical)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy as pydantic does, except for the digest, which is the original's alone."""
+        """Copy as pydantic does, except for digest and bytes, which are the original's alone."""
         copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop("digest", None)
+        for own in ("canonical", "digest"):
+            copied.__dict__.pop(own, None)
         return copied
 
 
@@ -124,11 +123,8 @@ class Signed(Generic[DocumentT]):
 
     def encode(self) -> bytes:
         """Return the canonical bytes that go on the wire."""
-        return self._encoded
-
-    @cached_property
-    def _encoded(self) -> bytes:
-        return canonical_json(self.to_json())
+        rest = canonical_json({"signature": self.signature, "signer": self.signer})
+        return b'{"body":' + self.body.canonical + b"," + rest[1:]
 
     def verify_signature(self, key: VerifyKey) -> None:
         """Check the signature.
@@ -172,7 +168,7 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     signed = read_uncompared(value, *kinds)
     kind = _kind_of(type(signed.body))
     try:
-        canonical = signed.body.canonical()
+        canonical = signed.body.canonical
     except ValueError:  # without the cause, which may quote what the peer sent
         raise MalformedDocument(f"a {kind} is nested too deep") from None
     if canonical != canonical_json(value["body"]):

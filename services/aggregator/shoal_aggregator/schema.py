@@ -7,13 +7,13 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
     UniqueConstraint,
 )
 
+from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
 
 VERSION: Final = 5
@@ -29,7 +29,7 @@ rounds = Table(
     Column("id", String(64), primary_key=True),
     Column("job", String(64), nullable=False),
     Column("number", Integer, nullable=False),  # in its job
-    Column("spec", LargeBinary, nullable=False),
+    Column("spec", Bytes, nullable=False),
     Column("phase", String(16), nullable=False, index=True),
     Column("nodes", Integer, nullable=False),
     Column("threshold", Integer, nullable=False),  # how many of the nodes are enough
@@ -52,7 +52,7 @@ partial_sums = Table(
     Column("cohort", String(64), nullable=False),
     Column("cohort_size", Integer, nullable=False),
     Column("standing", String(8), nullable=False),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 # those of Compute nodes, and the aggregator's own, which decides
@@ -62,7 +62,7 @@ abandonments = Table(
     _round(),
     Column("party", String(64), primary_key=True),
     Column("digest", String(64), nullable=False),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 results = Table(
@@ -70,7 +70,7 @@ results = Table(
     metadata,
     _round(),
     Column("digest", String(64), nullable=False),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 # what contradicts a document on file; never served, for a second sum may say too much. One of a
@@ -82,5 +82,5 @@ evidence = Table(
     Column("party", String(64), primary_key=True),
     Column("kind", String(16), primary_key=True),
     Column("digest", String(64), nullable=False),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )

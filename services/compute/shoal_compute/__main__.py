@@ -20,7 +20,7 @@ if __name__ == "__main__":
     run_service(
         "compute",
         assemble,
-        tick_seconds=0.05,
+        tick_seconds=0.2,
         settings=ComputeSettings,
         also="`python -m shoal_compute ledger` shows what the node charged.",
     )

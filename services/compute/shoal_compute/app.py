@@ -29,6 +29,7 @@ from shoal_hosting.server.replies import (
     document,
     listed,
     outcome,
+    settled,
     shown,
     taken,
 )
@@ -42,6 +43,7 @@ from shoal_protocol.wire.errors import NotReady
 from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, encode_answer
 
 _BULK_BYTES: Final = 32 << 20
+_OPENINGS_BYTES: Final = 16 << 20  # of several in one request
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
 _BYTES: Final = "application/octet-stream"
 _UPLOADS: Final = {
@@ -115,6 +117,7 @@ def create_app(
             "/shares/bulk": _BULK_BYTES,
             "/shares/relayed": _BULK_BYTES,
             "/shares/stored": MOST_ENTRIES * ENTRY_BYTES,
+            "/v1/openings": _OPENINGS_BYTES,
             "/v1/charges": LARGEST_REQUEST_BYTES,
             "/v1/refusals": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
@@ -193,9 +196,11 @@ def create_app(
 
     @app.post("/v1/openings", status_code=201)
     async def open_session(request: Request) -> Response:
-        """Take a data holder's signed opening of a session, in place of all before it."""
-        opening, new = await sessions.open(await request.body())
-        return taken({"opening": opening}, is_new=new)
+        """Take a signed opening of a session, in place of its data holder's before.
+
+        Or {"documents": [...]}, in which each is judged by itself.
+        """
+        return settled({}, await sessions.open(await request.body()))
 
     @app.post("/v1/refusals")
     async def refuse(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from shoal_compute.shares import AcceptedShare
 from shoal_protocol.rounds.asked_holders import AskedHolders
@@ -48,7 +49,7 @@ class Intake:
     box_key: bytes
     box_private_key: bytes = field(repr=False)
 
-    @property
+    @cached_property
     def largest_envelope(self) -> int:
         """Return the size in bytes beyond which no envelope of this round can be valid."""
         return max(envelope_size(kind, self.dimension) for kind in ShareKind)
@@ -103,9 +104,10 @@ class Intake:
             nodes=self.nodes,
             dimension=self.dimension,
         )
-        digest = envelope_digest(encoded)
         if self.wrapping == "session":  # the same share may come wrapped otherwise
             digest = share_digest(self.round_id, answer, share)
+        else:
+            digest = envelope_digest(encoded)
         return AcceptedShare(
             round_id=self.round_id,
             holder=holder,

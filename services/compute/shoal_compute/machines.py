@@ -46,9 +46,11 @@ def register(db: Connection, signed: Signed[ChargesQuery]) -> bytes:
 def counting(db: Connection, holders: Sequence[int]) -> dict[int, Machine]:
     """Return the machine that counts of those of `holders` that were ever restored.
 
-    None of them is superseded before the caller's transaction ends.
+    Also of others between the least and the greatest of them. None of them is superseded before
+    the caller's transaction ends.
     """
-    chosen = machines.c.holder.in_(holders) & (machines.c.epoch > 0)
+    between = machines.c.holder.between(min(holders), max(holders))
+    chosen = between & (machines.c.epoch > 0)
     query = select(machines.c.holder, machines.c.epoch, machines.c.rounds).where(chosen)
     held = db.execute(query.order_by(machines.c.holder).with_for_update(read=True))
     return {holder: Machine(epoch, last) for holder, epoch, last in held}

@@ -202,8 +202,9 @@ class Node:
 
     async def _erase(self, known: Round) -> None:
         most = shares.erased_at_once(known.spec.body.dimension)
-        while not await self._own.storage.run(shares.erase_payloads, known.id, most):
-            continue
+        after: int | None = -1
+        while after is not None:
+            after = await self._own.storage.run(shares.erase_payloads, known.id, most, after)
         await asyncio.to_thread(self._own.storage.truncate_log)
         known.erased = True
 

@@ -63,7 +63,8 @@ class Relays:
             raise NotReady("too many bundles of this data holder in this round")
         parties = known.consortium.manifest.compute_nodes
         handed = {
-            node: self._line(parties[node]).submit((known, each)) for node, each in by_node.items()
+            node: asyncio.ensure_future(self._line(parties[node]).submit((known, each)))
+            for node, each in by_node.items()
         }
         receipts: list[bytes | None] = [None] * len(parties)
         [receipts[known.intake.node]] = await self.receipts([own.encoded], [200])

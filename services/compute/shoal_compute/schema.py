@@ -10,7 +10,6 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Integer,
-    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     SmallInteger,
@@ -20,6 +19,7 @@ from sqlalchemy import (
 )
 
 from shoal_hosting.storage.append_only import only_grows
+from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
@@ -35,7 +35,7 @@ rounds = Table(
     Column("id", String(64), nullable=False, unique=True),
     Column("job", String(64), nullable=False),
     Column("place", Integer, nullable=False),  # in its job, from 0: the number in its spec
-    Column("spec", LargeBinary, nullable=False),  # the signed spec as it came
+    Column("spec", Bytes, nullable=False),  # the signed spec as it came
     Column("phase", String(16), nullable=False, index=True),
     Column("reason", String(32)),  # why it was abandoned
     Column("reported", Boolean, nullable=False),  # the aggregator knows this node's last word
@@ -48,7 +48,7 @@ totals = Table(
     "totals",
     metadata,
     Column("job", String(64), primary_key=True),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 only_grows(totals)
 
@@ -64,8 +64,8 @@ jobs = Table(
     Column("job", String(64), primary_key=True),
     Column("analyst", String(63), nullable=False, index=True),
     Column("ends_by", Double, nullable=False),  # seconds since 1970; no round outlasts it
-    Column("request", LargeBinary, nullable=False),
-    Column("withdrawal", LargeBinary),
+    Column("request", Bytes, nullable=False),
+    Column("withdrawal", Bytes),
 )
 
 # Rounds that this node signed for, forgot, and goes on without: its operator accepted the loss.
@@ -76,11 +76,11 @@ shares = Table(
     metadata,
     Column("round", ForeignKey(rounds.c.number), nullable=False),
     Column("holder", BigInteger, nullable=False),
-    Column("answer", LargeBinary, nullable=False),  # tells one answer of the holder from another
-    Column("digest", LargeBinary, nullable=False),  # of the envelope; in a session, of the share
-    Column("signature", LargeBinary, nullable=False),  # the holder's, over a sealed box
+    Column("answer", Bytes, nullable=False),  # tells one answer of the holder from another
+    Column("digest", Bytes, nullable=False),  # of the envelope; in a session, of the share
+    Column("signature", Bytes, nullable=False),  # the holder's, over a sealed box
     Column("kind", SmallInteger, nullable=False),
-    Column("payload", LargeBinary),  # NULL once erased
+    Column("payload", Bytes),  # NULL once erased
     PrimaryKeyConstraint("round", "holder"),
 )
 
@@ -92,7 +92,7 @@ machines = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("instance", String(32), nullable=False),
     Column("rounds", Integer, nullable=False),  # the last one here when its epoch became known
-    Column("query", LargeBinary, nullable=False),  # by which it is known, as the holder signed it
+    Column("query", Bytes, nullable=False),  # by which it is known, as the holder signed it
 )
 
 # Each data holder's newest session: lower numbers are refused for ever. The key is encrypted by one
@@ -103,10 +103,10 @@ sessions = Table(
     Column("holder", BigInteger, primary_key=True, autoincrement=False),
     Column("number", BigInteger, nullable=False),
     Column("opening", String(64), nullable=False),  # its digest
-    Column("verify_key", LargeBinary, nullable=False),  # the holder's when it opened the session
+    Column("verify_key", Bytes, nullable=False),  # the holder's when it opened the session
     Column("hour", Integer, nullable=False),  # of the key
     Column("generation", Integer, nullable=False),  # of the key that encrypts it
-    Column("key", LargeBinary, nullable=False),
+    Column("key", Bytes, nullable=False),
 )
 
 # `occurrence` 0 is a party's document of its kind for the round, the only one that counts and,
@@ -120,7 +120,7 @@ documents = Table(
     Column("kind", String(32), nullable=False),
     Column("signer", String(63), nullable=False),
     Column("occurrence", SmallInteger, nullable=False),
-    Column("encoded", LargeBinary, nullable=False),
+    Column("encoded", Bytes, nullable=False),
     UniqueConstraint("round", "kind", "signer", "occurrence"),
 )
 

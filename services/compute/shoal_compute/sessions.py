@@ -3,7 +3,7 @@
 import asyncio
 from datetime import datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 from nacl.exceptions import CryptoError
@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 from shoal_compute import schema
 from shoal_compute.round_book import TAKES_SHARES, RoundBook
 from shoal_compute.session_secrets import OwnPrekey, Secrets
+from shoal_hosting.server.replies import Outcome, documents_in
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.group_commit import Batches
@@ -26,7 +27,9 @@ from shoal_protocol.sharing.sessions import (
     hour_of,
 )
 from shoal_protocol.trust.limits import CLOCKS_APART
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed, from_json
+from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,
     RefusedOpening,
@@ -35,6 +38,7 @@ from shoal_protocol.wire.service_errors import (
 )
 
 FILE: Final = "sessions.json"
+_READ_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
 
 log = structlog.get_logger()
@@ -49,6 +53,9 @@ class _Session(NamedTuple):
 
     def place(self, holder: int) -> bytes:
         return b"".join(each.to_bytes(4, "little") for each in (holder, self.number, self.hour))
+
+
+_Opened = tuple[int, _Session]  # by a data holder
 
 
 class Sessions:
@@ -72,7 +79,8 @@ class Sessions:
         self.are_kept = not resources.storage.is_shared
         self._secrets = Secrets.fresh()
         self._known: dict[int, _Session] = {}
-        self._reading = resources.worker("sessions")
+        self._worker = resources.worker("sessions")
+        self._reading = Batches(self._read_all, largest=_READ_AT_ONCE)
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT)
         self._changing = asyncio.Lock()
         self._stepped_to = 0
@@ -148,22 +156,34 @@ class Sessions:
                 return self._own.sign(each.public).encode()
         raise RefusedOpening("this node has no prekey: seal boxes to it")
 
-    async def open(self, encoded: bytes) -> tuple[str, bool]:
-        """Take a holder's signed opening; return its digest, and whether it is new.
+    async def open(self, encoded: bytes) -> Outcome | list[Outcome]:
+        """Take one signed opening, or `{"documents": [...]}`, each of which is judged by itself.
+
+        One is refused if a later session is open, or if its key is to no prekey that is valid.
 
         Raises:
-            MalformedDocument, UnsupportedVersion, UnknownHolder, RevokedHolder, BadSignature
-            RefusedOpening: a later session is open, or the key is to no prekey that is valid.
-            StorageUnavailable
+            MalformedDocument: the body as a whole cannot be read; nothing was stored.
+            StorageUnavailable: not all was stored.
         """
-        signed, session = await self._reading.run(self._read, encoded)
-        is_new = await self._commits.submit((signed.body.holder, session))
-        if isinstance(is_new, RefusedOpening):
-            raise is_new
-        return signed.digest, is_new
+        value = await asyncio.to_thread(parse_canonical_json, encoded)
+        documents = documents_in(value)
+        read = await self._reading.submit_all([value] if documents is None else documents)
+        opened = [each for each in read if not isinstance(each, ProtocolError)]
+        committed = iter(await self._commits.submit_all(opened))
+        outcomes = [each if isinstance(each, ProtocolError) else next(committed) for each in read]
+        return outcomes[0] if documents is None else outcomes
 
-    def _read(self, encoded: bytes) -> tuple[Signed[Opening], _Session]:
-        signed, now = decode(encoded, Opening), self._own.clock()
+    async def _read_all(self, documents: list[Any]) -> list[_Opened | ProtocolError]:
+        return await self._worker.run(lambda: [self._read(each) for each in documents])
+
+    def _read(self, document: Any) -> _Opened | ProtocolError:
+        try:
+            return self._checked(from_json(document, Opening))
+        except ProtocolError as error:
+            return error
+
+    def _checked(self, signed: Signed[Opening]) -> _Opened:
+        now = self._own.clock()
         body, consortium = signed.body, self._own.book.current
         known = self._known.get(body.holder)
         if known is not None and known.opening != signed.digest and known.number >= body.number:
@@ -178,7 +198,7 @@ class Sessions:
         key = first_key(body, own.public, bytes.fromhex(own.private))
         verify_key = consortium.roster.key_of(body.holder)
         hour = body.number // STEP_SECONDS
-        return signed, _Session(body.number, signed.digest, verify_key, hour, key)
+        return body.holder, _Session(body.number, signed.digest, verify_key, hour, key)
 
     def _own_prekey(self, digest: str, now: datetime) -> OwnPrekey:
         for each in self._secrets.prekeys:
@@ -186,19 +206,19 @@ class Sessions:
                 return each
         raise RefusedOpening("the opening is to no prekey of this node that is valid")
 
-    async def _commit(self, offered: list[tuple[int, _Session]]) -> list[bool | RefusedOpening]:
-        outcomes: list[bool | RefusedOpening] = []
+    async def _commit(self, offered: list[_Opened]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
         fresh: dict[int, _Session] = {}
         async with self._changing:
             for holder, session in offered:
                 known = fresh.get(holder) or self._known.get(holder)
                 if known is not None and known.opening == session.opening:
-                    outcomes.append(False)
+                    outcomes.append(200)
                 elif known is not None and known.number >= session.number:
                     outcomes.append(RefusedOpening("a later session was opened"))
                 else:
                     fresh[holder] = session
-                    outcomes.append(True)
+                    outcomes.append(201)
             await self._own.storage.run(_store, fresh, self._secrets)
             self._known.update(fresh)
             # One of them may have begun in an hour that is over.
@@ -243,7 +263,7 @@ class Sessions:
         keyed = (each for each in self._known.values() if each.key is not None)
         if any(each.hour < hour for each in keyed) or len(self._secrets.keys) > 1:
             await self._replace(self._secrets.with_next_key())
-            stepped = await self._reading.run(_stepped, self._known, hour)
+            stepped = await self._worker.run(_stepped, self._known, hour)
             await self._own.storage.run(_store, stepped, self._secrets)
             self._known = stepped
             await self._replace(self._secrets.without_old_keys())

@@ -137,7 +137,7 @@ def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Ou
 
 def _void(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> dict[bytes, Outcome]:
     """Return, by digest, the shares that do not count, since their holder restored its state."""
-    counting = machines.counting(db, sorted({share.holder for share in offered}))
+    counting = machines.counting(db, [share.holder for share in offered])
     found = {}
     for share in offered:
         machine, epoch = counting.get(share.holder), epoch_of(share.answer)
@@ -204,22 +204,19 @@ def erased_at_once(dimension: int) -> int:
     return max(1, min(_ERASED_PAYLOADS, _ERASED_BYTES // (8 * dimension)))
 
 
-def erase_payloads(db: Connection, round_id: str, most: int) -> bool:
-    """Erase up to `most` payloads of a finished round; tell whether none is left.
+def erase_payloads(db: Connection, round_id: str, most: int, after: int = -1) -> int | None:
+    """Erase up to `most` payloads of a finished round, of holders above `after`.
 
+    Return the last of them if there may be more, for the next call, and None if none is left.
     Digests and signatures stay: they show what was received, and hold no secret.
     """
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
-    due = (
-        select(shares.c.holder)
-        .where(shares.c.round == number, shares.c.payload.is_not(None))
-        .limit(most)
-    )
-    holders = db.execute(due).scalars().all()
-    if holders:
-        chosen = (shares.c.round == number) & shares.c.holder.in_(holders)
-        db.execute(update(shares).where(chosen).values(payload=None))
-    if len(holders) == most:
-        return False
-    db.execute(update(rounds).where(rounds.c.number == number).values(erased=True))
-    return True
+    due = (shares.c.round == number) & (shares.c.holder > after) & shares.c.payload.is_not(None)
+    in_order = select(shares.c.holder).where(due).order_by(shares.c.holder)
+    last: int | None = db.execute(in_order.offset(most - 1).limit(1)).scalar()
+    if last is not None:
+        due &= shares.c.holder <= last
+    db.execute(update(shares).where(due).values(payload=None))
+    if last is None:
+        db.execute(update(rounds).where(rounds.c.number == number).values(erased=True))
+    return last

@@ -1,8 +1,8 @@
 """Validates envelopes in threads, stores them in batches, acknowledges them once durable."""
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 from shoal_compute.intake import Upload, validate_all
@@ -129,7 +129,7 @@ class Uploads:
         return open_still and self._own.clock() < known.spec.body.deadline
 
     async def _store(self, known: Round, encoded: bytes) -> int | ProtocolError:
-        judged = await self._validation.submit(self._upload(known, encoded))
+        [judged] = await self._judge(known, [encoded])
         if isinstance(judged, ProtocolError):
             return judged
         return _status(await self._commits.submit(judged))
@@ -139,20 +139,21 @@ class Uploads:
     ) -> Sequence[int | ProtocolError]:
         judged = await self._judge(known, envelopes)
         accepted = [share for share in judged if isinstance(share, AcceptedShare)]
-        commits = map(self._commits.submit, accepted)
-        committed = await asyncio.gather(*commits, return_exceptions=True)
-        statuses = iter([_status(outcome) for outcome in committed])
-        return [share if isinstance(share, ProtocolError) else next(statuses) for share in judged]
-
-    def _upload(self, known: Round, encoded: bytes) -> Upload:
-        roster = self._own.book.current.roster
-        return Upload(known.intake, roster, self._sessions.key, encoded)
+        try:
+            committed: Iterator[int | ProtocolError] = map(
+                _status, await self._commits.submit_all(accepted)
+            )
+        except StorageUnavailable as error:
+            committed = repeat(error)
+        return [share if isinstance(share, ProtocolError) else next(committed) for share in judged]
 
     async def _judge(
         self, known: Round, envelopes: Sequence[bytes]
     ) -> list[AcceptedShare | ProtocolError]:
-        uploads = (self._upload(known, encoded) for encoded in envelopes)
-        return await asyncio.gather(*map(self._validation.submit, uploads))
+        roster, key = self._own.book.current.roster, self._sessions.key
+        return await self._validation.submit_all(
+            [Upload(known.intake, roster, key, encoded) for encoded in envelopes]
+        )
 
     async def _look_up(
         self, known: Round, envelopes: Sequence[bytes]
@@ -220,11 +221,7 @@ class Uploads:
             self._own.wake.set()
 
 
-def _status(outcome: Outcome | BaseException) -> int | ProtocolError:
-    if isinstance(outcome, ProtocolError):  # not stored: the store was not available
-        return outcome
-    if isinstance(outcome, BaseException):
-        raise outcome
+def _status(outcome: Outcome) -> int | ProtocolError:
     refusal = _REFUSALS.get(outcome)
     if refusal is not None:
         return refusal()

@@ -10,16 +10,14 @@ from shoal_hosting.server.replies import (
     Count,
     IfNoneMatch,
     JobId,
-    Outcome,
     changing_list,
     document,
-    outcome,
+    settled,
     shown,
     tagged,
     taken,
 )
 from shoal_hosting.server.waiting import WaitSeconds
-from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
@@ -28,7 +26,7 @@ from shoal_trainer.job_views import JobViews
 from shoal_trainer.joining import Joining
 from shoal_trainer.resources import JOB_LIST, Resources
 
-JOINS_LIMIT_BYTES: Final = 16 << 20  # for some 30,000 joins in one request
+JOINS_LIMIT_BYTES: Final = 16 << 20
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 
 
@@ -108,12 +106,12 @@ def create_app(
     @app.post("/v1/jobs/{job}/joins")
     async def join(job: JobId, request: Request) -> Response:
         """Take one signed join, or {"documents": [...]}, in which each is judged by itself."""
-        return settled(job, await joining.join(job, await request.body()))
+        return settled({"job": job}, await joining.join(job, await request.body()))
 
     @app.post("/v1/jobs/{job}/leaves")
     async def leave(job: JobId, request: Request) -> Response:
         """Take one signed leave, or {"documents": [...]}, in which each is judged by itself."""
-        return settled(job, await joining.leave(job, await request.body()))
+        return settled({"job": job}, await joining.leave(job, await request.body()))
 
     @app.post("/v1/jobs/{job}/withdrawal")
     async def withdraw(job: JobId, request: Request) -> Response:
@@ -161,13 +159,6 @@ def create_app(
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """List the rounds ever announced and what they cost, from entry `after` on."""
         return shown(await views.ledger(after=after, count=count))
-
-    def settled(job: str, outcomes: Outcome | list[Outcome]) -> Response:
-        if isinstance(outcomes, list):
-            return shown({"outcomes": [outcome(each) for each in outcomes]})
-        if isinstance(outcomes, ProtocolError):
-            raise outcomes
-        return shown({"job": job}, outcomes)
 
     async def pending(job: str) -> Response:
         return shown(await views.state(job), 202)

@@ -130,6 +130,8 @@ class Conductor:
 
     async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
         """Ask the aggregator for the round's outcome, and store its result once verified."""
+        if round_.id in self._polls:  # which wakes the trainer
+            return Waiting()
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
         aggregator = current_party(consortium.manifest.aggregator, own.book.current)
@@ -159,7 +161,7 @@ class Conductor:
             return Ended(
                 "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
             )
-        if self._long_polls and round_.id not in self._polls:
+        if self._long_polls:
             poll = asyncio.create_task(self._wait_for_outcome(aggregator, round_.id))
             self._polls[round_.id] = poll
         return Waiting()

@@ -9,7 +9,7 @@ from prometheus_client import Counter
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
-from shoal_hosting.server.replies import Outcome
+from shoal_hosting.server.replies import Outcome, documents_in
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave, check_ending
 from shoal_protocol.privacy.epsilons import epsilon_left
@@ -143,17 +143,17 @@ class Joining:
         record = await own.storage.run(store.find_job, job)
         request = (await asyncio.to_thread(decode, record.request, StudyRequest)).body
         value = await asyncio.to_thread(parse_canonical_json, encoded)
-        is_bulk = isinstance(value, dict) and value.keys() == {"documents"}
-        documents = value["documents"] if is_bulk else [value]
-        if not isinstance(documents, list):
-            raise MalformedDocument("documents must be a list")
+        documents = documents_in(value)
         bound_to, current = own.book.get(request.manifest), own.book.current
         read = await asyncio.to_thread(
-            lambda: [_read(each, kind, job, bound_to, current) for each in documents]
+            lambda: [
+                _read(each, kind, job, bound_to, current)
+                for each in ([value] if documents is None else documents)
+            ]
         )
         async with self._admission:
             outcomes = await decide(request, read)
-        return outcomes if is_bulk else outcomes[0]
+        return outcomes[0] if documents is None else outcomes
 
     async def _admit(
         self, request: StudyRequest, read: Sequence[Signed[Join] | ProtocolError]
@@ -168,18 +168,20 @@ class Joining:
         is_open = record.phase is JobPhase.JOINING and own.clock() < request.join_deadline
         roster, cap = own.book.current.roster, own.book.current.manifest.policy.cap
         left = await own.storage.run(store.left_holders, job)
+        asking = {each.body.holder for each in read if isinstance(each, Signed)} - known.keys()
+        all_slots = {holder: roster.slots_of(holder) for holder in asking}
+        able = own.committed.affording(_together(all_slots), request.privacy.cost, cap)
         joining: dict[int, tuple[Signed[Join], BitMap]] = {}
-        room = request.maximum_population - len(_together(known))
+        population, room = _population(record), request.maximum_population - record.joined
 
         def admit(join: Signed[Join]) -> Outcome:
             nonlocal room
             holder = join.body.holder
             if holder in left:
                 return HolderLeft()
-            every = roster.slots_of(holder)
-            if holder in known or holder in joining or every & _population(record):
+            if holder in known or holder in joining or all_slots[holder] & population:
                 return 200
-            slots = own.committed.affording(every, request.privacy.cost, cap)
+            slots = all_slots[holder] & able
             if not is_open or len(slots) > room:
                 return WrongPhase("the job takes no more joins")
             if not slots:

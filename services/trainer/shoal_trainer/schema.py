@@ -8,7 +8,6 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
@@ -16,6 +15,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
@@ -34,7 +34,7 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", String(64), primary_key=True),
-    Column("request", LargeBinary, nullable=False),
+    Column("request", Bytes, nullable=False),
     Column("phase", String(16), nullable=False, index=True),
     Column("joined", Integer, nullable=False),
     Column("population", Text),  # a bitmap in base64, once it is fixed
@@ -46,7 +46,7 @@ dictionaries = Table(
     "dictionaries",
     metadata,
     Column("sequence", Integer, primary_key=True, autoincrement=False),
-    Column("encoded", LargeBinary, nullable=False),
+    Column("encoded", Bytes, nullable=False),
 )
 
 joins = Table(
@@ -55,7 +55,7 @@ joins = Table(
     _job(primary_key=True),
     Column("holder", BigInteger, primary_key=True),
     Column("slots", Text, nullable=False),  # a bitmap in base64: those that had budget left
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 # of data holders, whether they had joined or not
@@ -64,14 +64,14 @@ leaves = Table(
     metadata,
     _job(primary_key=True),
     Column("holder", BigInteger, primary_key=True),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 withdrawals = Table(
     "withdrawals",
     metadata,
     _job(primary_key=True),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 rounds = Table(
@@ -80,9 +80,9 @@ rounds = Table(
     Column("id", String(64), primary_key=True),
     _job(),
     Column("number", Integer, nullable=False),
-    Column("spec", LargeBinary, nullable=False),
+    Column("spec", Bytes, nullable=False),
     Column("phase", String(16), nullable=False),
-    Column("outcome", LargeBinary),  # the aggregator's signed result or abandonment
+    Column("outcome", Bytes),  # the aggregator's signed result or abandonment
     UniqueConstraint("job", "number"),
     Index("rounds_by_phase", "job", "phase"),  # a row is large: counting must not read any
 )
@@ -93,7 +93,7 @@ partial_sums = Table(
     metadata,
     Column("round", String(64), ForeignKey("rounds.id"), primary_key=True),
     Column("node", String(64), primary_key=True),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 # what each round may cost each client of its population; given back if it never began
@@ -104,7 +104,7 @@ reports = Table(
     metadata,
     _job(primary_key=True),
     Column("digest", String(64), nullable=False),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 # what each Compute node of a finished job signed that it charged
@@ -113,7 +113,7 @@ totals = Table(
     metadata,
     _job(primary_key=True),
     Column("node", String(64), primary_key=True),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 # what a finished job hands out: made once, so that it stays the same to the last byte
@@ -122,7 +122,7 @@ certificates = Table(
     metadata,
     _job(primary_key=True),
     Column("digest", String(64), nullable=False),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 # the newest of each data holder
@@ -130,7 +130,7 @@ declarations = Table(
     "declarations",
     metadata,
     Column("holder", BigInteger, primary_key=True, autoincrement=False),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", Bytes, nullable=False),
 )
 
 # jobs that a crowd learns without rounds; several processes may serve them

@@ -72,9 +72,10 @@ class MultinomialRegressionTask(Study):
 name = "multinomial_regression"
 target = "stage"
 levels = [                     # the reference first; values as records hold them
-    {name = "early", value = 0},
-    {name = "middle", value = 1},
-    {name = "late", value = 2},
+    {name = "I", value = 1},
+    {name = "II", value = 2},
+    {name = "III", value = 3},
+    {name = "IV", value = 4},
 ]
 
 [features]                     # public bounds, from general knowledge, never from the data

@@ -9,14 +9,18 @@ from shoal_protocol.jobs.terms import RoundTerms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.queries.terms import Level
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import round_rules
+from shoal_protocol.studies.regression.pooled import PooledFactor
 from shoal_protocol.studies.regression.posterior import MeasuredRegressionPosterior, TargetFamily
 from shoal_protocol.studies.regression.verdicts import Verdict
 from shoal_protocol.studies.study import Study
 
 __all__ = [
     "MeasuredRegressionPosterior",
+    "PooledFactor",
     "Purpose",
     "RegressionTask",
     "TargetFamily",
@@ -44,6 +48,10 @@ class RegressionTask(Study):
     of linear models alone, makes predictions err less where noise is strong: four rounds measure
     centres, lengths of rows, spreads and moments in small balls, which bounds far off the middle
     pull. Intervals may then fail, and the verdict says so.
+
+    `pooled` is a variable whose levels are features, such as the site. Their effects have a normal
+    prior about their mean, whose standard deviation is learned, with a half-normal prior of one
+    standard deviation of a number, or of 1 on the scale of the link.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (MeasuredRegressionPosterior,)
@@ -67,6 +75,7 @@ systolic_pressure = [60, 220]
     target: ColumnBounds
     purpose: Purpose = "intervals"
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 2.5
+    pooled: ColumnName | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -81,7 +90,23 @@ systolic_pressure = [60, 220]
             raise ValueError("a count's lower bound must be 0")
         if self.purpose == "prediction" and self.family != "normal":
             raise ValueError('purpose "prediction" is for linear models: leave it out')
+        if self.pooled is not None and not self.pooled_columns:
+            raise ValueError(f"no feature is a level of {self.pooled!r}, which is to be pooled")
+        if self.pooled is not None and self.purpose == "prediction":
+            raise ValueError('purpose "prediction" pools nothing: leave `pooled` out')
         return self
+
+    @property
+    def pooled_columns(self) -> tuple[int, ...]:
+        """Which features are levels of the pooled variable."""
+        return tuple(
+            place
+            for place, each in enumerate(self.features)
+            if each.term is not None
+            and isinstance(factor := each.term.factors[0], Level)
+            and len(each.term.factors) == 1
+            and factor.variable == self.pooled
+        )
 
     @property
     def columns(self) -> tuple[ColumnBounds, ...]:

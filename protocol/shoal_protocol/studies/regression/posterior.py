@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import (
+    LEVEL,
     BasePosterior,
     Finite,
     FloatMatrix,
@@ -20,7 +21,9 @@ from shoal_protocol.posteriors.likelihoods import (
     normal_log_density,
     poisson_log_density,
 )
+from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.models.regressions import probability, rate
+from shoal_protocol.studies.regression.pooled import Effects, PooledFactor
 from shoal_protocol.studies.regression.verdicts import Verdict
 
 TargetFamily = Literal["normal", "logistic", "poisson", "negative_binomial"]
@@ -133,15 +136,21 @@ class MeasuredCoefficients(BasePosterior):
 
 
 class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
-    """Gaussian posterior of "intercept", and then the features' slopes: `names`."""
+    """Gaussian posterior of "intercept", and then the features' slopes: `names`.
+
+    `pooled` is the factor whose levels' effects share a prior, if there is one.
+    """
 
     name: Literal["regression"] = "regression"
     family: TargetFamily
+    pooled: PooledFactor | None = None
 
     @model_validator(mode="after")
     def _has_an_intercept(self) -> Self:
         if len(self.names) < 2 or self.names[0] != "intercept":
             raise ValueError("names must be the intercept and then the features")
+        if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
+            raise ValueError("what is pooled must be features")
         return self
 
     @property
@@ -152,6 +161,38 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
     @property
     def _scatter_of(self) -> str:
         return "Residual sd" if self.family == "normal" else super()._scatter_of
+
+    @property
+    def pooled_effects(self) -> Effects:
+        """The pooled factor's effects, of all its levels, about their mean.
+
+        Raises:
+            ValueError: no factor was pooled.
+        """
+        if self.pooled is None:
+            raise ValueError('no factor was pooled: name one, as pooled="site"')
+        return self.pooled.effects(self.names, self.mean, self.covariance_matrix)
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return a table of the coefficients, then of what was pooled: its spread and effects.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        whole = super().summary(level)
+        if self.pooled is None:
+            return whole
+        effects = self.pooled_effects
+        shown = [
+            (f"sd of {self.pooled.variable}", self.pooled.mean, self.pooled.sd),
+            *zip(effects.names, effects.mean.tolist(), effects.sd.tolist(), strict=True),
+        ]
+        ends = [self.pooled.interval(level), *effects.interval(level).tolist()]
+        rows = [
+            (name, f"{mean:.5g}", f"{sd:.3g}", f"{low:.5g}", f"{high:.5g}", "", "")
+            for (name, mean, sd), (low, high) in zip(shown, ends, strict=True)
+        ]
+        return Summary(whole.title, whole.headings, (*whole.rows, *rows), whole.facts)
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).

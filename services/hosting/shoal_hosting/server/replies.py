@@ -11,10 +11,16 @@ from pydantic import AfterValidator
 from shoal_hosting.server.problems import problem_document
 from shoal_hosting.server.waiting import Changes
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import ProtocolError, UnknownJob, UnknownRound
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    ProtocolError,
+    UnknownJob,
+    UnknownRound,
+)
 
 JSON: Final = "application/json"
 ID_PATTERN: Final = "[0-9a-f]{64}"
+MOST_DOCUMENTS: Final = 10_000  # in one body
 
 Outcome = int | ProtocolError
 """201 for a document of several that is new, 200 for one on file, or why it is refused."""
@@ -61,6 +67,33 @@ def taken(value: Any, *, is_new: bool) -> Response:
 def listed(documents: Iterable[bytes]) -> Response:
     """Answer with several documents as they were signed."""
     return document(b'{"documents":[' + b",".join(documents) + b"]}")
+
+
+def documents_in(value: Any) -> list[Any] | None:
+    """Return the documents of the body `{"documents": [...]}`; None if it is one document itself.
+
+    Raises:
+        MalformedDocument: they are no list, or too many: each gets an answer, however small it is.
+    """
+    if not isinstance(value, dict) or value.keys() != {"documents"}:
+        return None
+    documents = value["documents"]
+    if not isinstance(documents, list) or len(documents) > MOST_DOCUMENTS:
+        raise MalformedDocument(f"documents must be a list of at most {MOST_DOCUMENTS}")
+    return documents
+
+
+def settled(about: dict[str, Any], outcomes: Outcome | list[Outcome]) -> Response:
+    """Answer with `about` the one document that came, or with the outcome of each of several.
+
+    Raises:
+        ProtocolError: why the one is refused.
+    """
+    if isinstance(outcomes, list):
+        return shown({"outcomes": [outcome(each) for each in outcomes]})
+    if isinstance(outcomes, ProtocolError):
+        raise outcomes
+    return shown(about, outcomes)
 
 
 def outcome(what: Outcome) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Runs an application over TLS until it is told to stop."""
 
 import asyncio
+import gc
 import resource
 import signal
 import socket
@@ -172,6 +173,8 @@ def serve(
     running.on_stop = on_stop
     listener = _listen(host, port)
     log.info("listening", port=listener.getsockname()[1], tls=tls is not None)
+    gc.collect()
+    gc.freeze()  # what is there now stays: collections need not look through it again
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_serve(running, listener, work))
     log.info("stopped")

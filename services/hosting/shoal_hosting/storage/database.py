@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import (
     Connection,
+    Dialect,
     Engine,
+    LargeBinary,
     create_engine,
     event,
     exc,
@@ -74,6 +76,18 @@ _HOLD: Final = "SELECT pg_try_advisory_lock(1399353153, hashtext(current_schema(
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
+
+
+class Bytes(LargeBinary):
+    """Bytes as drivers take and give them: wrapping each value took longer than storing it."""
+
+    cache_ok = True
+
+    def bind_processor(self, dialect: Dialect) -> None:
+        """Hand values to the driver as they are."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+        """Hand values out as they come."""
 
 
 def sqlite_url(path: Path) -> str:

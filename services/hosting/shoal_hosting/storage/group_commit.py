@@ -1,4 +1,4 @@
-"""Gathers single items into batches.
+"""Gathers items into batches.
 
 One batch is in work while the next one fills: the busier the service, the larger the batches and
 the fewer the waits for the disk. Nobody waits for a batch to fill.
@@ -7,10 +7,12 @@ the fewer the waits for the disk. Nobody waits for a batch to fill.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from typing import Generic, TypeVar
 
 ItemT = TypeVar("ItemT")
 OutcomeT = TypeVar("OutcomeT")
+_Group = tuple[Sequence[ItemT], asyncio.Future[list[OutcomeT]]]  # stays in one batch
 
 
 class Batches(Generic[ItemT, OutcomeT]):
@@ -31,22 +33,35 @@ class Batches(Generic[ItemT, OutcomeT]):
         self._work = work
         self._largest = largest
         self._at_once = at_once
-        self._waiting: deque[tuple[ItemT, asyncio.Future[OutcomeT]]] = deque()
+        self._waiting: deque[_Group[ItemT, OutcomeT]] = deque()
         self._in_work: set[asyncio.Task[None]] = set()
 
-    def submit(self, item: ItemT) -> asyncio.Future[OutcomeT]:
-        """Add an item; the future resolves when its batch is done."""
+    async def submit(self, item: ItemT) -> OutcomeT:
+        """Add an item; return its outcome when its batch is done."""
+        [outcome] = await self._add([item])
+        return outcome
+
+    async def submit_all(self, items: Sequence[ItemT]) -> list[OutcomeT]:
+        """Add items; return their outcomes, in order, when their batches are done."""
+        starts = range(0, len(items), self._largest)
+        groups = (self._add(items[start : start + self._largest]) for start in starts)
+        return [outcome for group in await asyncio.gather(*groups) for outcome in group]
+
+    def _add(self, items: Sequence[ItemT]) -> asyncio.Future[list[OutcomeT]]:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[OutcomeT] = loop.create_future()
+        future: asyncio.Future[list[OutcomeT]] = loop.create_future()
         if not self._waiting:  # whatever else arrives in this turn of the loop comes along
             loop.call_soon(self._begin)
-        self._waiting.append((item, future))
+        self._waiting.append((items, future))
         return future
 
     def _begin(self) -> None:
         while self._waiting and len(self._in_work) < self._at_once:
-            size = min(self._largest, len(self._waiting))
-            batch = [self._waiting.popleft() for _ in range(size)]
+            batch = [self._waiting.popleft()]
+            size = len(batch[0][0])
+            while self._waiting and size + len(self._waiting[0][0]) <= self._largest:
+                batch.append(self._waiting.popleft())
+                size += len(batch[-1][0])
             task = asyncio.get_running_loop().create_task(self._carry_out(batch))
             self._in_work.add(task)
             task.add_done_callback(self._done)
@@ -55,9 +70,9 @@ class Batches(Generic[ItemT, OutcomeT]):
         self._in_work.discard(task)
         self._begin()
 
-    async def _carry_out(self, batch: list[tuple[ItemT, asyncio.Future[OutcomeT]]]) -> None:
+    async def _carry_out(self, batch: list[_Group[ItemT, OutcomeT]]) -> None:
         try:
-            outcomes = await self._work([item for item, _ in batch])
+            outcomes = iter(await self._work([item for items, _ in batch for item in items]))
         except asyncio.CancelledError:
             for _, future in batch:
                 future.cancel()
@@ -67,6 +82,7 @@ class Batches(Generic[ItemT, OutcomeT]):
                 if not future.done():
                     future.set_exception(error)
             return
-        for (_, future), outcome in zip(batch, outcomes, strict=True):
+        for items, future in batch:
+            own = list(islice(outcomes, len(items)))
             if not future.done():
-                future.set_result(outcome)
+                future.set_result(own)

@@ -19,7 +19,6 @@ from sqlalchemy import (
     Connection,
     Double,
     Integer,
-    LargeBinary,
     MetaData,
     Row,
     String,
@@ -31,6 +30,7 @@ from sqlalchemy import (
 )
 
 from shoal_hosting.storage.append_only import only_changes, only_grows
+from shoal_hosting.storage.database import Bytes
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.epsilons import epsilon_at
@@ -96,7 +96,7 @@ class LedgerTables:
             Column("round", String(64), nullable=False),
             Column("job", String(64), nullable=False),
             Column("job_rounds", Integer, nullable=False),  # charged so far, with this one
-            Column("population", LargeBinary, nullable=False),  # canonical Roaring bitmap
+            Column("population", Bytes, nullable=False),  # canonical Roaring bitmap
             Column("mu", Double, nullable=False),
             Column("epsilon", Double),  # NULL is infinite
             Column("at", String(24), nullable=False),

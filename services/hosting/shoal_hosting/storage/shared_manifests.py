@@ -4,10 +4,10 @@ A version from the database is verified like any other: by the authority's signa
 """
 
 import structlog
-from sqlalchemy import Column, Connection, Integer, LargeBinary, MetaData, Table, func, select
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, func, select
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.database import Bytes, insert_ignoring
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -20,8 +20,8 @@ def manifest_table(metadata: MetaData) -> Table:
         "manifests",
         metadata,
         Column("sequence", Integer, primary_key=True, autoincrement=False),
-        Column("manifest", LargeBinary, nullable=False),  # signed
-        Column("roster", LargeBinary, nullable=False),
+        Column("manifest", Bytes, nullable=False),  # signed
+        Column("roster", Bytes, nullable=False),
     )
 
 

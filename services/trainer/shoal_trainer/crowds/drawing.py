@@ -146,13 +146,11 @@ class Draws:
     async def _draw(self, crowd: CrowdRecord, nonces: Sequence[str], until: float) -> list[bytes]:
         instances = crowd.request.body.task.instances
         async with self.limit.places(len(nonces), until=until):
-            drawn = await asyncio.gather(
-                *(
-                    self._reads.submit(
-                        _Asked(crowd, nonce, drawn_instance(crowd.seed, nonce, instances))
-                    )
+            drawn = await self._reads.submit_all(
+                [
+                    _Asked(crowd, nonce, drawn_instance(crowd.seed, nonce, instances))
                     for nonce in nonces
-                )
+                ]
             )
         for each in drawn:
             if isinstance(each, ProtocolError):

@@ -6,7 +6,6 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
@@ -14,6 +13,7 @@ from sqlalchemy import (
 )
 
 from shoal_hosting.storage.append_only import only_changes, only_grows
+from shoal_hosting.storage.database import Bytes
 
 
 class CrowdTables:
@@ -29,13 +29,13 @@ class CrowdTables:
             metadata,
             Column("number", Integer, primary_key=True),
             Column("id", String(64), nullable=False, unique=True),
-            Column("request", LargeBinary, nullable=False),  # signed, as the opening
-            Column("opening", LargeBinary, nullable=False),
-            Column("seed", LargeBinary, nullable=False),  # secret until the job is closed
+            Column("request", Bytes, nullable=False),  # signed, as the opening
+            Column("opening", Bytes, nullable=False),
+            Column("seed", Bytes, nullable=False),  # secret until the job is closed
             Column("phase", String(16), nullable=False, index=True),
             Column("contributions", BigInteger, nullable=False),
             Column("contributors", BigInteger, nullable=False),  # different ones
-            Column("closing", LargeBinary),  # signed, once it is closed
+            Column("closing", Bytes),  # signed, once it is closed
             Column("erased", Boolean, nullable=False),  # are its rows of contributors gone?
         )
 
@@ -48,8 +48,8 @@ class CrowdTables:
             job(),
             Column("instance", Integer, primary_key=True),
             Column("revision", BigInteger, nullable=False),
-            Column("digest", LargeBinary, nullable=False),  # of its last entry in the log
-            Column("weights", LargeBinary, nullable=False),  # little-endian int64
+            Column("digest", Bytes, nullable=False),  # of its last entry in the log
+            Column("weights", Bytes, nullable=False),  # little-endian int64
         )
         self.log = Table(
             "crowd_log",
@@ -57,10 +57,10 @@ class CrowdTables:
             job(),
             Column("instance", Integer, primary_key=True),
             Column("revision", BigInteger, primary_key=True),
-            Column("previous", LargeBinary, nullable=False),
-            Column("nonce", LargeBinary, nullable=False),
-            Column("weights", LargeBinary, nullable=False),  # their digest: they are not kept
-            Column("submission", LargeBinary, nullable=False),  # its digest, to tell a retry
+            Column("previous", Bytes, nullable=False),
+            Column("nonce", Bytes, nullable=False),
+            Column("weights", Bytes, nullable=False),  # their digest: they are not kept
+            Column("submission", Bytes, nullable=False),  # its digest, to tell a retry
             UniqueConstraint("job", "nonce"),  # a draw is answered once
         )
         # only while the job is open: counts by client are erased afterwards
