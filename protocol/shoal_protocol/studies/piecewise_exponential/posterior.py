@@ -56,6 +56,11 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         return self.names[: len(self.spreads)]
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record: the features, then time and event."""
+        return (*self.features, self.time, self.target)
+
+    @property
     def title(self) -> str:
         return f"Piecewise exponential regression of {self.target} by {self.time}"
 
