@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Poisson regression
 #
-# How often do patients come to an emergency department in a year, given age, the number of their
-# chronic conditions and the distance to it? 2,000 invented patients, each of whom is a client of
-# her own, so that what is learned can be compared with the truth.
+# How often do patients come to an emergency department, given age, the number of their chronic
+# conditions and the distance to it? 2,000 invented patients, each of whom is a client of her own,
+# so that what is learned can be compared with the truth. They were seen for half a year to five.
 
 # %%
 import os
@@ -13,6 +13,7 @@ from matplotlib import pyplot
 
 from shoal import Federation, JobSettings, SimulatedFederation
 from shoal.estimators import (
+    GammaRegression,
     NegativeBinomialRegression,
     PoissonRegression,
     PoissonRegressionByGradients,
@@ -31,18 +32,23 @@ patients = {
     "distance": generator.gamma(2.0, 5.0, CLIENTS),
 }
 log_rate = TRUTH["intercept"] + sum(TRUTH[name] * values for name, values in patients.items())
-patients["visits"] = generator.poisson(np.exp(log_rate))
+years = generator.uniform(0.5, 5, CLIENTS)
+patients["years"] = years
+patients["visits"] = generator.poisson(np.exp(log_rate + np.log(years)))
+patients["cost"] = generator.gamma(2.0, 500 * np.exp(log_rate))
 
 # %% [markdown]
 # ## The model
 #
-# Five rounds of everybody. Intervals hold where counts scatter more than Poisson's, too; where they
-# scatter much more, `NegativeBinomialRegression` errs less.
+# Five rounds of everybody. The logarithm of the time under observation is an offset: its
+# coefficient is 1, and the others are of visits a year. Intervals hold where counts scatter more
+# than Poisson's, too; where they scatter much more, `NegativeBinomialRegression` errs less.
 
 # %%
+COLUMNS = {"age": (18, 90), "conditions": (0, 6), "distance": (0, 50)}
 model = PoissonRegression(
-    features={"age": (18, 90), "conditions": (0, 6), "distance": (0, 50)},
-    target={"visits": (0, 15)},
+    formula="visits ~ age + conditions + distance + offset(log(years))",
+    variables={**COLUMNS, "years": (0.5, 5), "visits": (0, 30)},
 )
 simulated = SimulatedFederation(
     patients, epsilon=2.0, delta=1e-5, dropouts=20, colluders=20, seed=1
@@ -87,14 +93,27 @@ pyplot.show()
 # ## Two relatives
 #
 # One allows for counts that scatter more than Poisson's, here at little cost. The other, by
-# gradients, asks each client in few of its rounds: here 40 of 200. Many rounds are simulated before
-# they are paid for.
+# gradients, asks each client in few of its rounds, here 40 of 200, and knows no offset. Many rounds
+# are simulated before they are paid for.
 
 # %%
-columns = {"features": model.features, "target": model.target}
-wider = NegativeBinomialRegression(**columns).fit(federation)
-batches = PoissonRegressionByGradients(**columns, rounds=200, batch=400).fit(simulated)
+wider = NegativeBinomialRegression(formula=model.formula, variables=model.variables)
+wider.fit(federation)
+batches = PoissonRegressionByGradients(
+    features=COLUMNS, target={"visits": (0, 30)}, rounds=200, batch=400
+).fit(simulated)
 if DIRECTORY is not None:
     batches.fit(federation)
 for each in (wider, batches):
     print(each.summary())
+
+# %% [markdown]
+# ## Costs
+#
+# A gamma regression is of positive numbers that scatter in proportion to their mean.
+
+# %%
+costs = GammaRegression(features=COLUMNS, target={"cost": (0, 20000)}).fit(federation)
+print(costs.summary())
+costs.plot()
+pyplot.show()

@@ -51,9 +51,10 @@ def fit(
         ColumnBounds(name=f"x{place}", lower=low, upper=high)
         for place, (low, high) in enumerate(bounds.tolist())
     ]
-    task = RegressionTask(
-        family=each.family, features=tuple(columns[:-1]), target=columns[-1], **chosen
-    )
+    *predictors, target = columns
+    if each.has_offset:
+        chosen["offset"] = predictors.pop()
+    task = RegressionTask(family=each.family, features=tuple(predictors), target=target, **chosen)
     setting = federation_of(sample, epsilon=epsilon)
     found = run(Regression(task), sample, setting, generator).posterior
     if not isinstance(found, MeasuredRegressionPosterior):
@@ -88,29 +89,51 @@ def exact(each: sets.DataSet) -> Floats:
     By Newton's method on standardised columns; of scattered counts the Poisson fit, which has the
     same mean.
     """
-    x, y = each.values[:, :-1], each.values[:, -1]
+    x, y, offsets = each.features, each.values[:, -1], each.offsets
     means, spreads = x.mean(axis=0), x.std(axis=0)
     rows = np.column_stack([np.ones(len(x)), (x - means) / spreads])
     if each.family == "normal":
         point = np.linalg.lstsq(rows, y, rcond=None)[0]
     else:
-        family: Family = "logistic" if each.family == "logistic" else "poisson"
-        point = np.zeros(rows.shape[1])
-        point[0] = math.log(y.mean() / (1.0 - y.mean() if family == "logistic" else 1.0))
+        family = _likelihood_of(each)
+        point = np.append(null_level(each), np.zeros(rows.shape[1] - 1))
         for _ in range(50):
-            expected = mean_of(family, rows @ point)
-            weighted = rows * slope_of(family, expected)[:, None]
-            point = point + np.linalg.solve(weighted.T @ rows, rows.T @ (y - expected))
+            expected = mean_of(family, rows @ point + offsets)
+            inverse = 1.0 / expected if family == "gamma" else np.ones(len(y))
+            weighted = rows * (inverse * slope_of(family, expected))[:, None]
+            step = np.linalg.solve(weighted.T @ rows, rows.T @ (inverse * (y - expected)))
+            point = point + step
     slopes = point[1:] / spreads
     return np.append(point[0] - slopes @ means, slopes)
 
 
+def _likelihood_of(each: sets.DataSet) -> Family:
+    return each.family if each.family in ("logistic", "gamma") else "poisson"
+
+
+def null_level(each: sets.DataSet) -> float:
+    """Return the constant of the fit without features."""
+    y, exposures = each.values[:, -1], np.exp(each.offsets)
+    match _likelihood_of(each):
+        case "logistic":
+            return math.log(y.mean() / (1.0 - y.mean()))
+        case "gamma":
+            return math.log((y / exposures).mean())
+        case _:
+            return math.log(y.mean() / exposures.mean())
+
+
 def log_likelihood(each: sets.DataSet, coefficients: Floats) -> float:
-    """Return the mean log likelihood of all records, but for constants; counts' is Poisson's."""
-    predictors = coefficients[0] + each.values[:, :-1] @ coefficients[1:]
+    """Return the mean log likelihood of all records, but for constants.
+
+    Counts' is Poisson's, and positive numbers' in units of their dispersion.
+    """
+    predictors = coefficients[0] + each.features @ coefficients[1:] + each.offsets
     y = each.values[:, -1]
     if each.family == "logistic":
         return float(np.mean(y * predictors - np.logaddexp(0.0, predictors)))
+    if each.family == "gamma":
+        return float(np.mean(-predictors - y * np.exp(-predictors)))
     return float(np.mean(y * predictors - mean_of("poisson", predictors)))
 
 
@@ -148,11 +171,10 @@ def settings_of_lines(whole: int) -> list[tuple[int, float, tuple[float, float]]
 
 
 def of_models(each: sets.DataSet, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield the figures of a set with a class or a count as target."""
+    """Yield the figures of a set with a class, a count or a positive number as target."""
     truth, whole, bounds = exact(each), len(each.values), each.bounds()
     null = np.zeros_like(truth)
-    share = each.values[:, -1].mean()
-    null[0] = math.log(share / (1.0 - share if each.family == "logistic" else 1.0))
+    null[0] = null_level(each)
     worst, best = log_likelihood(each, null), log_likelihood(each, truth)
     for epsilon in PRICES:
         count, fits, ways = min(2000, whole), Fits(truth, each.middle), []

@@ -30,16 +30,27 @@ COUPLES: Final = ("age", "yrs_married", "children", "religious", "educ", "occupa
 
 @dataclass(frozen=True)
 class DataSet:
-    """`values`, shape (N, m), the target last."""
+    """`values`, shape (N, m), the target last; if it `has_offset` that is before it."""
 
     name: str
     family: TargetFamily
     values: Floats
+    has_offset: bool = False
+
+    @property
+    def features(self) -> Floats:
+        """Features' values, shape (N, q)."""
+        return self.values[:, : -2 if self.has_offset else -1]
+
+    @property
+    def offsets(self) -> Floats:
+        """What is known of predictors, shape (N,)."""
+        return self.values[:, -2] if self.has_offset else np.zeros(len(self.values))
 
     @property
     def middle(self) -> Floats:
-        """The mean row, of constant and features, shape (m,)."""
-        return np.append(1.0, self.values[:, :-1].mean(axis=0))
+        """The mean row, of constant and features, shape (q + 1,)."""
+        return np.append(1.0, self.features.mean(axis=0))
 
     def bounds(self, *, wide: float = 1.1, off: float = 0.0) -> Floats:
         """Return bounds, shape (m, 2): `wide` times the range, off the middle by `off` of it.
@@ -76,7 +87,7 @@ def linear(data: Path | None) -> Iterator[DataSet]:
 
 
 def generalised(data: Path | None) -> Iterator[DataSet]:
-    """Yield data sets with a class or a count as target."""
+    """Yield data sets with a class, a count or a positive number as target."""
     disease = load_breast_cancer(as_frame=True)
     columns = disease.data[list(_DISEASE)].to_numpy()
     yield DataSet("breast cancer", "logistic", np.column_stack([columns, disease.target]))
@@ -104,6 +115,25 @@ def generalised(data: Path | None) -> Iterator[DataSet]:
     )
     yield DataSet("randhie, visits", "poisson", visits)
     yield DataSet("randhie, visits", "negative_binomial", visits)
+    yield from positive()
+    yield births()
+
+
+def positive() -> Iterator[DataSet]:
+    """Yield data sets with a positive number as target."""
+    illnesses = columns_of(randhie, _PATIENTS, "disea")
+    yield DataSet("randhie, illnesses", "gamma", illnesses[illnesses[:, -1] > 0.0])
+    affairs = columns_of(fair, ("rate_marriage", *COUPLES), "affairs")
+    yield DataSet("fair, time of affairs", "gamma", affairs[affairs[:, -1] > 0.0])
+
+
+def births() -> DataSet:
+    """Return counts with an exposure: children by years of marriage."""
+    counts = columns_of(
+        fair, ("rate_marriage", "age", "religious", "educ", "yrs_married"), "children"
+    )
+    counts[:, -2:] = np.column_stack([np.log(counts[:, -2]), np.ceil(counts[:, -1])])
+    return DataSet("fair, children by year", "poisson", counts, has_offset=True)
 
 
 def columns_of(package: object, features: Sequence[str], target: str) -> Floats:

@@ -27,5 +27,6 @@ EXAMPLE_VARIABLES: Final[tuple[Variable, ...]] = (
     Flag(name="treatment", meaning="1 if treated, 0 in the control group"),
     Number(name="weeks", meaning="weeks until death or the last visit", lower=0, upper=120),
     Flag(name="died", meaning="1 if the patient died, 0 if the time is that of the last visit"),
+    Number(name="site", meaning="number of the hospital, from 1 to 4", lower=1, upper=4),
     Number(name="income", meaning="yearly income of the household", lower=0, upper=1e9),
 )

@@ -16,6 +16,7 @@ from shoal_learning.families.moments import Moments
 from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.quantiles import Quantiles
 from shoal_learning.families.summed import NormalMean, Poisson
+from shoal_learning.families.validation import Validation
 from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
@@ -46,6 +47,7 @@ from shoal_protocol.studies.poisson import PoissonTask
 from shoal_protocol.studies.poisson_regression import PoissonRegressionPosterior
 from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.studies.regression import RegressionTask
+from shoal_protocol.studies.validation import ValidationTask
 from shoal_protocol.studies.variational import RegressionStudy
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
@@ -154,6 +156,7 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     CellStudy: Cells,
     CohortCardTask: CohortCard,
     KaplanMeierTask: KaplanMeier,
+    ValidationTask: Validation,
     LinearRegressionTask: LinearRegression,
     MomentsTask: Moments,
     MultinomialRegressionTask: MultinomialRegression,

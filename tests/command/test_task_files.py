@@ -24,11 +24,23 @@ def test_a_task_that_does_not_exist_has_no_example():
     shoal("job", "example", "--task", "everything", status=2)
 
 
+def test_a_regressions_file_may_name_an_offset_and_weights():
+    content = tomllib.loads(example("regression"))
+    content["task"]["family"] = "gamma"
+    columns = {"target": {"days": [0, 90]}, "offset": {"log_years": [-2, 2]}}
+    file = parse_task_file(content | columns | {"weights": {"share": [0, 1]}})
+    assert [each.name for each in file.task.columns][-3:] == ["log_years", "days", "share"]
+    assert parse_task_file(content | {"target": {"days": [0, 90]}}).task.offset is None
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
         ("linear_regression", {"target": {"a": [0, 1], "b": [0, 1]}}),
         ("linear_regression", {"features": {}}),
+        ("linear_regression", {"offset": {"a": [0, 1]}}),
+        ("regression", {"offset": {"a": [0, 1]}}),  # a linear model has none
+        ("regression", {"weights": {"a": [0, 1], "b": [0, 1]}}),
         ("linear_regression", {"columns": {"a": [0, 1]}}),
         ("normal", {"columns": {"a": [0, 1], "b": [0, 1]}}),
         ("multivariate_normal", {"columns": {"a": [0, 1]}}),

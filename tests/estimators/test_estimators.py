@@ -27,6 +27,7 @@ from shoal.estimators import (
     Bernoulli,
     Categorical,
     Estimator,
+    GammaRegression,
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegression,
@@ -65,6 +66,7 @@ def table(seed: int = 1, clients: int = CLIENTS) -> dict[str, np.ndarray]:
         "recovered": (generator.uniform(size=clients) < chance).astype(float),
         "visits": generator.poisson(np.exp(0.3 * dose - 1)).astype(float),
         "stage": STAGES[(dose + generator.logistic(0, 1.5, clients)).clip(0, 8.9).astype(int) // 3],
+        "stay": np.exp(0.2 * dose) * generator.gamma(4.0, 0.25, clients),
     }
 
 
@@ -101,6 +103,7 @@ MEASURED = [
     LogisticRegression(features=FEATURES, target={"recovered": (0, 1)}),
     PoissonRegression(features=FEATURES, target={"visits": (0, 20)}),
     NegativeBinomialRegression(features=FEATURES, target={"visits": (0, 20)}),
+    GammaRegression(features=FEATURES, target={"stay": (0, 25)}),
 ]
 REGRESSIONS = [linear(), LOGISTIC, POISSON, *MEASURED]
 FAMILIES = [
@@ -335,6 +338,16 @@ def test_a_poisson_regressions_score_is_the_share_of_deviance_explained(fitted: 
     assert exact > 0.2
     with pytest.raises(ValueError, match="negative"):
         model.score(rows, -rows["visits"])
+
+
+def test_a_gamma_regressions_score_is_the_share_of_its_own_deviance(fitted: Any) -> None:
+    model, rows = fitted[GammaRegression], table(seed=2)
+    exact = d2_tweedie_score(rows["stay"], model.predict(rows), power=2)
+    assert model.score(rows) == pytest.approx(exact)
+    assert exact > 0.4
+    assert "Dispersion" in str(model.summary())
+    with pytest.raises(ValueError, match="positive"):
+        model.score(rows, np.append(rows["stay"][1:], 0.0))
 
 
 @pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)

@@ -11,8 +11,10 @@ from sklearn.model_selection import cross_val_score
 
 from shoal.estimators import (
     CrowdLogisticRegression,
+    LinearRegression,
     LinearRegressionInBounds,
     LogisticRegressionByGradients,
+    PoissonRegression,
 )
 from shoal.estimators.parameters import Parameters
 from shoal.formulas.designing import Design, design
@@ -144,6 +146,12 @@ def test_a_spline_has_evenly_spaced_knots_between_its_variables_bounds() -> None
         ("y ~ level(age, 100)", "beyond the bounds"),
         ("smoker ~ age", "the target 'smoker' has 2 columns"),
         ("y ~ age:bmi:crp:dose:treated", "at most 4"),
+        ("y ~ offset(age)", "a feature at least"),
+        ("y ~ age + offset(bmi) + offset(crp)", "one offset at most"),
+        ("y ~ age + offset(smoker)", "the offset 'smoker' has 2 columns"),
+        ("y ~ age + offset(age + bmi)", "not supported"),
+        ("y ~ age + sex:offset(bmi)", "not supported"),
+        ("offset(y) ~ age", "not supported"),
     ],
 )
 def test_what_is_not_of_the_language_is_refused_with_what_is(formula: str, reason: str) -> None:
@@ -382,6 +390,103 @@ def test_a_task_has_either_a_formula_or_features(changes: dict[str, Any], reason
     given = {"features": {"age": (18, 90)}, "target": {"pressure": (80, 220)}} | changes
     with pytest.raises(ValueError, match=reason):
         LinearRegressionInBounds(**given).to_task()
+
+
+EXPOSED: dict[str, Any] = {"age": (18, 90), "years": (0.1, 10), "visits": (0, 60), "share": (0, 2)}
+
+
+def exposed(seed: int, clients: int = 3000) -> pd.DataFrame:
+    """Return visits in .1 to 10 years, and what a record counts for."""
+    generator = np.random.default_rng(seed)
+    age, years = generator.uniform(18, 90, clients), generator.uniform(0.1, 10, clients)
+    visits = generator.poisson(years * np.exp(0.03 * (age - 60))).clip(max=60)
+    share = np.where(age > 60, 2.0, 0.5)
+    return pd.DataFrame({"age": age, "years": years, "visits": visits, "share": share})
+
+
+def test_an_offset_and_weights_are_parts_of_formulas_or_named_columns() -> None:
+    years = ColumnBounds.of_term(
+        "log(years)", Term(factors=(Log(variable="years", lower=0.1, upper=10),))
+    )
+    named = PoissonRegression(
+        features={"age": (18, 90)},
+        target={"visits": (0, 60)},
+        offset=years,
+        weights={"share": (0, 2)},
+    )
+    parts = [
+        PoissonRegression(formula="visits ~ age + offset(log(years))", weights="share"),
+        PoissonRegression(formula="visits ~ age", offset="log(years)", weights="share"),
+    ]
+    for each in parts:
+        assert each.set_params(variables=EXPOSED).to_task() == named.to_task()
+        assert clone(each).get_params() == each.get_params()
+    there = Agreed(dict(Known.given(EXPOSED, "variables").variables))
+    for each in (*parts, PoissonRegression(features={"age": (18, 90)}, target={"visits": (0, 60)})):
+        asked = there.asked
+        with pytest.raises(InterruptedError) as told:
+            each.set_params(variables=None).fit(there)  # type: ignore[arg-type]
+        reads_variables = each.formula is not None
+        assert there.asked == asked + reads_variables
+        assert told.value.args[0].offset == (years if reads_variables else None)
+
+
+def test_predictions_need_the_offset_and_no_weights() -> None:
+    rows = exposed(1)
+    there = SimulatedFederation(
+        rows,
+        epsilon=50.0,
+        delta=1e-5,
+        dropouts=5,
+        colluders=5,
+        seed=1,
+        variables=tuple(Known.given(EXPOSED, "variables").variables.values()),
+    )
+    model = PoissonRegression(formula="visits ~ age + offset(log(years))", weights="share")
+    model.fit(there)
+    low, high = model.posterior_.interval(0.99).T
+    assert np.all((low < [-1.8, 0.03]) & ([-1.8, 0.03] < high))
+    assert model.coef_.shape == (1,) and model.feature_names_in_.tolist() == ["age", "years"]
+    assert {"log(years)", "share"} <= set(str(model.summary()).split())
+    new = exposed(2).drop(columns="share")
+    assert model.score(new) > 0.5
+    twice = model.predict(new.assign(years=2.0)) / model.predict(new.assign(years=1.0))
+    assert twice == pytest.approx(np.full(len(new), 2.0))
+    with pytest.raises(ValueError, match="years"):
+        model.predict(new.drop(columns="years"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "reason"),
+    [
+        (LinearRegression, {"formula": "visits ~ age + offset(years)"}, "has no offset: subtract"),
+        (
+            PoissonRegression,
+            {"formula": "visits ~ age + offset(years)", "offset": "log(years)"},
+            "name no other one",
+        ),
+        (PoissonRegression, {"formula": "visits ~ age", "offset": "age"}, "same name"),
+        (PoissonRegression, {"formula": "visits ~ age", "offset": "visits"}, "must not be one of"),
+        (PoissonRegression, {"formula": "visits ~ age", "offset": "C(smoker)"}, "no variable"),
+        (PoissonRegression, {"formula": "visits ~ age", "weights": "visits"}, "neither a feature"),
+        (PoissonRegression, {"formula": "visits ~ age", "weights": "age + years"}, "not supported"),
+        (
+            PoissonRegression,
+            {"formula": "visits ~ age", "weights": {"share": (-1, 2)}},
+            "lower bound of weights must be 0",
+        ),
+        (
+            LinearRegression,
+            {"formula": "visits ~ age", "weights": "share", "purpose": "prediction"},
+            "has no weights",
+        ),
+    ],
+)
+def test_what_offsets_and_weights_cannot_be(
+    kind: type[Any], changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        kind(variables=EXPOSED, **changes).to_task()
 
 
 class Agreed:

@@ -1,7 +1,7 @@
 """Regressions in measured units over all services: every family, certified and replayed."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -9,7 +9,7 @@ from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries import ClassScoreSum, HazardScoreSum, ScoreSum
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Power, Term
+from shoal_protocol.queries.terms import Log, Power, Term
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.multinomial_regression import MultinomialRegressionTask, TargetLevel
 from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
@@ -22,7 +22,7 @@ COUNTED = TASK.target.model_copy(update={"lower": 0.0})
 
 
 def task_of(family: TargetFamily) -> RegressionTask:
-    target = COUNTED if family in ("poisson", "negative_binomial") else TASK.target
+    target = TASK.target if family in ("normal", "logistic") else COUNTED
     return RegressionTask(family=family, features=TASK.features, target=target)
 
 
@@ -44,13 +44,25 @@ HAZARDS = PiecewiseExponentialTask(  # of who is older than half a year
     event="age",
     intervals=3,
 )
-FAMILIES: tuple[TargetFamily, ...] = ("normal", "logistic", "poisson", "negative_binomial")
+FAMILIES: tuple[TargetFamily, ...] = get_args(TargetFamily)
+
+
+def of_age(name: str, factor: Log | Power) -> ColumnBounds:
+    return ColumnBounds.of_term(name, Term(factors=(factor,)))
+
+
+WEIGHED = task_of("gamma").model_copy(
+    update={
+        "offset": of_age("log(age)", Log(variable="age", lower=1.0, upper=120.0)),
+        "weights": of_age("age**2", Power(variable="age", lower=0.0, upper=120.0, exponent=2)),
+    }
+)
 
 
 @pytest.mark.parametrize(
     "task",
-    [*map(task_of, FAMILIES), CLASSES, HAZARDS],
-    ids=lambda task: getattr(task, "family", task.name),
+    [*map(task_of, FAMILIES), WEIGHED, CLASSES, HAZARDS],
+    ids=[*FAMILIES, "weighed", "multinomial", "hazards"],
 )
 async def test_every_family_is_learned_in_five_rounds_at_most_and_certified(
     tmp_path: Path, task: RegressionTask | MultinomialRegressionTask | PiecewiseExponentialTask

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from scipy import stats
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.regression import Regression
@@ -18,13 +19,16 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Query
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of
+from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import RegressionTask, TargetFamily
 from shoal_protocol.wire.errors import RefusedSpec
 
 SEED = 20_240_611
 LEVEL = 0.9
-FAMILIES: tuple[TargetFamily, ...] = ("normal", "logistic", "poisson", "negative_binomial")
+FAMILIES: tuple[TargetFamily, ...] = (
+    *("normal", "logistic", "poisson", "negative_binomial", "gamma"),
+)
 TRUTH = np.array([-0.5, 0.03, 0.4])
 
 
@@ -40,10 +44,55 @@ def people(family: TargetFamily, count: int, generator: np.random.Generator) -> 
             target = generator.binomial(1, mean_of("logistic", 2.0 * predictor))
         case "poisson":
             target = generator.poisson(3.0 * np.exp(predictor)).clip(max=60)
+        case "gamma":
+            target = 3.0 * np.exp(predictor) * generator.gamma(2.0, 0.5, count)
         case _:
             means = 3.0 * np.exp(predictor)
             target = generator.negative_binomial(1.0, 1.0 / (1.0 + means)).clip(max=60)
     return np.column_stack([age, flag, target]).astype(np.float64)
+
+
+def people_at_risk(family: TargetFamily, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Return ages, logarithms of years from .1 to 10, the longer the older, and targets."""
+    age = 30.0 + generator.gamma(2.0, 8.0, count).clip(max=60.0)
+    years = generator.uniform(math.log(0.1), math.log(10.0), count) + 0.01 * (age - 45.0)
+    predictor = years.clip(-2.5, 2.5) + 0.03 * (age - 45.0)
+    match family:
+        case "logistic":
+            target = generator.binomial(1, mean_of("logistic", predictor))
+        case "poisson":
+            target = generator.poisson(np.exp(predictor))
+        case "gamma":
+            target = np.exp(predictor) * generator.gamma(1.0, 1.0, count)
+        case _:
+            target = generator.negative_binomial(1.0, 1.0 / (1.0 + np.exp(predictor)))
+    return np.column_stack([age, years.clip(-2.5, 2.5), target.clip(max=80)]).astype(np.float64)
+
+
+AT_RISK: tuple[TargetFamily, ...] = ("logistic", "poisson", "negative_binomial", "gamma")
+YEARS = ColumnBounds(name="log(years)", lower=-2.5, upper=2.5)
+WEIGHTS = ColumnBounds(name="weight", lower=0.0, upper=4.0)
+
+
+def task_at_risk(family: TargetFamily) -> RegressionTask:
+    low, high = (0.0, 1.0) if family == "logistic" else (0.0, 80.0)
+    return RegressionTask(
+        family=family,
+        features=(ColumnBounds(name="age", lower=20.0, upper=100.0),),
+        target=ColumnBounds(name="y", lower=low, upper=high),
+        offset=YEARS,
+    )
+
+
+def weighed(records: np.ndarray) -> np.ndarray:
+    """Return records with weights that hang on age and on the target."""
+    high = records[:, -1] > np.median(records[:, -1])
+    weights = np.exp((records[:, 0] - 45.0) / 30.0).clip(max=2.0) * (1.0 + high)
+    return np.column_stack([records, weights])
+
+
+def with_weights(family: TargetFamily) -> RegressionTask:
+    return task_of(family).model_copy(update={"weights": WEIGHTS})
 
 
 def task_of(family: TargetFamily, *, wide: float = 1.0, off: float = 0.0) -> RegressionTask:
@@ -60,6 +109,14 @@ def task_of(family: TargetFamily, *, wide: float = 1.0, off: float = 0.0) -> Reg
         ),
         target=ColumnBounds(name="y", lower=low, upper=high),
     )
+
+
+def by_site() -> RegressionTask:
+    levels = tuple(
+        ColumnBounds.of_term(f"at {value:g}", Term(factors=(Level(variable="site", value=value),)))
+        for value in (1.0, 2.0, 3.0)
+    )
+    return task_of("poisson").model_copy(update={"features": levels})
 
 
 def to_predict() -> RegressionTask:
@@ -86,18 +143,27 @@ def carried_out(
     return run(Regression(task), records, setting, np.random.default_rng(seed))
 
 
-def exact(family: TargetFamily, records: np.ndarray) -> np.ndarray:
+def exact(
+    family: TargetFamily,
+    records: np.ndarray,
+    *,
+    offsets: np.ndarray | float = 0.0,
+    weights: np.ndarray | float = 1.0,
+) -> np.ndarray:
     """Return the fit to all records without prior, by Newton's method."""
     rows, y = np.column_stack([np.ones(len(records)), records[:, :-1]]), records[:, -1]
+    weights = np.broadcast_to(weights, len(y))
     if family == "normal":
-        return np.linalg.lstsq(rows, y, rcond=None)[0]
-    kind: Family = "logistic" if family == "logistic" else "poisson"
+        weighted = rows * weights[:, None]
+        return np.linalg.solve(weighted.T @ rows, weighted.T @ y)
+    kind: Family = family if family in ("logistic", "gamma") else "poisson"
     point = np.zeros(rows.shape[1])
     point[0] = math.log(y.mean() / (1.0 - y.mean() if kind == "logistic" else 1.0))
     for _ in range(30):
-        means = mean_of(kind, rows @ point)
-        curvature = (rows * slope_of(kind, means)[:, None]).T @ rows
-        point = point + np.linalg.solve(curvature, rows.T @ (y - means))
+        means = mean_of(kind, rows @ point + offsets)
+        each = weights / means if kind == "gamma" else weights
+        curvature = (rows * (each * slope_of(kind, means))[:, None]).T @ rows
+        point = point + np.linalg.solve(curvature, rows.T @ (each * (y - means)))
     return point
 
 
@@ -129,6 +195,103 @@ def test_nine_of_ten_intervals_hold_about_nine_times_in_ten(family: TargetFamily
     assert np.mean(held, axis=0)[1:].min() >= 0.7
 
 
+@pytest.mark.parametrize("family", AT_RISK)
+def test_an_offset_has_the_coefficient_one(family: TargetFamily) -> None:
+    records = people_at_risk(family, 20_000, np.random.default_rng(SEED))
+    task = task_at_risk(family)
+    found: Any = carried_out(task, records, epsilon=200.0, seed=1).posterior
+    truth = exact(family, records[:, [0, 2]], offsets=records[:, 1])
+    assert found.names == ("intercept", "age") and found.offset == "log(years)"
+    assert found.columns == tuple(each.name for each in task.columns)
+    assert found.mean[1] == pytest.approx(truth[1], rel=0.15)
+    assert np.all(np.abs(found.mean - truth) <= 2.6 * found.sd)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_with_little_noise_weighted_records_give_the_weighted_fit(family: TargetFamily) -> None:
+    records = people(family, 20_000, np.random.default_rng(SEED))
+    rows = weighed(records)
+    found: Any = carried_out(with_weights(family), rows, epsilon=200.0, seed=1).posterior
+    truth = exact(family, records, weights=rows[:, -1])
+    assert found.columns == tuple(each.name for each in with_weights(family).columns)
+    near = 0.25 if family == "negative_binomial" else 0.1
+    assert found.mean[1:] == pytest.approx(truth[1:], rel=near)
+    assert np.all(np.abs(found.mean - truth) <= 2.6 * found.sd)
+    assert found.records == pytest.approx(20_000, rel=0.01)
+    middle = np.append(1.0, records[:, :-1].mean(axis=0))
+    away = [float(middle @ (each - truth)) for each in (found.mean, exact(family, records))]
+    assert abs(away[0]) < 0.25 * abs(away[1])  # of what weights do there
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", AT_RISK)
+def test_intervals_hold_where_records_were_seen_for_a_tenth_of_a_year_to_ten(
+    family: TargetFamily,
+) -> None:
+    generator = np.random.default_rng([SEED, 2])
+    whole = people_at_risk(family, 50_000, generator)
+    truth = exact(family, whole[:, [0, 2]], offsets=whole[:, 1])
+    assert np.min(held(task_at_risk(family), whole, truth, generator)) >= 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_intervals_hold_the_weighted_fit(family: TargetFamily) -> None:
+    generator = np.random.default_rng([SEED, 3])
+    records = people(family, 50_000, generator)
+    whole = weighed(records)
+    truth = exact(family, records, weights=whole[:, -1])
+    assert np.min(held(with_weights(family), whole, truth, generator)) >= 0.7
+
+
+def held(
+    task: RegressionTask, whole: np.ndarray, truth: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
+    """Return the share of 30 fits whose intervals hold each slope of the truth."""
+    found = []
+    for seed in range(30):
+        sample = whole[generator.choice(len(whole), 2_000, replace=False)]
+        posterior: Any = carried_out(task, sample, epsilon=2.0, seed=seed).posterior
+        low, high = posterior.interval(LEVEL).T
+        found.append((low <= truth) & (truth <= high))
+    return np.mean(found, axis=0)[1:]
+
+
+def test_positive_numbers_with_far_tails_have_a_constant_that_holds() -> None:
+    generator = np.random.default_rng(SEED)
+    records = people("gamma", 50_000, generator)
+    means = 3.0 * np.exp(TRUTH[0] + TRUTH[1] * (records[:, 0] - 45.0) + TRUTH[2] * records[:, 1])
+    records[:, -1] = (means * generator.lognormal(-0.5, 1.0, len(means))).clip(max=60.0)
+    truth, constants = exact("gamma", records), []
+    for seed in range(20):
+        sample = records[generator.choice(len(records), 2_000, replace=False)]
+        found = fitted("gamma", sample, epsilon=10.0, seed=seed)
+        low, high = found.interval(LEVEL)[0]
+        constants.append(low <= truth[0] <= high)
+    assert np.mean(constants) >= 0.7
+
+
+def test_predictions_and_likelihoods_take_the_offset_as_the_last_column() -> None:
+    records = people_at_risk("gamma", 3_000, np.random.default_rng(SEED))
+    found: Any = carried_out(task_at_risk("gamma"), records, epsilon=20.0, seed=1).posterior
+    rows = np.array([[50.0, 0.0], [50.0, 1.5]])
+    mean, sd = found.predict(rows)
+    assert mean[1] / mean[0] == pytest.approx(math.exp(1.5))
+    assert sd[1] / sd[0] == pytest.approx(math.exp(1.5))
+    ends = found.predict_interval(rows, 0.9)
+    assert ends[1] / ends[0] == pytest.approx(math.exp(1.5))
+    with pytest.raises(ValueError, match="one per feature"):
+        found.predict(rows[:, :1])
+    targets = np.array([1.0, 7.0])
+    seen = found.to_arviz(np.random.default_rng(1), count=5, rows=rows, targets=targets)
+    draws = seen.posterior["coefficients"].to_numpy()[0]
+    scale = found.scatter * np.exp(draws[:, :1] + draws[:, 1:] * rows[:, 0] + rows[:, 1])
+    due = stats.gamma(1.0 / found.scatter, scale=scale).logpdf(targets)
+    assert seen.log_likelihood["y"].to_numpy()[0] == pytest.approx(due)
+    with pytest.raises(ValueError, match="positive"):
+        found.to_arviz(np.random.default_rng(1), rows=rows, targets=np.zeros(2))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_laplace_noise_is_known_of_too(family: TargetFamily) -> None:
     records = people(family, 3_000, np.random.default_rng(SEED))
@@ -157,11 +320,15 @@ def test_rounds_are_replayed_from_their_sums_alone() -> None:
 
 @pytest.mark.parametrize(
     "task",
-    [*(task_of(family) for family in FAMILIES), to_predict()],
-    ids=lambda task: f"{task.family}-{task.purpose}",
+    [
+        *(task_of(family) for family in FAMILIES),
+        *(task_at_risk(family).model_copy(update={"weights": WEIGHTS}) for family in AT_RISK),
+        *(with_weights("normal"), to_predict(), by_site()),
+    ],
+    ids=lambda task: f"{task.family}-{task.purpose}-{len(task.columns)}-{task.features[0].name}",
 )
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_whatever_is_released_there_is_a_next_round_or_a_posterior(
     task: RegressionTask, data: st.DataObject
 ) -> None:
@@ -343,7 +510,13 @@ def test_what_no_such_regression_can_be_is_refused() -> None:
     good = task_of("normal").model_dump()
     for change in (
         {"family": "poisson"},  # whose bound is not 0
-        {"family": "gamma"},
+        {"family": "gamma", "target": {**good["target"], "lower": -1.0}},
+        {"family": "tweedie"},
+        {"offset": YEARS.model_dump()},  # of a linear model
+        {"weights": good["target"]},
+        {"weights": {**good["features"][0], "name": "w", "lower": -1.0}},
+        {"weights": WEIGHTS.model_dump(), "purpose": "prediction"},
+        {"family": "logistic", "offset": good["features"][0]},
         {"target": good["features"][0]},
         {"features": [good["features"][0]] * 2},
         {"features": []},
@@ -367,6 +540,7 @@ def test_a_round_that_asks_more_than_its_terms_is_refused(task: RegressionTask) 
         {"columns": query.columns[::-1]},
         {"columns": (column.model_copy(update={"scale": 1e-6}), *query.columns[1:])},
         {"columns": (column.model_copy(update={"centre": 1e6}), *query.columns[1:])},
+        {"record_weights": True},
     ):
         with pytest.raises(RefusedSpec):
             task.check_query(

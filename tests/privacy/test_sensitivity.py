@@ -27,6 +27,7 @@ from shoal_protocol.queries import (
     HazardScoreSum,
     NoiseDesign,
     NormCounts,
+    PredictionScores,
     Query,
     ScoreSum,
     SecondMomentMatrix,
@@ -164,19 +165,23 @@ def columns_in_a_box(columns, mechanism, *, records=1):
     )
 
 
-def weighted_rows(columns, radius, mechanism, *, intercept=0.0, records=1):
+def weighted_rows(columns, radius, mechanism, *, intercept=0.0, records=1, weights=False):
     """L2: orthogonal rows in a ball; L1: the ball's bound, of which nine tenths must be reached."""
     gaussian = mechanism == GAUSSIAN
     width = columns + (intercept > 0.0)
     constant = math.sqrt(2.0) if gaussian else math.sqrt(width * (width + 1))
     query = make_query(
-        WeightedRowMatrix, columns, radius=radius, intercept=intercept, records=records
+        *(WeightedRowMatrix, columns + weights),
+        radius=radius,
+        intercept=intercept,
+        records=records,
+        record_weights=weights,
     )
     supremum = constant * radius**2 * records
     return case(query, mechanism, supremum, 0.01 if gaussian else 0.1, starts=20)
 
 
-def scores(family, columns, radius, mechanism, *, intercept, records=1):
+def scores(family, columns, radius, mechanism, *, intercept, records=1, weights=False):
     """L2: opposite scores on the sphere, one of a cut residual. L1: one on the diagonal, or none.
 
     In L1 two differ by less than 2 sqrt(p + 1) + 1/2, by a fiftieth or less; but one left out
@@ -185,7 +190,12 @@ def scores(family, columns, radius, mechanism, *, intercept, records=1):
     gaussian = mechanism == GAUSSIAN
     supremum = math.sqrt(4.25) if gaussian else 2.0 * math.sqrt(columns + 1) + 0.5
     query = make_query(
-        ScoreSum, columns, radius=radius, intercept=intercept, records=records, family=family
+        *(ScoreSum, columns + weights),
+        radius=radius,
+        intercept=intercept,
+        records=records,
+        family=family,
+        record_weights=weights,
     )
     return case(query, mechanism, records * supremum, 0.02)
 
@@ -304,20 +314,26 @@ SEARCHES = {
         for columns, records in [(1, 1), (4, 1), (2, 3)]
     ],
     WeightedRowMatrix: [
-        weighted_rows(columns, radius, mechanism, intercept=intercept, records=records)
-        for mechanism in MECHANISMS
-        for columns, radius, intercept, records in [
-            *[(3, 0.9, 0, 1), (4, 1.2, 0.25, 1), (5, 0.8, 0.25, 1), (3, 0.8, 0.5, 3)],
-            *[(3, 0.8, 0, 2)],
-        ]
+        *(
+            weighted_rows(columns, radius, mechanism, intercept=intercept, records=records)
+            for mechanism in MECHANISMS
+            for columns, radius, intercept, records in [
+                *[(3, 0.9, 0, 1), (4, 1.2, 0.25, 1), (5, 0.8, 0.25, 1), (3, 0.8, 0.5, 3)],
+                *[(3, 0.8, 0, 2)],
+            ]
+        ),
+        *(weighted_rows(3, 1.2, each, intercept=0.25, weights=True) for each in MECHANISMS),
     ],
     ScoreSum: [
-        scores(family, columns, radius, mechanism, intercept=intercept, records=records)
-        for mechanism in MECHANISMS
-        for family in get_args(Family)
-        for columns, radius, intercept, records in [
-            *[(2, 1.0, 0.5, 1), (4, 1.0, 0.5, 1), (5, 1.0, 0.25, 1), (3, 0.8, 0.5, 3)],
-        ]
+        *(
+            scores(family, columns, radius, mechanism, intercept=intercept, records=records)
+            for mechanism in MECHANISMS
+            for family in get_args(Family)
+            for columns, radius, intercept, records in [
+                *[(2, 1.0, 0.5, 1), (4, 1.0, 0.5, 1), (5, 1.0, 0.25, 1), (3, 0.8, 0.5, 3)],
+            ]
+        ),
+        *(scores("gamma", 3, 1.0, each, intercept=0.5, weights=True) for each in MECHANISMS),
     ],
     ClassScoreSum: [
         class_scores(classes, features, radius, mechanism, records=records)
@@ -344,8 +360,8 @@ CASES = [each for cases in SEARCHES.values() for each in cases]
 
 def test_every_query_of_the_catalogue_is_searched_with_and_without_a_ball_for_both_mechanisms():
     catalogue = get_args(get_args(Query)[0])
-    # test_gradient_sensitivity.py, test_count_sensitivity.py, test_table_sensitivity.py
-    elsewhere = {GradientSum, Counts, BinCounts, Tables}
+    # test_{gradient,count,table,prediction}_sensitivity.py
+    elsewhere = {GradientSum, Counts, BinCounts, Tables, PredictionScores}
     assert set(SEARCHES) | elsewhere == set(catalogue)
     for kind, cases in SEARCHES.items():
         searched = {

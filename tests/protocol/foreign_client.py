@@ -330,9 +330,12 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         return describe_scores(query, gaussian=gaussian)
     if query["name"] == "hazard_score_sum":
         return describe_hazards(query, gaussian=gaussian)
+    if query["name"] == "prediction_scores":
+        return describe_predictions(query, gaussian=gaussian)
+
     if query["name"] == "class_score_sum":
         return describe_class_scores(query, gaussian=gaussian)
-    m = len(query["columns"])
+    m = len(regressed(query))
     p = m + (query["intercept"] > 0)
     r, b = query["records_per_client"], 2 ** query["grid_bits"]
     b2, k = b * b, math.floor(query["intercept"] * b)
@@ -406,7 +409,7 @@ def with_count(
 
 
 def describe_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
-    p, b2 = len(query["columns"]), 4 ** query["grid_bits"]
+    p, b2 = len(regressed(query)), 4 ** query["grid_bits"]
     blocks, r = [(p, 1.0), (p + 1, 2.0)], query["records_per_client"]
     if gaussian:
         changed, left_out = math.sqrt(17 / 4), math.sqrt(3 / 2)
@@ -426,6 +429,17 @@ def describe_hazards(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]
         left_out = min(once + math.sqrt(q), math.sqrt(p)) + 1 / 2
     blocks = [(p, 1.0), (q, 2.0)]
     return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
+
+
+def describe_predictions(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
+    b, limit, classes = 2 ** query["grid_bits"], query["score_limit"], query["family"] == "logistic"
+    q = min(1, (math.floor(b * (math.exp(-limit) if classes else 1 - math.sqrt(limit))) + 1) / b)
+    rest = 3 if classes else 4
+    alone = math.sqrt(rest + q * q) if gaussian else rest + q
+    size = len(query["points"]) * ((1 if classes else 2) + 3 * query["bins"])
+    changed = alone * (math.sqrt(2) if gaussian else 2) * b * b
+    r = query["records_per_client"]
+    return with_count([(size, 1.0)], changed, alone * b * b, unit=b * b, r=r, gaussian=gaussian)
 
 
 def describe_class_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
@@ -500,7 +514,7 @@ def table_cell(query: dict[str, Any], table: dict[str, Any], record: list[Any]) 
 def norm_limit(query: dict[str, Any]) -> int | None:
     if query["radius"] is None:
         return None
-    p = len(query["columns"]) + (query["intercept"] > 0)
+    p = len(regressed(query)) + (query["intercept"] > 0)
     limit = math.floor((Fraction(query["radius"]) * 2 ** query["grid_bits"]) ** 2)
     return limit if limit < p * 4 ** query["grid_bits"] else None
 
@@ -533,6 +547,8 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
             cells = [cells[0] - cells[1]]
         return [cell * 2 ** query["grid_bits"] for cell in [*cells, total]]
     counted = len(records) * 4 ** query["grid_bits"]
+    if query["name"] == "prediction_scores":
+        return [*prediction_sums(query, records), counted]
     if query["name"] == "score_sum":
         found = [score(query, record) for record in records]
         scores = [row for row, _ in found]
@@ -547,7 +563,7 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
         rows = [class_score(query, record) for record in records]
         return [*sums_and_squares(query, rows), counted]
     rows = [lattice_row(query, record) for record in records]
-    p = len(query["columns"]) + (query["intercept"] > 0)
+    p = len(regressed(query)) + (query["intercept"] > 0)
     if query["name"] == "column_moments":
         return [*sums_and_squares(query, rows), counted]
     if query["name"] == "first_moments":
@@ -561,8 +577,21 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     return [*(sum(row[i] * row[j] for row in rows) for i, j in pairs), counted]
 
 
+def regressed(query: dict[str, Any]) -> list[dict[str, Any]]:
+    return query["columns"][: -1 if query.get("record_weights") else None]
+
+
+def share(query: dict[str, Any], row: list[float]) -> tuple[list[float], float]:
+    """Return a row in the box without its weight, and the weight over the largest."""
+    if not query["record_weights"]:
+        return row, 1.0
+    last = query["columns"][-1]
+    weight = (last["centre"] + last["scale"] * row[-1]) / (last["centre"] + last["scale"])
+    return row[:-1], max(0.0, min(1.0, weight))
+
+
 def sums_and_squares(query: dict[str, Any], rows: list[list[int]]) -> list[int]:
-    width = len((query.get("classes") and query["point"]) or query["columns"])
+    width = len((query.get("classes") and query["point"]) or regressed(query))
     columns = [[row[i] for row in rows] for i in range(width)]
     sums = [2 ** query["grid_bits"] * sum(column) for column in columns]
     return [*sums, *(sum(w * w for w in column) for column in columns)]
@@ -590,12 +619,15 @@ def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
         *features, target = row
         norm = math.sqrt(sum(x * x for x in features))
         row = [*(x / norm if norm else x for x in features), target]
+    counts = 1.0
+    if query["name"] == "weighted_row_matrix":
+        row, counts = share(query, row)
     if query["intercept"] > 0:
         row = [query["intercept"], *row]
     if query["name"] == "weighted_row_matrix":
         *features, target = row
         radius = query["radius"] / math.sqrt(1.49)
-        weight = radius / max(radius, math.hypot(*features))
+        weight = radius / max(radius, math.hypot(*features)) * math.sqrt(counts)
         row = [weight * x for x in (*features, 0.7 * radius * target)]
     return onto_the_grid(row, query["radius"], norm_limit(query), query["grid_bits"])
 
@@ -605,22 +637,25 @@ def score(query: dict[str, Any], record: list[float]) -> tuple[list[int], bool]:
     if not all(map(math.isfinite, record)):
         raise ValueError("a value is not finite")
     columns = zip(design(query["columns"], record), query["columns"], strict=True)
-    *features, last = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+    whole = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+    (*features, last), counts = share(query, whole)
     row, radius = [query["intercept"], *features], query["radius"]
     predictor = sum(x * u for x, u in zip(row, query["point"], strict=True))
     mean = math.exp(max(-30.0, min(30.0, predictor)))
-    target = query["columns"][-1]
+    target = regressed(query)[-1]
     y, a = target["centre"] + target["scale"] * last, query["dispersion"]
     if query["family"] == "logistic":
         residual = (last > 0) - mean / (1 + mean)
     elif query["family"] == "poisson":
         residual = (y - mean) * math.sqrt(a / (a + mean))
+    elif query["family"] == "gamma":
+        residual = (y - mean) / (a + mean)
     else:
         residual = (y - mean) / (1 + a * mean)
     limit = query["residual_cut"]
     cut = max(-limit, min(limit, residual))
     weight = radius / max(radius, math.hypot(*row))
-    scaled = [x * weight**2 * (cut / limit) / radius for x in row]
+    scaled = [x * weight**2 * (cut / limit) / radius * counts for x in row]
     bits = query["grid_bits"]
     return onto_the_grid(scaled, 1.0, 4**bits, bits), cut != residual
 
@@ -647,6 +682,37 @@ def hazard_row(query: dict[str, Any], record: list[float]) -> list[int]:
     row = [*(k * each for each in (*d, *m)), *((sum(d) - sum(m)) * each for each in x)]
     bits = query["grid_bits"]
     return onto_the_grid([weight * each for each in row], 1.0, 4**bits, bits)
+
+
+def prediction_sums(query: dict[str, Any], records: list[list[float]]) -> list[int]:
+    b, bins, points = 2 ** query["grid_bits"], query["bins"], query["points"]
+    first = 1 if query["family"] == "logistic" else 2
+    blocks = [[0] * (first + 3 * bins) for _ in points]
+    target = query["columns"][-1 - len(points)]
+    for record in records:
+        columns = zip(design(query["columns"], record), query["columns"], strict=True)
+        units = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+        *features, u = units[: -len(points)]
+        sites = [k for k, at in enumerate(units[-len(points) :]) if at > 0]
+        if not sites:
+            continue
+        constant, *slopes = points[sites[0]]
+        predictor = constant + sum(x * t for x, t in zip(features, slopes, strict=True))
+        odds = math.exp(max(-30.0, min(30.0, predictor)))
+        if query["family"] == "logistic":
+            y, p = float(u > 0), odds / (1 + odds)
+            scores = [math.log(1 + (1 / odds if y else odds))]
+        else:
+            mean = predictor if query["family"] == "normal" else odds
+            y, p = (1 + u) / 2, (1 + (mean - target["centre"]) / target["scale"]) / 2
+            p = max(0.0, min(1.0, p))
+            scores = [(y - p) ** 2, query["score_limit"] * (2 * y - 1) ** 2]
+        block, place = blocks[sites[0]], min(math.floor(p * bins), bins - 1)
+        for at, each in enumerate(scores):
+            block[at] += math.floor(b * min(1.0, each / query["score_limit"]))
+        for at, each in enumerate([1.0, p, y]):
+            block[first + at * bins + place] += math.floor(b * each)
+    return [b * each for block in blocks for each in block]
 
 
 def class_score(query: dict[str, Any], record: list[float]) -> list[int]:
@@ -689,7 +755,12 @@ def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:
 def factor_of(factor: dict[str, Any], value: float) -> float:
     if factor["kind"] == "level":
         return float(value == factor["value"])
+    if factor["kind"] == "other_level":
+        return float(value != factor["value"])
     cut = max(factor["lower"], min(factor["upper"], value))
+    if factor["kind"] == "centred":
+        half = factor["upper"] / 2 - factor["lower"] / 2
+        return max(-half, min(half, cut - (factor["lower"] / 2 + factor["upper"] / 2)))
     if factor["kind"] == "power":
         return math.prod([cut] * factor["exponent"])
     if factor["kind"] == "log":

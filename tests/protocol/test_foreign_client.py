@@ -27,6 +27,7 @@ from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, encode_clients, parse_canonical_json
+from tests.privacy.test_prediction_sensitivity import make as make_predictions
 from tests.protocol import foreign_client as foreign
 from tests.protocol import foreign_crowd
 from tests.vectors.make_vectors import FOLDER
@@ -269,7 +270,17 @@ def signed_like_the_vector(given: Inputs) -> dict[str, Any]:
 
 
 @given(
-    query=queries | gradient_sums,
+    query=queries
+    | gradient_sums
+    | st.builds(
+        make_predictions,
+        st.sampled_from(["normal", "logistic", "poisson"]),
+        sites=st.integers(1, 5),
+        records=st.integers(1, 3),
+        bins=st.integers(1, 20),
+        score_limit=st.floats(1e-3, 1.0),
+        grid_bits=st.integers(4, 15),
+    ),
     mechanism=st.sampled_from(["discrete_gaussian", "discrete_laplace"]),
 )
 def test_it_finds_the_same_sensitivities_and_blocks(query: Query, mechanism: Mechanism) -> None:

@@ -152,6 +152,8 @@ def plain_score(query, record):
         weight = 1.0 / (1.0 + query.dispersion * mean)
         if query.family == "poisson":
             weight = math.sqrt(query.dispersion / (query.dispersion + mean))
+        elif query.family == "gamma":
+            weight = 1.0 / (query.dispersion + mean)
     residual = weight * (value - mean)
     cut = min(max(residual, -query.residual_cut), query.residual_cut)
     within = min(1.0, query.radius / math.hypot(*row))
@@ -179,6 +181,24 @@ def test_scores_are_those_of_a_plain_computation(query, seed, centre, scale):
             if abs(beyond) > 1e-9 * query.residual_cut:
                 assert was_cut == 1
         assert was_cut in (0, 1)
+
+
+@pytest.mark.parametrize("kind", [WeightedRowMatrix, ScoreSum])
+def test_a_record_counts_for_its_weight_over_the_largest(kind):
+    bits = 15
+    [whole] = make_query(kind, 3, grid_bits=bits).rows(np.array([[0.3, -0.6, 0.2]]))
+    query = make_query(kind, 4, grid_bits=bits, record_weights=True, records=4)
+    column = query.columns[-1].model_copy(update={"centre": 3.0, "scale": 2.0})  # 1 to 5
+    query = query.model_copy(update={"columns": (*query.columns[:-1], column)})
+    rows = query.rows(np.array([[0.3, -0.6, 0.2, each] for each in (5.0, 3.0, -2.0, 1e9)]))
+    shares = np.array([1.0, 0.6, 0.2, 1.0])  # what is beyond the bounds is cut to them
+    if kind is WeightedRowMatrix:
+        shares = np.sqrt(shares)  # whose products are by the weight
+    else:
+        assert rows[:, -1].tolist() == [whole[-1]] * 4  # how many were cut: each counts
+        rows, whole = rows[:, :-1], whole[:-1]
+    assert rows == pytest.approx(shares[:, None] * whole, abs=1.0)
+    assert query.encode(np.zeros((0, 4))).shape == (query.dimension,)
 
 
 @given(query=class_score_sums, seed=st.integers(0, 2**32 - 1))
@@ -325,6 +345,9 @@ def test_scores_come_back_in_units_of_the_largest():
         (HazardScoreSum, {"edges": (0.0, 1.0, math.inf)}, "edges"),
         (HazardScoreSum, {"hazard_cut": 0.99}, "greater than or equal to 1"),
         (HazardScoreSum, {"hazard_cut": math.inf}, "less than or equal to 100"),
+        (ScoreSum, {"record_weights": True}, "bounds from 0"),  # those of the last column are not
+        (WeightedRowMatrix, {"record_weights": True}, "bounds from 0"),
+        (WeightedRowMatrix, {"record_weights": 1}, "record_weights"),
         (ClassScoreSum, {"classes": 3}, "a column for each class"),
         (ClassScoreSum, {"classes": 1}, "greater than or equal to 2"),
         (ClassScoreSum, {"intercept": 0.0}, "a constant"),

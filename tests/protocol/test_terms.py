@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from shoal_protocol.queries import Column, Counts, SecondMomentMatrix
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import design_of, variables_of
-from shoal_protocol.queries.terms import Level, Log, Power, Spline, Term
+from shoal_protocol.queries.terms import Centred, Level, Log, OtherLevel, Power, Spline, Term
 
 AGE = {"variable": "age", "lower": 18.0, "upper": 90.0}
 
@@ -33,7 +33,10 @@ logs = st.builds(
     st.floats(1e-6, 1e6),
     st.floats(1.001, 1e6),
 )
-levels = st.builds(Level, variable=variables, value=st.integers(0, 5).map(float))
+centred = st.builds(lambda name, ends: Centred(variable=name, **ends), variables, bounds)
+levels = st.builds(Level, variable=variables, value=st.integers(0, 5).map(float)) | st.builds(
+    OtherLevel, variable=variables, value=st.integers(0, 5).map(float)
+)
 
 
 @st.composite
@@ -45,7 +48,7 @@ def splines(draw: st.DrawFn) -> Spline:
     return Spline(variable=draw(variables), **ends, knots=tuple(knots), place=place)
 
 
-factors = powers | logs | levels | splines()
+factors = powers | centred | logs | levels | splines()
 values = finite | st.floats(-1e4, 1e4) | st.integers(-3, 6).map(float)
 
 
@@ -71,7 +74,7 @@ def test_no_value_of_a_term_is_beyond_its_range(
     assert found.shape == (1,) and lower <= found[0] <= upper
 
 
-@given(factor=powers | logs | splines(), share=st.floats(0.0, 1.0))
+@given(factor=powers | centred | logs | splines(), share=st.floats(0.0, 1.0))
 def test_the_range_is_reached_and_not_wider_than_the_function_is(factor: Any, share: float) -> None:
     places = np.linspace(factor.lower, factor.upper, 501)
     found = factor.of(places)
@@ -88,6 +91,8 @@ def test_each_factor_is_the_function_that_it_says() -> None:
     cut = [18.0, 18.0, 40.0, 90.0, 90.0]
     assert Power(**AGE, exponent=1).of(values).tolist() == cut
     assert Power(**AGE, exponent=3).of(values).tolist() == [each**3 for each in cut]
+    assert Centred(**AGE).of(values).tolist() == [each - 54.0 for each in cut]
+    assert Centred(**AGE).range == (-36.0, 36.0)
     assert Log(**AGE).of(values) == pytest.approx(np.log(cut), rel=1e-15)
     assert Level(variable="age", value=40.0).of(values).tolist() == [0, 0, 1, 0, 0]
     assert Power(variable="x", lower=-2.0, upper=3.0, exponent=2).range == (0.0, 9.0)
@@ -97,6 +102,7 @@ def test_each_factor_is_the_function_that_it_says() -> None:
 def test_a_level_out_of_its_variables_range_is_no_level() -> None:
     places = np.array([-1.0, 0.0, 2.0, 7.0])
     assert Level(variable="stage", value=2.0).of(places).tolist() == [0.0, 0.0, 1.0, 0.0]
+    assert OtherLevel(variable="stage", value=2.0).of(places).tolist() == [1.0, 1.0, 0.0, 1.0]
 
 
 @given(knots=st.sets(st.integers(1, 9), max_size=4), value=st.floats(-1.0, 11.0))

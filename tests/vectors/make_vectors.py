@@ -30,6 +30,7 @@ from shoal_protocol.queries import (
     HazardScoreSum,
     LevelCut,
     NormCounts,
+    PredictionScores,
     ScoreSum,
     SecondMomentMatrix,
     Table,
@@ -244,10 +245,10 @@ def sum_cases() -> Iterator[Case]:
 
 def query_cases() -> Iterator[Case]:
     records = {
-        "one record": [[40.0, 120.0]],
-        "two records": [[40.0, 120.0], [77.7, 151.3]],
-        "cut to the bounds": [[-1e9, 1e9]],
-        "in the middle": [[60.0, 130.0]],
+        "one record": [[40.0, 120.0, 0.75]],
+        "two records": [[40.0, 120.0, 0.75], [77.7, 151.3, 2.2]],
+        "cut to the bounds": [[-1e9, 1e9, 1e9]],
+        "in the middle": [[60.0, 130.0, 1.25]],
     }
     sums = FirstMoments(**MOMENTS.model_dump(exclude={"name"}))
     counted = {
@@ -270,6 +271,7 @@ def query_cases() -> Iterator[Case]:
         "weighted rows without intercept": WeightedRowMatrix(
             **MATRIX.model_dump(exclude={"name"}) | {"intercept": 0.0}
         ),
+        "weighted rows of weighted records": WeightedRowMatrix(**weighted()),
         "moments of columns": ColumnMoments(
             **MOMENTS.model_dump(exclude={"name"}) | {"intercept": 0.0, "radius": None}
         ),
@@ -282,12 +284,20 @@ def query_cases() -> Iterator[Case]:
     for what, query in queries.items():
         for name, rows in records.items():
             fields = query.model_dump(mode="json")
-            rows = [row[: len(query.columns)] for row in rows]
+            rows = [row[: len(query.column_names)] for row in rows]
             yield f"{what}, {name}", "encode_query", {"query": fields, "records": rows}
     yield from table_cases()
     yield from hazard_cases()
+    yield from prediction_cases()
     yield from gradient_cases()
     yield from term_cases()
+
+
+def weighted() -> dict[str, Any]:
+    """Return fields of a regression's query whose records have weights."""
+    weight = Column(name="weight", centre=1.25, scale=1.25)
+    fields = MATRIX.model_dump(exclude={"name"})
+    return fields | {"columns": (*MATRIX.columns, weight), "record_weights": True}
 
 
 def score_queries() -> dict[str, ScoreSum]:
@@ -296,13 +306,51 @@ def score_queries() -> dict[str, ScoreSum]:
         "logistic": {"point": (0.5, -1.25), "dispersion": 0.5, "residual_cut": 0.5},
         "poisson": {"point": (19.0, 0.25), "dispersion": 90.0, "residual_cut": 25.0},
         "negative_binomial": {"point": (19.0, 0.25), "dispersion": 0.125, "residual_cut": 1.75},
+        "gamma": {"point": (19.0, 0.25), "dispersion": 12.5, "residual_cut": 0.5},
         "poisson, far away": {"point": (-1e6, 1e6), "dispersion": 1e-3, "residual_cut": 1e6},
     }
     shape = MATRIX.model_dump(exclude={"name"})
-    return {
+    found = {
         f"scores, {name}": ScoreSum(**shape, **fields, family=name.partition(",")[0])
         for name, fields in places.items()
     }
+    found["scores, weighted"] = ScoreSum(**weighted(), **places["gamma"], family="gamma")
+    return found
+
+
+def prediction_cases() -> Iterator[Case]:
+    """Yield scores of predictions of the pressure at two sites, which terms tell apart."""
+    sites = [
+        Column(name=f"site {each:g}", centre=0.5, scale=0.5, term=_term(each))
+        for each in (3.0, 5.0)
+    ]
+    shape = {
+        "columns": (*MOMENTS.columns, *sites),
+        "intercept": 1.0,
+        "radius": None,
+        "grid_bits": 12,
+        "records_per_client": 3,
+        "bins": 4,
+    }
+    places: dict[str, dict[str, Any]] = {
+        "normal": {"points": ((120.5, 20.25), (140.0, -3.0)), "score_limit": 0.25},
+        "logistic": {"points": ((0.5, -1.25), (-2.0, 0.75)), "score_limit": 2.0},
+        "poisson": {"points": ((4.75, 0.25), (5.0, -0.5)), "score_limit": 0.01},
+        "negative_binomial": {"points": ((1e6, 0.0), (-1e6, 1e6)), "score_limit": 1.0},
+    }
+    for family, fields in places.items():
+        query = PredictionScores(**shape, **fields, family=family).model_dump(mode="json")
+        for name, rows in {
+            "both sites": [[40.0, 120.0, 3.0], [77.7, 151.3, 5.0], [62.0, 133.0, 3.0]],
+            "another site": [[40.0, 120.0, 4.0]],
+            "cut to the bounds": [[-1e9, 1e9, 5.0], [1e9, -1e9, 5.0]],
+        }.items():
+            case = {"query": query, "records": rows}
+            yield f"predictions, {family}, {name}", "encode_query", case
+
+
+def _term(level: float) -> Term:
+    return Term(factors=(Level(variable="site", value=level),))
 
 
 def hazard_cases() -> Iterator[Case]:
@@ -419,6 +467,10 @@ def term_cases() -> Iterator[Case]:
         "an even power": [{"kind": "power", **age, "lower": -50.0, "exponent": 2}],
         "a logarithm": [{"kind": "log", **pressure}],
         "a level": [{"kind": "level", "variable": "age", "value": 40.0}],
+        "centred, but at a level": [
+            {"kind": "centred", **pressure},
+            {"kind": "other_level", "variable": "age", "value": 40.0},
+        ],
         "a product": [
             {"kind": "power", **age, "exponent": 1},
             {"kind": "log", **pressure},

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ from shoal_protocol.queries import (
 )
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.models import LogisticRegressionModel
-from shoal_protocol.queries.scores import mean_of, weight_of
+from shoal_protocol.queries.scores import Family, mean_of, weight_of
 from shoal_protocol.queries.weighted_rows import LARGEST_RADIUS
 from shoal_protocol.sharing.shares import SEED_BYTES
 from shoal_protocol.wire.encoding import LARGEST_CLIENT_INDEX
@@ -65,24 +65,29 @@ def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, recor
     What a kind cannot have becomes what it can: moments of columns have neither ball nor constant,
     weighted rows and scores always a ball, scores always a constant, hazards a small one; of
     class scores the last `classes` columns say of which a record is. `scores` are fields of these.
+    With `record_weights` the last column is a weight, with the bounds 0 and 1.
     """
+    weights = [Column(name="weight", centre=0.5, scale=0.5)] * scores.get("record_weights", False)
+    named = [Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns - len(weights))]
     if issubclass(kind, ColumnMoments):
         radius, intercept = None, 0.0
     elif issubclass(kind, WeightedRowMatrix):
         radius = min(radius or 0.8, LARGEST_RADIUS)
     elif issubclass(kind, ScoreSum):
         radius, intercept = radius or 1.0, intercept or 0.5
-        scores = _far_apart(scores.get("family", "poisson"), intercept, columns) | scores
+        scores = _far_apart(scores.get("family", "poisson"), intercept, len(named)) | scores
     elif issubclass(kind, HazardScoreSum):
         columns, radius, intercept = max(columns, 3), max(radius or 1.0, 0.5), 0.25
+        named = [Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)]
         edges = scores.get("edges", (-1.0, 0.0, 1.0))  # up to 0 the hazard is 1, which is the cut
         point = (0.0,) * (len(edges) + columns - 3)
         scores = {"edges": edges, "point": point, "hazard_cut": 1.0} | scores
     elif issubclass(kind, ClassScoreSum):
         radius, intercept, columns = radius or 1.0, intercept or 0.5, max(columns, 3)
         scores = _steep(scores.get("classes", 2), radius, intercept, columns) | scores
+        named = [Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)]
     return kind(
-        columns=tuple(Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)),
+        columns=(*named, *weights),
         intercept=intercept,
         radius=radius,
         grid_bits=grid_bits,
@@ -131,7 +136,7 @@ score_sums = st.integers(2, 7).flatmap(
         make_query,
         st.just(ScoreSum),
         st.just(columns),
-        family=st.sampled_from(["logistic", "poisson", "negative_binomial"]),
+        family=st.sampled_from(get_args(Family)),
         point=st.tuples(*[_coordinates | st.floats(-5.0, 5.0)] * columns),
         dispersion=_positive,
         residual_cut=_positive,

@@ -23,6 +23,7 @@ from shoal.estimators.moments import Moments
 from shoal.estimators.multinomial import MultinomialRegression
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import (
+    GammaRegression,
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegression,
@@ -32,6 +33,7 @@ from shoal.estimators.regressions import (
     PoissonRegressionByGradients,
 )
 from shoal.estimators.survival import PiecewiseExponentialRegression
+from shoal.estimators.validating import LeaveOneSiteOut, Validation
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.one_round import DistributionStudy
 from shoal_protocol.studies.regression import RegressionTask
@@ -42,6 +44,8 @@ __all__ = [
     "CrowdLogisticRegression",
     "CrowdPoissonRegression",
     "Estimator",
+    "GammaRegression",
+    "LeaveOneSiteOut",
     "LinearRegression",
     "LinearRegressionInBounds",
     "LogisticRegression",
@@ -53,6 +57,7 @@ __all__ = [
     "PiecewiseExponentialRegression",
     "PoissonRegression",
     "PoissonRegressionByGradients",
+    "Validation",
 ]
 
 

@@ -9,13 +9,22 @@ import pydantic
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
-from shoal.formulas.designing import about_zero, design
-from shoal.formulas.parsing import Formula, parse
+from shoal.formulas.designing import about_zero, design, single
+from shoal.formulas.parsing import Formula, parse, parse_part
 from shoal.formulas.variables import Known, Variable, Variables
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.wire.documents import describe
+
+
+def _one_or_none(given: object, parameter: str, known: Known) -> ColumnBounds | None:
+    """Return the column of a parameter: its bounds, or a text that is a part of a formula."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return single(parse_part(given), parameter, known)
+    return one_of(given, parameter, known)
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -125,10 +134,14 @@ class Parameters:
 
     def _lacks_variables(self) -> bool:
         """Tell whether a formula reads a variable of which the parameters say nothing."""
-        if not self._formulaic or not isinstance(self.formula, str):
+        if not self._formulaic:
             return False
-        plain, _ = self._read(self.formula)
-        return not self._known().variables.keys() >= set(parse(plain).variables)
+        formula = self._read(self.formula)[0] if isinstance(self.formula, str) else None
+        read = set() if formula is None else set(parse(formula).variables)
+        readers = self._column_parameters().items()
+        texts = [getattr(self, name) for name, reader in readers if reader is _one_or_none]
+        read |= {parse_part(text).variable for text in texts if isinstance(text, str)}
+        return not self._known().variables.keys() >= read
 
     def _read(self, formula: str) -> tuple[str, dict[str, str]]:
         """Return a formula of one target, and what parameters it gives besides."""
@@ -141,6 +154,10 @@ class Parameters:
             return given
         found = design(formula, known)
         given |= {"features": found.features, self._answer: found.target}
+        if found.offset is not None:
+            if given["offset"] is not None:
+                raise ValueError("the formula has an offset: name no other one")
+            given["offset"] = found.offset
         if not formula.constant:
             given["intercept"] = type(given["intercept"])(0)
             if self._centres_target:
@@ -173,6 +190,8 @@ class Parameters:
             raise ValueError(
                 "this regression has a constant: leave '- 1' and '0 +' out of the formula"
             )
+        if formula.offset is not None and "offset" not in given:
+            raise ValueError("this regression has no offset: subtract it from the target")
         return formula
 
     @staticmethod
@@ -196,6 +215,8 @@ class Parameters:
             kind = None if field is None else field.annotation
             if kind is ColumnBounds:
                 found[name] = one_of
+            elif kind == ColumnBounds | None:
+                found[name] = _one_or_none
             elif ColumnBounds in get_args(kind):
                 found[name] = bounds_of
         return found

@@ -8,7 +8,7 @@ import numpy as np
 from shoal.estimators.base import Estimator
 from shoal.estimators.columns import FloatMatrix, FloatVector
 from shoal.estimators.predicting import BinaryClassifier, Predictor
-from shoal.estimators.scores import d_squared, r_squared
+from shoal.estimators.scores import d_squared, d_squared_of_gamma, r_squared
 from shoal.formulas.variables import Variable
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -113,8 +113,8 @@ class Regression(Predictor, Estimator[RegressionT]):
     def predict_interval(self, rows: object, level: float = LEVEL) -> FloatMatrix:
         """Return intervals that hold `level`, shape (n, 2), within what is predicted can be.
 
-        Of a linear regression they are a new record's target's, of a Poisson one its rate's, of a
-        logistic one the probability's of the upper class.
+        Of a linear regression they are a new record's target's, of a logistic one the probability's
+        of the upper class, of others the mean's.
 
         Raises:
             NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
@@ -160,14 +160,27 @@ class MeasuredRegression(
 
     Bounds that are too wide or lopsided cost precision, and change nothing else. `verdict_` says
     whether the intervals may be believed, and why they may not.
+
+    `weights` is a column with bounds from 0, `offset` one whose coefficient is 1. Both may be parts
+    of a formula: offset="log(years)". `predict` needs the offset's column, too.
     """
 
     _fixed = frozenset({"name", "family", "purpose"})
     family: ClassVar[TargetFamily]
+    _predictors: tuple[ColumnBounds, ...]
 
     def to_task(self, variables: Mapping[str, Variable] | None = None) -> RegressionTask:
         task: RegressionTask = self._checked(variables, family=self.family)
         return task
+
+    def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
+        super()._inputs(task)
+        self._predictors = task.predictors
+        return self._predictors
+
+    def _table(self, rows: object) -> FloatMatrix:
+        self._require_fit()
+        return self._design(rows, self._predictors)
 
 
 class LinearRegression(MeasuredRegression):
@@ -180,7 +193,7 @@ class LinearRegression(MeasuredRegression):
     """
 
     family = "normal"
-    _fixed = frozenset({"name", "family"})
+    _fixed = frozenset({"name", "family", "offset"})
     task_type = RegressionTask
     _metric = staticmethod(r_squared)
 
@@ -205,6 +218,18 @@ class NegativeBinomialRegression(MeasuredRegression):
     family = "negative_binomial"
     task_type = RegressionTask
     _metric = staticmethod(d_squared)
+
+
+class GammaRegression(MeasuredRegression):
+    """Bayesian gamma regression of positive numbers in five rounds; `score` is D^2.
+
+    A mean's logarithm is linear, as of costs or lengths of stay, and numbers scatter in proportion.
+    D^2 is the share of the gamma deviance that is explained.
+    """
+
+    family = "gamma"
+    task_type = RegressionTask
+    _metric = staticmethod(d_squared_of_gamma)
 
 
 class LogisticRegression(BinaryClassifier, MeasuredRegression):

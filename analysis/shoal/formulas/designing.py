@@ -25,10 +25,11 @@ _DEGREE: Final = 3
 
 @dataclass(frozen=True)
 class Design:
-    """A formula's features and its target, as tasks take them."""
+    """A formula's features, its target and its offset, as tasks take them."""
 
     features: tuple[ColumnBounds, ...]
     target: ColumnBounds
+    offset: ColumnBounds | None
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def design(formula: Formula, known: Known) -> Design:
     Raises:
         ValueError: a variable is unknown, or not of the kind that the formula takes it for.
     """
-    return Design(features_of(formula, known), _target(formula.target, known))
+    offset = None if formula.offset is None else single(formula.offset, "offset", known)
+    return Design(features_of(formula, known), single(formula.target, "target", known), offset)
 
 
 def features_of(formula: Formula, known: Known) -> tuple[ColumnBounds, ...]:
@@ -108,11 +110,16 @@ def levels_of(part: Part, known: Known) -> list[tuple[str, float]]:
     return sorted(listed, key=lambda level: level[1] != reference)
 
 
-def _target(part: Part, known: Known) -> ColumnBounds:
+def single(part: Part, what: str, known: Known) -> ColumnBounds:
+    """Return the one column of a part, which is the `what` of a regression.
+
+    Raises:
+        ValueError: it has several, or as `design`.
+    """
     found = _choices(part, known, reduced=True)
     if len(found) != 1:
         raise ValueError(
-            f'the target {part.text!r} has {len(found)} columns: name one, as level(x, "yes") does'
+            f'the {what} {part.text!r} has {len(found)} columns: name one, as level(x, "yes") does'
         )
     return _column((part,), (found[0],), known)
 

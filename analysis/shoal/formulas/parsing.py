@@ -1,6 +1,7 @@
 """Reads a formula into a target and terms, by formulaic's parser; nothing of it is ever executed.
 
 systolic ~ age + C(smoker, reference="no") + age:sex + I(age**2) + log(crp, 0.1) + spline(bmi, 4)
+visits ~ age + offset(log(years))
 """
 
 import ast
@@ -13,9 +14,11 @@ Kind = Literal["itself", "category", "power", "log", "spline", "level"]
 Argument = str | float | tuple[str | float, ...]
 
 _QUOTED: Final = re.compile(r"`([^`]*)`")
+_OFFSET: Final = re.compile(r"offset\((.*)\)", re.DOTALL)
 _SUPPORTED: Final = (
     'a formula has variables, C(x), C(x, reference="level"), level(x, "level"), I(x**2), '
-    "power(x, 2), log(x), log(x, lower), spline(x, 4), spline(x, knots=[1, 2]) and missing(x)"
+    "power(x, 2), log(x), log(x, lower), spline(x, 4), spline(x, knots=[1, 2]) and missing(x), and "
+    "offset() of one of them"
 )
 
 
@@ -31,17 +34,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Formula:
-    """A target, terms as products of parts, short ones first, and if there is a constant term."""
+    """A target, terms as products of parts, short ones first, and if there is a constant term.
+
+    `offset` is a part whose coefficient is 1.
+    """
 
     target: Part
     terms: tuple[tuple[Part, ...], ...]
     constant: bool
+    offset: Part | None = None
 
     @property
     def variables(self) -> tuple[str, ...]:
         """Return the names of the variables that it reads, in order of appearance."""
-        parts = (self.target, *(part for term in self.terms for part in term))
-        return tuple(dict.fromkeys(part.variable for part in parts))
+        parts = (self.target, *(part for term in self.terms for part in term), self.offset)
+        return tuple(dict.fromkeys(part.variable for part in parts if part is not None))
 
 
 def parse(formula: str) -> Formula:
@@ -55,10 +62,27 @@ def parse(formula: str) -> Formula:
     if len(left) != 1 or len(left[0]) != 1:
         raise ValueError("a formula has one target, left of ~: blood_pressure ~ age + C(sex)")
     constant = ["1"] in right
-    terms = tuple(tuple(map(_part, term)) for term in sorted(right, key=len) if term != ["1"])
+    offsets = [found[1] for term in right if len(term) == 1 and (found := _offset_in(term[0]))]
+    if len(offsets) > 1:
+        raise ValueError("a formula has one offset at most")
+    features = [term for term in right if term != ["1"] and not _offset_in(term[0])]
+    terms = tuple(tuple(map(_part, term)) for term in sorted(features, key=len))
     if not terms:
         raise ValueError("a formula has a feature at least, right of ~")
-    return Formula(_part(left[0][0]), terms, constant)
+    return Formula(_part(left[0][0]), terms, constant, *map(parse_part, offsets))
+
+
+def _offset_in(text: str) -> re.Match[str] | None:
+    return _OFFSET.fullmatch(text)
+
+
+def parse_part(text: str) -> Part:
+    """Read a variable, or a function of one.
+
+    Raises:
+        ValueError: it is neither; the message says what may be.
+    """
+    return _part(f"`{text}`" if text.isidentifier() else text)
 
 
 def _split(formula: str) -> tuple[list[list[str]], list[list[str]]]:

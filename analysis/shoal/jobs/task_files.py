@@ -69,6 +69,8 @@ class _TaskFile(Model):
     task: dict[str, Any]
     features: dict[str, Bounds] | None = Field(default=None, min_length=1)
     target: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
+    offset: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
+    weights: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
     columns: dict[str, Bounds] | None = Field(default=None, min_length=1)
     privacy: PrivacyDemand
     population: _Population
@@ -109,8 +111,10 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
     task = dict(file.task)
     if file.features is not None:
         task["features"] = columns_of(file.features)
-    if file.target is not None:
-        [task["target"]] = columns_of(file.target)
+    for field in ("target", "offset", "weights"):
+        column = getattr(file, field)
+        if column is not None:
+            [task[field]] = columns_of(column)
     if file.columns is not None:
         field, is_single = _field_of_columns(str(task.get("name")))
         columns = columns_of(file.columns)
@@ -133,7 +137,8 @@ def _field_of_columns(name: str) -> tuple[str, bool]:
     """Return what a task calls the columns of the table [columns], and whether it takes one."""
     fields = STUDIES[name].model_fields if name in STUDIES else {}
     holding = [each for each, field in fields.items() if ColumnBounds in _kinds(field.annotation)]
-    field = next((each for each in holding if each not in ("features", "target")), "columns")
+    own = ("features", "target", "offset", "weights")
+    field = next((each for each in holding if each not in own), "columns")
     return field, field in fields and fields[field].annotation is ColumnBounds
 
 

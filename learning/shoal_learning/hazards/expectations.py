@@ -104,7 +104,7 @@ def expected_sums(
     `widths`, shape (J,), are of the intervals.
     """
     rows, x = sample.rows, sample.rows[:, 1:]
-    weights = (sample.weights * sample.scale)[:, None]
+    weights = (sample.weights * sample.sizes)[:, None]
     truth, there = parameters.rates(rows), rates(*asked, rows)
     leaving = np.exp(np.clip(parameters.log_leaving, -_LARGEST, _LARGEST))
     found = at_risk(parameters, rows, time_followed(there, widths, cut))
@@ -148,7 +148,7 @@ def information(
     events = truth * at_risk(parameters, rows, time_followed(truth, widths, cut)).exposure
 
     def summed(weights: Floats) -> Floats:
-        weighted = events * (weights * sample.scale)[:, None]
+        weighted = events * (weights * sample.sizes)[:, None]
         cross = weighted.T @ x
         own = (x * weighted.sum(axis=1)[:, None]).T @ x
         return np.block([[np.diag(weighted.sum(axis=0)), cross], [cross.T, own]])

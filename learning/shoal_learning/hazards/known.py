@@ -19,7 +19,6 @@ from shoal_learning.hazards.likelihood import (
     estimate,
 )
 from shoal_learning.regression.design_sample import sample_of_moments
-from shoal_learning.regression.generalised import pulled, scatter_seen
 from shoal_learning.regression.judging import (
     FAR,
     NOISE_OUTWEIGHS,
@@ -29,6 +28,7 @@ from shoal_learning.regression.judging import (
     verdict,
 )
 from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.robust_errors import pulled, scatter_seen
 from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.sums import HazardScores, hazards_from, matrix_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
@@ -47,8 +47,6 @@ _FEWEST: Final = 0.002  # share of records with an event, at least
 _CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _DRIFT: Final = 0.6  # of a coefficient, over the root of the share of events that are left out
 _PULL: Final = 0.1  # of a coefficient
-_ALIKE: Final = 0.3  # correlation of two features, from which noise mixes up their slopes
-_LOOSE: Final = 0.12  # standard deviation of such a slope
 _LEAST_INFORMATION: Final = 1e-3  # of one event: an interval may have none
 
 
@@ -214,11 +212,6 @@ class Known:
         names = [each.name for each in self.task.features]
         reasons = far_out(names, model.far)
         x, slopes = model.sample.rows[:, 1:], estimated.parameters.slopes
-        alike = np.abs(np.atleast_2d(np.corrcoef(x.T))) - np.eye(len(names)) > _ALIKE
-        mixed = alike.any(axis=1) & (variances > _LOOSE**2)
-        if mixed.any():
-            said = ", ".join(np.array(names)[mixed][:5].tolist())
-            reasons.append(f"noise mixes up {said} with features that they go together with")
         error = float(np.mean(np.sum((x @ estimated.expected) * x, axis=1)))
         if error > OUTWEIGHED * float((x @ slopes).var()):
             reasons.append(NOISE_OUTWEIGHS)

@@ -2,11 +2,13 @@
 
 What scores are expected to be depends on how the features are distributed. The sample has their
 measured means, spreads and correlations; a feature whose values are all at its bounds has two
-values in it, any other is normal. It has nothing of any record but released moments.
+values in it, any other is normal. Of the levels of one variable a row has one at most. It has
+nothing of any record but released moments.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
 from typing import Final
@@ -14,7 +16,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.terms import Level
+
 Floats = NDArray[np.float64]
+Levels = tuple[tuple[int, ...], ...]
+"""Places of features, shape (q,), of which a row has at most one."""
 
 SIZE: Final = 2000
 _SEED: Final = 1703_01106
@@ -31,27 +38,44 @@ _NORMAL: Final = NormalDist()
 class DesignSample:
     """`rows`, shape (s, p), in spreads, the constant first.
 
-    `weights`, shape (s,), are f^2, and `moment_weights` those of the round of moments; `records`
-    rows of the data are meant.
+    `weights`, shape (s,), are f^2, and `moment_weights` those of the round of moments. `sizes`,
+    shape (s,), is how many records a row stands for, each by its weight; `offsets`, shape (s,), are
+    what predictors have beside coefficients.
     """
 
     rows: Floats
     weights: Floats
     moment_weights: Floats
-    records: float
+    sizes: Floats
+    offsets: Floats
 
-    @property
-    def scale(self) -> float:
-        """How many records a row of the sample stands for."""
-        return self.records / len(self.rows)
+    def predictors(self, point: Floats) -> Floats:
+        """Return the rows' predictors by coefficients, shape (p,): shape (s,)."""
+        return np.asarray(self.rows @ point + self.offsets)
 
     def gram(self, factors: Floats) -> Floats:
         """Return the sum over records of `factors`, shape (s,), times x x', shape (p, p)."""
-        return np.asarray((self.rows * factors[:, None]).T @ self.rows * self.scale)
+        return np.asarray((self.rows * (factors * self.sizes)[:, None]).T @ self.rows)
 
     def total(self, factors: Floats) -> Floats:
         """Return the sum over records of `factors`, shape (s,), times x, shape (p,)."""
-        return np.asarray(factors @ self.rows * self.scale)
+        return np.asarray((factors * self.sizes) @ self.rows)
+
+    def with_means(self, means: Floats) -> "DesignSample":
+        """Return the sample for weighted records, whose features have these means, shape (p - 1,).
+
+        Rows count by an exponential of their features (exponential tilting: Efron 1981).
+        """
+        features = self.rows[:, 1:]
+        tilt = features @ np.linalg.solve(
+            np.cov(features.T, ddof=0).reshape(2 * [len(means)]), means
+        )
+        sizes = np.exp(tilt - tilt.max())
+        return replace(self, sizes=sizes * self.sizes.sum() / sizes.sum())
+
+    def with_offset(self, coefficient: float) -> "DesignSample":
+        """Return the sample whose last feature has this coefficient, and none to be found."""
+        return replace(self, rows=self.rows[:, :-1], offsets=coefficient * self.rows[:, -1])
 
 
 def design_sample(
@@ -63,14 +87,18 @@ def design_sample(
     records: float,
     scales: Floats | None = None,
     aside: float = 0.0,
+    levels: Levels = (),
 ) -> DesignSample:
     """Return the sample for features with `correlations`, shape (q, q), and a `constant`.
 
     `shares`, shape (q,), is of a feature of two values the share of the upper one, else NaN;
     `scales`, shape (q,), are standard deviations, 1 without them. `aside` is the squared norm of
-    what else a row has in the round of moments, whose ball is so much larger.
+    what else a row has in the round of moments, whose ball is so much larger. Of `levels` of one
+    variable a row has one at most.
     """
     count = len(correlations)
+    levels = _seen(levels, shares)
+    correlations, shares = _in_turn(correlations, shares, levels)
     generator = np.random.default_rng([_SEED, count])
     half = generator.standard_normal((SIZE // 2, count))
     normals = np.vstack([half, -half])
@@ -83,13 +111,15 @@ def design_sample(
             upper = min(max(share, _RAREST), 1.0 - _RAREST)
             above = values[:, place] > _NORMAL.inv_cdf(1.0 - upper)
             values[:, place] = (above - upper) / math.sqrt(upper * (1.0 - upper))
+    for group in levels:
+        values[:, group] = _one_at_most(values[:, group] > 0.0)
     if scales is not None:
         values = values * scales
     rows = np.column_stack([np.full(SIZE, constant), values])
     squares = np.sum(rows**2, axis=1)
     weights = np.minimum(1.0, squared_radius / squares)
     whole = np.minimum(1.0, (squared_radius + aside) / (squares + aside))
-    return DesignSample(rows, weights, whole, records)
+    return DesignSample(rows, weights, whole, np.full(SIZE, records / SIZE), np.zeros(SIZE))
 
 
 def sample_of_moments(
@@ -101,6 +131,7 @@ def sample_of_moments(
     squared_radius: float,
     records: float,
     aside: float = 0.0,
+    levels: Levels = (),
 ) -> tuple[DesignSample, Floats]:
     """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
 
@@ -116,6 +147,7 @@ def sample_of_moments(
         squared_radius=squared_radius,
         records=records,
         aside=aside,
+        levels=levels,
     )
     sample = make()
     error = looseness**2 - 1.0  # about the variance of squares, measured
@@ -155,6 +187,54 @@ def correlations_of(gram: Floats, noise_sd: float, records: float) -> Floats:
     seen = float(np.sum(found**2))
     kept = max(0.0, 1.0 - expected / seen) if seen > 0.0 else 0.0
     return np.asarray(np.eye(count) + kept * found)
+
+
+def shrunk(values: Floats, noise_sd: float) -> Floats:
+    """Return values, shape (q,), shrunk towards none by James and Stein's factor."""
+    expected = noise_sd**2 * len(values)
+    return values * max(0.0, 1.0 - expected / max(float(np.sum(values**2)), 1e-300))
+
+
+def levels_of(features: Sequence[ColumnBounds]) -> Levels:
+    """Return, by variable, the places of features that are its levels, where there are several."""
+    found: dict[str, list[int]] = {}
+    for place, each in enumerate(features):
+        factors = () if each.term is None else each.term.factors
+        if len(factors) == 1 and isinstance(factors[0], Level):
+            found.setdefault(factors[0].variable, []).append(place)
+    return tuple(tuple(places) for places in found.values() if len(places) > 1)
+
+
+def _seen(levels: Levels, shares: Floats) -> Levels:
+    """Return which levels, of those of several, are seen to have two values."""
+    found = (tuple(each for each in group if not math.isnan(shares[each])) for group in levels)
+    return tuple(group for group in found if len(group) > 1)
+
+
+def _in_turn(correlations: Floats, shares: Floats, levels: Levels) -> tuple[Floats, Floats]:
+    """Return correlations, shape (q, q), and shares, (q,), where levels are drawn one by one.
+
+    A level's share is then of the rows that have none before it, whatever their latent normals are.
+    """
+    correlations, shares = correlations.copy(), shares.copy()
+    for group in levels:
+        correlations[np.ix_(group, group)] = np.eye(len(group))
+        left = 1.0
+        for place in group:
+            share = float(shares[place])
+            shares[place] = share / max(left, share, _RAREST)
+            left -= share
+    return correlations, shares
+
+
+def _one_at_most(drawn: NDArray[np.bool_]) -> Floats:
+    """Return levels, shape (s, l), of which each row has the first that it drew, in spreads.
+
+    One that no row would have is left as it was drawn.
+    """
+    first = drawn & (np.cumsum(drawn, axis=1) == 1)
+    found = np.where(first.any(axis=0), first, drawn).astype(np.float64)
+    return np.asarray((found - found.mean(axis=0)) / np.maximum(found.std(axis=0), 1.0 / SIZE))
 
 
 def _latent(correlations: Floats, shares: Floats) -> Floats:

@@ -17,7 +17,10 @@ def slope_of(family: Family, means: FloatArray) -> FloatArray:
 
 
 def variance_of(family: Family, means: FloatArray, dispersion: float) -> FloatArray:
-    """Return the variances of targets with these means; of a scattered count m + a m^2."""
+    """Return the variances of targets with these means; of a scattered count m + a m^2.
+
+    Of a positive number they are m^2: in units of its dispersion.
+    """
     match family:
         case "logistic":
             return means * (1.0 - means)
@@ -25,3 +28,5 @@ def variance_of(family: Family, means: FloatArray, dispersion: float) -> FloatAr
             return means
         case "negative_binomial":
             return means + dispersion * means**2
+        case "gamma":
+            return means**2

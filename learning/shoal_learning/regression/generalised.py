@@ -14,10 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression.design_sample import DesignSample, sample_of_moments
+from shoal_learning.regression.design_sample import (
+    DesignSample,
+    levels_of,
+    sample_of_moments,
+    shrunk,
+)
 from shoal_learning.regression.judging import judged_scores
-from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.measured import Measured, measured, records_of, weighing
 from shoal_learning.regression.pooling import Likelihood, pooled_estimate
+from shoal_learning.regression.robust_errors import part_pulled, pulled, scatter_seen
 from shoal_learning.regression.score_likelihood import (
     Measurement,
     RegressionModel,
@@ -27,6 +33,7 @@ from shoal_learning.regression.score_likelihood import (
     scatter,
 )
 from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
+from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
@@ -39,7 +46,7 @@ SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 """Shares of mu^2, or of epsilon, of the five rounds."""
 
 _REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
-_CUTS: Final = {"poisson": (3.0, 2.0), "negative_binomial": (4.0, 2.5)}
+_CUTS: Final = {"poisson": (3.0, 2.0), "negative_binomial": (4.0, 2.5), "gamma": (4.0, 3.0)}
 """Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
 _TAIL: Final = (2.0, 1.0)
 """Excess of cut residuals over an exponential tail's, mean and standard deviation.
@@ -51,15 +58,17 @@ _FEWEST_CUT: Final = 1e-3
 _MOST_LOST: Final = 0.5
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
+_FEW_CUT, _LOOSER = 0.01, 1.6  # share of cut residuals above which later ones are cut further out
+_RELATIVE_SPREADS: Final = ((0.05, 1.5), (0.05, 1.0))  # if they are known, and if noise hides them
+_OFFSETS_ERROR: Final = 0.25  # of what offsets do to means of counts
+_SMALL: Final = 0.1  # positive number over the mean, below which it is weighted as others
+_SHIFTED: Final = 1.5  # spreads, of a mean of weighted records
 CONSTANT_SD: Final = 5.0
 BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
 _PULL: Final = 0.06  # of a slope, by rows far out, which count less, and by what curves
-_PULL_OF_COUNTS: Final = (0.18, 0.33)  # which are cut, too: as above
-_PULL_FAR_OUT: Final = 0.8  # of a slope, over the share of its feature's square that is far out
-_CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
-_UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
-_PRIOR_SCATTER_SD: Final = 0.7
-_LEAST_SCATTER: Final = 0.25
+_PULLS: Final = {"poisson": (0.18, 0.33), "negative_binomial": (0.18, 0.33), "gamma": (0.1, 0.1)}
+"""Those of targets that are cut, too, if their spreads are known, and if noise hides them."""
+_PULLED_TWICE: Final = 2.0  # by records' weights, which are known by moments alone
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,7 @@ class GeneralisedModel:
         query = rules.score_query(
             self.task,
             known.features,
-            point=tuple(best_point(model).tolist()),
+            point=(*best_point(model).tolist(), *known.offset),
             dispersion=known.dispersion,
             residual_cut=known.cut,
         )
@@ -108,13 +117,33 @@ class _Known:
         return records_of(self.sums)
 
     @cached_property
-    def found(self) -> Measured:
+    def whole(self) -> Measured:
         """Columns as the first round alone tells: the same from round to round."""
         return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
 
     @property
+    def found(self) -> Measured:
+        """The predictors and the target."""
+        return self.whole if self.task.weights is None else self.whole.without_weights
+
+    @property
+    def weighing(self) -> tuple[float, float]:
+        """The mean weight, and that of a unit of weight."""
+        return (1.0, 1.0) if self.task.weights is None else weighing(self.whole, self.task.weights)
+
+    @property
     def features(self) -> tuple[Column, ...]:
-        return self.found.features(self.task.features)
+        return self.found.features(self.task.predictors)
+
+    @property
+    def offset(self) -> tuple[float, ...]:
+        """The offset's coefficient in spreads, if there is one."""
+        return () if self.task.offset is None else (float(self.found.spreads[-2]),)
+
+    @property
+    def free(self) -> int:
+        """How many coefficients are to be found."""
+        return 1 + len(self.task.features)
 
     @cached_property
     def level(self) -> float:
@@ -140,10 +169,18 @@ class _Known:
     @cached_property
     def dispersion(self) -> float:
         """The dispersion by which residuals are weighted: from the target alone."""
+        if self.family == "gamma":
+            return min(_SMALL * self.level, LARGEST_COORDINATE)
         if self.family != "negative_binomial":
             return self.level
         seen = (self.spread**2 - self.level) / self.level**2
         return min(max(seen, _DISPERSIONS[0]), _DISPERSIONS[1])
+
+    @property
+    def relative_spread(self) -> float:
+        """The target's standard deviation over its mean; as far as noise lets it be large."""
+        least, most = _RELATIVE_SPREADS[self.hidden]
+        return min(max(self.spread / self.level, least), most)
 
     @property
     def hidden(self) -> int:
@@ -159,6 +196,13 @@ class _Known:
         times = _CUTS[self.family][self.hidden]
         if self.family == "poisson":
             return times * max(self.spread, math.sqrt(level))
+        if self.family == "gamma":
+            cut = times * self.relative_spread
+            for released in self.sums[2:]:  # a spread is seen worse than how many it cuts
+                query, found, sds, _ = self._scores(released)
+                is_near = found.cut - sds.cut > _FEW_CUT * self.records[0]
+                cut = query.residual_cut * (_LOOSER if is_near else 1.0)
+            return cut
         return (
             times * math.sqrt(level + self.dispersion * level**2) / (1.0 + self.dispersion * level)
         )
@@ -182,7 +226,7 @@ class _Known:
     def model(self) -> RegressionModel:
         """Return what the second round and those of scores since then measured."""
         first, sample, far = self._moments(self.sums[1])
-        level, centre = self.level, np.zeros(len(self.task.columns))
+        level, centre = self.level, np.zeros(self.free)
         centre[0] = math.log(level / (1.0 - level) if self.family == "logistic" else level)
         return RegressionModel(
             family=self.family,
@@ -192,7 +236,7 @@ class _Known:
             centre=centre,
             prior_sd=self.task.prior_sd,
             constant_sd=CONSTANT_SD,
-            looseness=self.found.looseness[:-1],
+            looseness=self.found.looseness[: self.free - 1],
             far=far,
         )
 
@@ -203,22 +247,55 @@ class _Known:
             raise ValueError("the second round releases moments of weighted rows")
         matrix = matrix_from(query, released.values)
         product_sd = float(released.noise_sd[-2]) / query.grid**2
-        over = rules.REACH * query.columns[-1].scale / (query.target_limit * self.unit)
-        first = Measurement(matrix[:-1, -1] * over, product_sd * over, level=self.level)
+        over = rules.REACH * query.regressed[-1].scale / (query.target_limit * self.unit)
+        gram, noise = matrix[:-1, :-1] * rules.REACH**2, product_sd * rules.REACH**2
+        sample, far = self._sample(gram, noise)
+        scores = matrix[: self.free, -1] * over
+        error = self._error_of_offsets(sample)
+        first = Measurement(scores, product_sd * over, level=self.level, error=error)
+        return first, sample, far
+
+    def _error_of_offsets(self, sample: DesignSample) -> Floats:
+        """Return how far scores at no slope may be off, for offsets' own distribution: (p,)."""
+        if not self.offset or self.family == "logistic":
+            return np.zeros(self.free)
+        factors = np.exp(sample.offsets)
+        away = sample.weights * (factors / np.average(factors, weights=sample.sizes) - 1.0)
+        found = np.abs(sample.total(away))
+        found[0] = sample.total(np.abs(away))[0]
+        return _OFFSETS_ERROR * self.level * found
+
+    def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, Floats]:
+        """Return the sample for a Gram matrix of constant and predictors, (q + 1, q + 1).
+
+        Then what share of each feature's mean square is far out.
+        """
+        records = self.records[0] * self.weighing[0]
+        sums, gram = gram[0, 1:], gram[1:, 1:]
+        means = np.zeros(len(gram))
+        if self.task.weights is not None:
+            means = np.clip(shrunk(sums, noise_sd) / records, -_SHIFTED, _SHIFTED)
+            gram = gram - records * np.outer(means, means)
         sample, far = sample_of_moments(
-            matrix[1:-1, 1:-1] * rules.REACH**2,
-            product_sd * rules.REACH**2,
+            gram,
+            noise_sd,
             shares=self.found.shares[:-1],
             looseness=self.found.looseness[:-1],
             squared_radius=rules.default_squared_radius(self.task),
-            records=self.records[0],
+            records=records,
+            levels=levels_of(self.task.features),
         )
-        return first, sample, far
+        if self.task.weights is not None:
+            sample = sample.with_means(means)
+        for coefficient in self.offset:
+            sample = sample.with_offset(coefficient)
+        return sample, far[: self.free - 1]
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
         query, found, sds, unit = self._scores(released)
-        point = np.array(query.point) / rules.REACH
-        return Measurement(found.scores * unit, float(sds.scores[0]) * unit, point)
+        point = np.array(query.point)[: self.free] / rules.REACH
+        scores = found.scores[: self.free] * unit
+        return Measurement(scores, float(sds.scores[0]) * unit, point)
 
     def _scores(self, released: ReleasedSum) -> tuple[ScoreSum, Scores, Scores, float]:
         """Return a round's query, its sums, their noise, and the largest score, in spreads."""
@@ -233,17 +310,22 @@ class _Known:
         """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
         estimated = estimate(model)
         query, last, sds, unit = self._scores(self.sums[-1])
-        at = np.array(query.point) / rules.REACH
-        expected = scatter(model, estimated.mean, at=at)
-        squares, squares_sd = last.squares * unit**2, float(sds.squares[0]) * unit**2
+        at = np.array(query.point)[: self.free] / rules.REACH
+        expected = scatter(model, estimated.mean, at=at) * self.weighing[1]
+        if self.family == "gamma":
+            expected *= self.relative_spread**2
+        squares, squares_sd = last.squares[: self.free] * unit**2, float(sds.squares[0]) * unit**2
         seen, own = scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
         scattered = expected * np.outer(roots, roots)
         mean, covariance = estimated.mean, estimated.covariance + through @ scattered @ through.T
-        lost, lost_sd = self._lost(model, mean, last.cut, float(sds.cut))
-        transform = self.found.to_data_units()
+        lost, lost_sd = self._lost(model, mean, query.residual_cut, (last.cut, sds.cut))
+        transform = self.found.to_data_units()[: self.free, : self.free]
+        shift = np.zeros(self.free)
+        if self.offset:
+            shift[0] = -self.found.centres[-2]
         prior, factor = model.own_sds(), None
         if self.task.pooled is not None:
             wide = estimated.wide
@@ -262,9 +344,11 @@ class _Known:
             prior = pooled.prior_sd
         mean = mean - np.append(math.log1p(-lost), np.zeros(len(mean) - 1))
         if self.family == "logistic":
-            part = part_pulled(_PULL, float((model.sample.rows @ mean).std()))
+            part = part_pulled(_PULL, float(model.sample.predictors(mean).std()))
         else:
-            part = _PULL_OF_COUNTS[self.hidden]
+            part = _PULLS[self.family][self.hidden]
+        if self.task.weights is not None:
+            part *= _PULLED_TWICE
         pull = np.append(lost_sd / (1.0 - lost), pulled(model.sample, model.far, part, mean[1:]))
         covariance = covariance + np.diag(pull**2)
         whole = transform @ covariance @ transform.T
@@ -272,12 +356,14 @@ class _Known:
             family=self.task.family,
             names=("intercept", *(each.name for each in self.task.features)),
             target=self.task.target.name,
-            coefficients=tuple((transform @ mean).tolist()),
+            offset=None if self.task.offset is None else self.task.offset.name,
+            weights=None if self.task.weights is None else self.task.weights.name,
+            coefficients=tuple((transform @ mean + shift).tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
-            prior_mean=tuple(model.centre.tolist()),
+            prior_mean=tuple((model.centre + shift).tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
-            scatter=seen,
-            spreads=tuple(self.found.spreads[:-1].tolist()),
+            scatter=seen * (self.relative_spread**2 if self.family == "gamma" else 1.0),
+            spreads=tuple(self.found.spreads[: self.free - 1].tolist()),
             records=max(1, round(self.records[0])),
             pooled=factor,
             verdict=judged_scores(
@@ -293,56 +379,21 @@ class _Known:
         )
 
     def _lost(
-        self, model: RegressionModel, mean: Floats, cut: float, cut_sd: float
+        self, model: RegressionModel, mean: Floats, limit: float, cut: tuple[float, float]
     ) -> tuple[float, float]:
-        """Return what share of the mean of counts is lost with cut residuals, and its deviation.
+        """Return what share of targets' mean is lost with cut residuals, and its deviation.
 
-        Only those far above their mean are cut. Of a tail that falls like exp(-r / t), of which a
-        share s is beyond c, it is s c / log(1 / s).
+        `limit` is where residuals were cut, and `cut` how many were, and the noise in it. Only
+        those of targets far above their mean are cut. Of a tail that falls like exp(-r / t), of
+        which a share s is beyond c, it is s c / log(1 / s).
         """
         if self.family == "logistic":
             return 0.0, 0.0
-        means = mean_of(self.family, model.sample.rows @ mean)
-        whole = float(np.mean(means * weight_of(self.family, means, self.dispersion)))
-        share, error = max(cut, 0.0) / self.records[0], cut_sd / self.records[0]
+        means = mean_of(self.family, model.sample.predictors(mean))
+        weighted = means * weight_of(self.family, means, self.dispersion)
+        whole = float(np.average(weighted, weights=model.sample.sizes))
+        share, error = max(cut[0], 0.0) / self.records[0], cut[1] / self.records[0]
         share *= share**2 / (share**2 + error**2)  # noise alone is no cut residuals
-        each = self.cut / -math.log(min(max(share, _FEWEST_CUT), _MOST_LOST)) * _LOST_TWICE / whole
+        each = limit / -math.log(min(max(share, _FEWEST_CUT), _MOST_LOST)) * _LOST_TWICE / whole
         lost = min(_TAIL[0] * each * share, _MOST_LOST)
         return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)
-
-
-def part_pulled(part: float, predictors_sd: float) -> float:
-    """Return by what `part` of it a slope may be pulled: more where classes are nearly apart.
-
-    There scores hang on how features are distributed, which the sample has by moments alone.
-    """
-    return part * max(1.0, predictors_sd / _CURVED) ** 2
-
-
-def pulled(sample: DesignSample, far: Floats, part: float, slopes: Floats) -> Floats:
-    """Return by how much `slopes` may be pulled, shape (q,): by `part`, and by values far out.
-
-    `far`, shape (q,), is the share of each feature's mean square that is far out.
-
-    A feature has another slope far out than where most rows are, which moves those of features
-    that it correlates with.
-    """
-    correlations = np.atleast_2d(np.corrcoef(sample.rows[:, 1:].T))
-    far_out = correlations**2 @ (_PULL_FAR_OUT * far * slopes) ** 2
-    return np.asarray(np.sqrt((part * slopes) ** 2 + far_out))
-
-
-def scatter_seen(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:
-    """Return how many times more than expected scores scatter: in all, and each, shape (p,).
-
-    `expected`, shape (p, p), is what the family says, and `squares`, shape (p,), what was seen,
-    with noise of `squares_sd`.
-    """
-    whole, error = float(np.trace(expected)), squares_sd * math.sqrt(len(squares))
-    precision = (whole / error) ** 2
-    pooled = float(squares.sum()) / whole * precision + _PRIOR_SCATTER_SD**-2.0
-    pooled = max(pooled / (precision + _PRIOR_SCATTER_SD**-2.0), _LEAST_SCATTER)
-    own = np.diagonal(expected)
-    trusted = 1.0 / (1.0 + (squares_sd / own / (_UNEVEN * pooled)) ** 2)
-    each = pooled + trusted * (squares / own - pooled)
-    return pooled, np.maximum(each, _LEAST_SCATTER)

@@ -76,7 +76,7 @@ def judged_scores(
     error = float(np.mean(np.sum((rows @ expected) * rows, axis=1)))
     if error > OUTWEIGHED * float(predictors.var()):
         reasons.append(NOISE_OUTWEIGHS)
-    if model.family == "logistic" and float(predictors.std()) > _STRONG:
+    if model.family == "logistic" and float(model.sample.predictors(mean).std()) > _STRONG:
         reasons.append(_NEARLY_APART)
     if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
         reasons.append(NOT_ENDED)
@@ -132,7 +132,7 @@ def _verdict_on_slopes(
 ) -> Verdict:
     names = [each.name for each in task.features]
     variances = np.diagonal(covariance)[1:]
-    return verdict(reasons, names, variances, prior_sd[1:], found.looseness[:-1])
+    return verdict(reasons, names, variances, prior_sd[1:], found.looseness[: len(names)])
 
 
 def far_out(features: Sequence[str], shares: Floats) -> list[str]:

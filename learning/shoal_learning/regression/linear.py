@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shoal_learning.contract import RequestedRound
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.regression.judging import judged_linear
-from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.measured import Measured, measured, records_of, weighing
 from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.sums import largest_norms, matrix_from, norm_counts_from
@@ -56,15 +56,18 @@ class LinearModel:
         """Return the round after these, or the posterior."""
         if not sums:
             return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
-        records = records_of(sums)
+        records, weighed = records_of(sums), (1.0, 1.0)
         found = measured(sums[0], self.task.columns, records_of(sums[:1])[0])
+        if self.task.weights is not None:
+            weighed = weighing(found, self.task.weights)
+            found = found.without_weights
         features = found.features(self.task.features)
         if len(sums) == 1:
             return RequestedRound(query=rules.norm_query(self.task, features), share=SHARES[1])
         if len(sums) == 2:
-            query = self._last_query(found, sums[1], records[0])
+            query = self._last_query(found, sums[1], records[0] * weighed[0])
             return RequestedRound(query=query, share=SHARES[2])
-        return self.posterior(found, sums[2], records)
+        return self.posterior(found, sums[2], records, weighed)
 
     def _last_query(
         self, found: Measured, counted: ReleasedSum, records: float
@@ -109,33 +112,43 @@ class LinearModel:
         )
 
     def posterior(
-        self, found: Measured, released: ReleasedSum, records: tuple[float, float]
+        self,
+        found: Measured,
+        released: ReleasedSum,
+        records: tuple[float, float],
+        weighed: tuple[float, float] = (1.0, 1.0),
     ) -> MeasuredRegressionPosterior:
-        """Return the posterior from the last round; `records` is how many, and to which sd."""
+        """Return the posterior from the last round; `records` is how many, and to which sd.
+
+        `weighed` are the mean weight and that of a unit of weight: the first over the second of the
+        records would tell as much with equal weights (Kish 1965, section 11.7).
+        """
         query = released.query
         if not isinstance(query, WeightedRowMatrix):
             raise ValueError("a linear model is made of moments of weighted rows")
         limit = query.target_limit
-        diagonal_sd, product_sd = (released.noise_sd[[0, -2]] / (limit * query.grid) ** 2).tolist()
+        unit = limit**2 * weighed[1]
+        share = weighed[0] / weighed[1]
+        diagonal_sd, product_sd = (released.noise_sd[[0, -2]] / unit / query.grid**2).tolist()
         squared_radius = (query.feature_radius * rules.REACH) ** 2
         moments = NoisyMoments(
-            matrix=matrix_from(query, released.values) / limit**2,
+            matrix=matrix_from(query, released.values) / unit,
             diagonal_sd=diagonal_sd,
             off_diagonal_sd=product_sd,
-            records=records[0],
-            records_sd=records[1],
+            records=records[0] * share,
+            records_sd=records[1] * share,
             largest_square=(query.feature_radius / limit) ** 2,
         )
         if self.task.purpose == "prediction":
             moments = _less_correlated(moments)
-        scale = query.columns[-1].scale
+        scale = query.regressed[-1].scale
         unit = limit * rules.REACH * float(found.spreads[-1]) / scale
         prior = unit * np.append(1.0, self.task.prior_sd * found.looseness[:-1])
         coefficients = coefficients_of(moments, unit, prior, self.task.purpose)
         pooled = None
         if self.task.pooled is not None:
             coefficients, prior, pooled = self._pooled(found, moments, unit, prior)
-        pulled = 0.5 * _PULL * min(1.0, len(query.columns) / squared_radius)
+        pulled = 0.5 * _PULL * min(1.0, len(query.regressed) / squared_radius)
         pulled = math.hypot(pulled, _CUT_PULL * _cut(found, query, moments))
         spread = pulled * coefficients.mean
         spread[0] = 0.0
@@ -150,6 +163,7 @@ class LinearModel:
             family="normal",
             names=("intercept", *(each.name for each in self.task.features)),
             target=self.task.target.name,
+            weights=None if self.task.weights is None else self.task.weights.name,
             coefficients=tuple(mean.tolist()),
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple(offset.tolist()),
@@ -264,7 +278,7 @@ def log_evidence(moments: NoisyMoments, unit: float, is_there: NDArray[np.bool_]
 
 def _cut(found: Measured, query: WeightedRowMatrix, moments: NoisyMoments) -> float:
     """Return the part of the target's variance that surely is not within where it was cut."""
-    reach = query.columns[-1].scale / float(found.spreads[-1])
+    reach = query.regressed[-1].scale / float(found.spreads[-1])
     whole = moments.records * _kept(query, moments) / reach**2
     return min(max(1.0 - (float(moments.matrix[-1, -1]) + moments.diagonal_sd) / whole, 0.0), 1.0)
 

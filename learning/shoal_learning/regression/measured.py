@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
 _CLEAR: Final = 4.0  # deviations of noise that the widest must have for that to show
 _FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
+_LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
 _SPREADS: Final = np.geomspace(SMALLEST_SPREAD, 1.0, 80)
 
 
@@ -39,6 +40,11 @@ class Measured:
     spreads: Floats
     looseness: Floats
     shares: Floats
+
+    @property
+    def without_weights(self) -> "Measured":
+        """All columns but the last."""
+        return Measured(self.centres[:-1], self.spreads[:-1], self.looseness[:-1], self.shares[:-1])
 
     def features(self, bounds: Sequence[ColumnBounds]) -> tuple[Column, ...]:
         """Return the first columns, those of `bounds`, so that one spread is 1 / `REACH`."""
@@ -65,6 +71,16 @@ class Measured:
         transform = np.diag(np.append(slopes, each))
         transform[0, 1:] = -self.centres[:count] * each
         return transform
+
+
+def weighing(found: Measured, weights: ColumnBounds) -> tuple[float, float]:
+    """Return the mean weight, over the largest, and the mean weight that a unit of weight has.
+
+    Weights are the last column that was `found`.
+    """
+    centre, spread = float(found.centres[-1]), float(found.spreads[-1])
+    mean = max(centre / weights.upper, _LEAST_WEIGHT)
+    return mean, min(max((centre**2 + spread**2) / weights.upper**2 / mean, mean), 1.0)
 
 
 def records_of(sums: Sequence[ReleasedSum]) -> tuple[float, float]:

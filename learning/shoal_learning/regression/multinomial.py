@@ -12,17 +12,11 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression.design_sample import sample_of_moments
-from shoal_learning.regression.generalised import (
-    BOUND,
-    CONSTANT_SD,
-    SHARES,
-    part_pulled,
-    pulled,
-    scatter_seen,
-)
+from shoal_learning.regression.design_sample import levels_of, sample_of_moments
+from shoal_learning.regression.generalised import BOUND, CONSTANT_SD, SHARES
 from shoal_learning.regression.judging import judged_classes
 from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.robust_errors import part_pulled, pulled, scatter_seen
 from shoal_learning.regression.score_likelihood import (
     Floats,
     Measurement,
@@ -75,7 +69,7 @@ class ClassModel(ScoreModel):
 
     def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
         sample, found, size = self.sample, self.probabilities(point), len(point)
-        rows = sample.rows * sample.scale
+        rows = sample.rows * sample.sizes[:, None]
         away = apart_from(self.shares)
         weighted = ((found - self.shares) * sample.moment_weights[:, None]).T @ rows
         moved = self.curvature(found, sample.moment_weights).reshape(len(away), -1, size)
@@ -86,16 +80,16 @@ class ClassModel(ScoreModel):
     def _scores(self, found: Floats, each: Measurement) -> Floats:
         """Return the scores expected at a measurement's point, shape (K p,)."""
         there = self.probabilities(self.centre if each.point is None else each.point)
-        rows = self.sample.rows * self.sample.scale
+        rows = self.sample.rows * self.sample.sizes[:, None]
         scores: Floats = ((found - there) * self.sample.weights[:, None]).T @ rows
         return scores.ravel()
 
     def curvature(self, probabilities: Floats, weights: Floats) -> Floats:
         """Return how fast scores change with coefficients, shape (K p, (K - 1) p)."""
-        rows, scale = self.sample.rows, self.sample.scale
+        rows, sizes = self.sample.rows, self.sample.sizes
         width, classes = rows.shape[1], len(self.shares)
         each = (probabilities[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
-        found = -(each * weights[:, None]).T @ each * scale
+        found = -(each * (weights * sizes)[:, None]).T @ each
         for place in range(classes):
             block = slice(place * width, (place + 1) * width)
             found[block, block] += self.sample.gram(weights * probabilities[:, place])
@@ -104,13 +98,13 @@ class ClassModel(ScoreModel):
     def scatter(self, point: Floats, *, at: Floats) -> Floats:
         """Return the scatter of scores at `at` if coefficients are `point`, shape (K p, K p)."""
         found, there = self.probabilities(point), self.probabilities(at)
-        rows, weights = self.sample.rows, self.sample.weights**2
+        rows, weights = self.sample.rows, self.sample.weights**2 * self.sample.sizes
         away = found - there
         products = away[:, :, None] * away[:, None, :] - found[:, :, None] * found[:, None, :]
         products[:, range(found.shape[1]), range(found.shape[1])] += found
         blocks = np.einsum("skl,si,sj->kilj", products * weights[:, None, None], rows, rows)
         size = found.shape[1] * rows.shape[1]
-        return np.asarray(blocks.reshape(size, size) * self.sample.scale)
+        return np.asarray(blocks.reshape(size, size))
 
 
 def apart_from(shares: Floats) -> Floats:
@@ -202,6 +196,7 @@ class _Known:
             squared_radius=self.task.squared_radius,
             records=self.records,
             aside=part**2,
+            levels=levels_of(self.task.features),
         )
         scores = apart_from(self.shares) @ matrix[width:, :width] / part
         centre = np.zeros((len(self.shares) - 1, width))

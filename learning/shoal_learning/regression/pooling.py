@@ -77,7 +77,7 @@ def pooled_estimate(
     likelihood, and `data_unit` in the data.
     """
     columns = np.array(task.pooled_columns)
-    effects = unit * _effects(found, columns)
+    effects = unit * _effects(found, columns, len(prior_sd))
     pooled = np.isin(np.arange(len(prior_sd)), columns + 1)
     slopes = ~pooled & (np.arange(len(prior_sd)) > 0)
     shared = [np.where(slopes, np.minimum(sd, prior_sd), prior_sd) for sd in shared_sds]
@@ -119,14 +119,14 @@ def pooled_estimate(
     )
 
 
-def _effects(found: Measured, columns: NDArray[np.intp]) -> Floats:
+def _effects(found: Measured, columns: NDArray[np.intp], size: int) -> Floats:
     """Return T: effects of all levels, the reference last, to coefficients in spreads, (p, l).
 
     A level's column has the coefficient of its effect less the reference's; the constant is at the
     columns' means.
     """
     shares = found.centres[columns]
-    effects = np.zeros((len(found.centres), len(columns) + 1))  # the target's place: the constant
+    effects = np.zeros((size, len(columns) + 1))
     effects[0] = np.append(shares, 1.0 - shares.sum())
     for place, column in enumerate(columns.tolist()):
         effects[column + 1, [place, -1]] = found.spreads[column], -found.spreads[column]

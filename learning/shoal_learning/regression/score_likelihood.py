@@ -6,7 +6,6 @@ public sample stands. So each round is a measurement with known noise and an err
 the distance of b from its point.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
@@ -35,12 +34,14 @@ class Measurement:
     """A sum of scores, shape (p,), at `point`, in spreads, with noise of standard deviation `sd`.
 
     Without a point residuals are as they are, from the `level` that all targets have in the mean.
+    `error`, shape (p,), is what the sample's offsets may do to scores, being not the data's.
     """
 
     scores: Floats
     sd: float
     point: Floats | None = None
     level: float = 0.0
+    error: Floats | float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +103,11 @@ class RegressionModel(ScoreModel):
 
     def _expected(self, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
         sample = self.sample
-        means = mean_of(self.family, sample.rows @ point)
+        means = mean_of(self.family, sample.predictors(point))
         slopes = sample.weights * slope_of(self.family, means)
         if each.point is None:
             return sample.total(sample.weights * (means - each.level)), sample.gram(slopes)
-        there = mean_of(self.family, sample.rows @ each.point)
+        there = mean_of(self.family, sample.predictors(each.point))
         working = weight_of(self.family, there, self.dispersion)
         expected = sample.total(sample.weights * working * (means - there))
         return expected, sample.gram(slopes * working)
@@ -190,10 +191,11 @@ def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solutio
         ):
             size = len(expected)
             variance = each.sd**2 + MODEL_ERROR**2 * float(expected @ expected) / size
+            variances = variance + np.broadcast_to(each.error, size) ** 2
             gap = each.scores - expected
-            curvature = curvature + jacobian.T @ jacobian / variance
-            slope = slope + jacobian.T @ gap / variance
-            evidence -= 0.5 * (float(gap @ gap) / variance + size * math.log(variance))
+            curvature = curvature + jacobian.T @ (jacobian / variances[:, None])
+            slope = slope + jacobian.T @ (gap / variances)
+            evidence -= 0.5 * float(np.sum(gap**2 / variances + np.log(variances)))
         step = np.linalg.solve(curvature, slope)
         length = float(np.linalg.norm(step))
         point = point + step * min(1.0, _LONGEST_STEP / max(length, _TOLERANCE))
@@ -206,7 +208,7 @@ def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solutio
 def curvature(model: RegressionModel, point: Floats) -> Floats:
     """Return how fast weighted scores at `point` change there, shape (p, p)."""
     sample = model.sample
-    means = mean_of(model.family, sample.rows @ point)
+    means = mean_of(model.family, sample.predictors(point))
     working = weight_of(model.family, means, model.dispersion)
     return sample.gram(sample.weights * working * slope_of(model.family, means))
 
@@ -217,8 +219,8 @@ def scatter(model: RegressionModel, point: Floats, *, at: Floats) -> Floats:
     The sum over records of the mean of s s', s = f^2 v e x.
     """
     sample = model.sample
-    means = mean_of(model.family, sample.rows @ point)
-    there = mean_of(model.family, sample.rows @ at)
+    means = mean_of(model.family, sample.predictors(point))
+    there = mean_of(model.family, sample.predictors(at))
     working = weight_of(model.family, there, model.dispersion)
     squares = variance_of(model.family, means, model.dispersion) + (means - there) ** 2
     return sample.gram((sample.weights * working) ** 2 * squares)

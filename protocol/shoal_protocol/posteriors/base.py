@@ -283,10 +283,15 @@ class RegressionPosterior(BasePosterior):
         if rows is None or targets is None:
             raise ValueError("rows and targets go together")
         values = np.asarray(targets, dtype=np.float64)
-        design = self._design(self._checked_rows(rows))
-        if values.shape != (len(design),):
+        checked = self._checked_rows(rows)
+        if values.shape != (len(checked),):
             raise ValueError("targets must have one number for each row")
-        return self._log_densities(values, chains @ design.T)
+        return self._log_densities(values, self._predictors(chains, checked))
+
+    def _predictors(self, draws: FloatMatrix, rows: FloatMatrix) -> FloatMatrix:
+        """Return predictors at checked rows, (..., n), by draws of coefficients, (..., k)."""
+        found: FloatMatrix = draws @ self._design(rows).T
+        return found
 
     def _design(self, rows: FloatMatrix) -> FloatMatrix:
         """Return checked rows as the coefficients take them, shape (n, k)."""

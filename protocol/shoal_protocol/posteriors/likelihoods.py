@@ -30,6 +30,22 @@ def logistic_log_density(targets: Floats, predictors: Floats) -> Floats:
     return np.asarray(-np.logaddexp(0.0, (1.0 - 2.0 * targets) * predictors))
 
 
+def gamma_log_density(targets: Floats, predictors: Floats, dispersion: float) -> Floats:
+    """Return those of positive numbers whose mean's logarithm is the predictor.
+
+    Their variance is `dispersion` times the mean's square (McCullagh and Nelder 1989, section 8.2).
+
+    Raises:
+        ValueError: a target is not positive.
+    """
+    if np.any(targets <= 0.0):
+        raise ValueError("targets must be positive")
+    shape = 1.0 / dispersion
+    logs = np.log(targets) - predictors
+    constant = shape * math.log(shape) - math.lgamma(shape)
+    return np.asarray(shape * (logs - rate(logs)) - np.log(targets) + constant)
+
+
 def poisson_log_density(targets: Floats, predictors: Floats) -> Floats:
     """Return those of counts whose mean's logarithm is the predictor.
 

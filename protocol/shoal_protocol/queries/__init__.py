@@ -26,6 +26,7 @@ from shoal_protocol.queries.moments import (
     UnitRowMatrix,
 )
 from shoal_protocol.queries.norm_counts import NormCounts
+from shoal_protocol.queries.predictions import PredictionScores
 from shoal_protocol.queries.scores import ScoreSum
 from shoal_protocol.queries.tables import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.weighted_rows import WeightedRowMatrix
@@ -43,6 +44,7 @@ Query = Annotated[
     | NormCounts
     | ScoreSum
     | HazardScoreSum
+    | PredictionScores
     | ClassScoreSum
     | GradientSum,
     Field(discriminator="name"),
@@ -62,6 +64,7 @@ QueryName = Literal[
     "norm_counts",
     "score_sum",
     "hazard_score_sum",
+    "prediction_scores",
     "class_score_sum",
     "gradient_sum",
 ]
@@ -86,6 +89,7 @@ __all__ = [
     "NoiseBlock",
     "NoiseDesign",
     "NormCounts",
+    "PredictionScores",
     "Query",
     "QueryName",
     "ScoreSum",

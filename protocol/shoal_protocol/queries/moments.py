@@ -208,7 +208,7 @@ class MomentMatrix(Moments):
 
     def _in_a_box(self, mechanism: Mechanism) -> tuple[float, float]:
         """Return what exchanging a record, and leaving it out, moves at most."""
-        columns, square, constant = len(self.columns), self.grid**2, self.constant
+        columns, square, constant = self.width - bool(self.constant), self.grid**2, self.constant
         pairs = columns * (columns + 1) // 2
         if mechanism == "discrete_gaussian":
             least = pairs * square**2 + columns * square * constant**2 + constant**4

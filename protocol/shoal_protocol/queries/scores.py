@@ -11,11 +11,11 @@ from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.models.regressions import probability, rate
-from shoal_protocol.queries.moments import Moments
-from shoal_protocol.queries.weighted_rows import shrinking
+from shoal_protocol.queries.weighted_rows import RegressionMoments, shrinking
 
-Family = Literal["logistic", "poisson", "negative_binomial"]
-"""What a target is: one of two classes, a count, a count that scatters more than Poisson's."""
+Family = Literal["logistic", "poisson", "negative_binomial", "gamma"]
+"""What a target is: one of two classes, a count, a count that scatters more than Poisson's, a
+positive number that scatters in proportion to its mean."""
 
 SQUARES_SCALE: Final = 2.0
 """Noise of squares, and of the number of cut residuals, over that of scores."""
@@ -27,16 +27,16 @@ Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINAT
 _Positive = Annotated[float, Field(gt=0.0, le=LARGEST_COORDINATE)]
 
 
-class ScoreSum(Moments):
+class ScoreSum(RegressionMoments):
     """Sum over the records of B w, w^2, B^2 for each cut residual, and B^2 times their number.
 
-    w = trunc(B f^2 cut(v (y - m)) x / (R c)): x is the constant and the features, f = min(1, R /
+    w = trunc(B s f^2 cut(v (y - m)) x / (R c)): x is the constant and the features, f = min(1, R /
     |x|) with R the `radius`, m the mean of the family at the predictor x'`point`, and v a weight
     that hangs on m alone. What is beyond +-c, the `residual_cut`, is cut to it. So |w| <= B,
     whatever the point, the `dispersion` and the cut.
 
-    The target y is the last column: of two classes 1 above the middle of its bounds and 0 below it,
-    of counts itself, cut to its bounds.
+    The target y is of two classes 1 above the middle of its bounds and 0 below it, else itself, cut
+    to its bounds.
     """
 
     name: Literal["score_sum"] = "score_sum"
@@ -47,20 +47,20 @@ class ScoreSum(Moments):
 
     @model_validator(mode="after")
     def _has_features(self) -> Self:
-        if len(self.columns) < 2 or self.intercept == 0.0:
+        if len(self.regressed) < 2 or self.intercept == 0.0:
             raise ValueError("scores need a constant, a feature and a target")
-        if len(self.point) != len(self.columns):
+        if len(self.point) != self.width:
             raise ValueError("the point has one coordinate for the constant and each feature")
         if self.radius is None:
             raise ValueError("scores need a radius")
-        if not math.isfinite(abs(self.columns[-1].centre) + self.columns[-1].scale):
+        if not math.isfinite(abs(self.regressed[-1].centre) + self.regressed[-1].scale):
             raise ValueError("the target's bounds are beyond floats")
         return self
 
     @property
     def width(self) -> int:
         """p, the length of a score: one for the constant, and one for each feature."""
-        return len(self.columns)
+        return len(self.regressed)
 
     @property
     def squared_norm_limit(self) -> int:
@@ -102,19 +102,21 @@ class ScoreSum(Moments):
 
     def _arranged(self, boxed: Floats) -> Floats:
         """Return scores over R c, within the unit ball, and whether each was cut: (r, p + 1)."""
-        rows, radius = super()._arranged(boxed[:, :-1]), self.radius or 0.0
+        regressed, shares = self._parted(boxed)
+        rows, radius = super()._arranged(regressed[:, :-1]), self.radius or 0.0
         means = mean_of(self.family, rows @ np.array(self.point))
         weights = weight_of(self.family, means, self.dispersion)
-        residuals = (self._targets(boxed[:, -1]) - means) * weights
+        with np.errstate(over="ignore"):  # infinite residuals are cut, too
+            residuals = (self._targets(regressed[:, -1]) - means) * weights
         cut = np.clip(residuals, -self.residual_cut, self.residual_cut)
-        sizes = shrinking(rows, radius) ** 2 * (cut / self.residual_cut) / radius
+        sizes = shrinking(rows, radius) ** 2 * (cut / self.residual_cut) / radius * shares
         return np.column_stack([rows * sizes[:, None], cut != residuals])
 
     def _targets(self, boxed: Floats) -> Floats:
         """Return targets as the family takes them, shape (r,), of those in [-1, 1]."""
         if self.family == "logistic":
             return np.asarray(boxed > 0.0, dtype=np.float64)
-        target = self.columns[-1]
+        target = self.regressed[-1]
         return target.centre + target.scale * boxed
 
     def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
@@ -132,8 +134,8 @@ class ScoreSum(Moments):
 def mean_of(family: Family, predictors: Floats) -> Floats:
     """Return the means of targets with these predictors, any shape.
 
-    Logistic models have their canonical link, those of counts the logarithm (McCullagh and Nelder
-    1989, section 2.2).
+    Logistic models have their canonical link, all others the logarithm (McCullagh and Nelder 1989,
+    section 2.2).
     """
     cut = np.clip(predictors, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
     return probability(cut) if family == "logistic" else rate(cut)
@@ -143,12 +145,15 @@ def weight_of(family: Family, means: Floats, dispersion: float) -> Floats:
     """Return what a residual y - mean is multiplied by, so that its spread stays about the same.
 
     It hangs on the features alone, so sums of weighted residuals are 0 at the truth: 1 / (1 + a m)
-    of scattered counts with dispersion a, sqrt(a / (a + m)) of counts of about a.
+    of scattered counts with dispersion a, sqrt(a / (a + m)) of counts of about a, and 1 / (a + m)
+    of positive numbers, of which small ones are below a.
     """
     match family:
         case "negative_binomial":
             return 1.0 / (1.0 + dispersion * means)
         case "poisson":
             return np.sqrt(dispersion / (dispersion + means))  # which no tiny dispersion overflows
+        case "gamma":
+            return 1.0 / (dispersion + means)
         case _:
             return np.ones_like(means)

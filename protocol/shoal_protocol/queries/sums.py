@@ -16,6 +16,7 @@ from shoal_protocol.queries.gradients import GradientSum
 from shoal_protocol.queries.hazards import HazardScoreSum
 from shoal_protocol.queries.moments import MomentMatrix, SecondMoments
 from shoal_protocol.queries.norm_counts import NormCounts
+from shoal_protocol.queries.predictions import PredictionScores
 from shoal_protocol.queries.scores import ScoreSum
 from shoal_protocol.queries.tables import Tables
 
@@ -64,6 +65,18 @@ def scores_from(query: ScoreSum, values: NDArray[np.float64]) -> Scores:
     _require_length(values, query.dimension)
     scaled, width = values / float(query.grid**2), query.width
     return Scores(scaled[:width], scaled[width : 2 * width], float(scaled[-2]))
+
+
+def predictions_from(query: PredictionScores, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the blocks of all sites, shape (sites, block), in records.
+
+    `values`, shape (dimension,), may also be the noise's standard deviations.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    return np.asarray(values[:-1].reshape(-1, query.block) / float(query.grid**2))
 
 
 def class_scores_from(query: ClassScoreSum, values: NDArray[np.float64]) -> NDArray[np.float64]:

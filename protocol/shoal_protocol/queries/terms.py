@@ -94,6 +94,20 @@ class Power(_Bounded):
         return found
 
 
+class Centred(_Bounded):
+    """The variable less the middle of its bounds."""
+
+    kind: Literal["centred"] = "centred"
+
+    @property
+    def range(self) -> Interval:
+        half = self.upper / 2.0 - self.lower / 2.0
+        return -half, half
+
+    def _of(self, values: FloatVector) -> FloatVector:
+        return values - (self.lower / 2.0 + self.upper / 2.0)
+
+
 class Log(_Bounded):
     """The natural logarithm of the variable, whose lower bound is above 0."""
 
@@ -179,7 +193,16 @@ class Level(BaseModel):
         return np.asarray(values == self.value, np.float64)
 
 
-Factor = Annotated[Power | Log | Spline | Level, Field(discriminator="kind")]
+class OtherLevel(Level):
+    """0 where the variable is exactly `value`, else 1: what leaves the records of a level out."""
+
+    kind: Literal["other_level"] = "other_level"  # type: ignore[assignment]
+
+    def of(self, values: FloatVector) -> FloatVector:
+        return 1.0 - super().of(values)
+
+
+Factor = Annotated[Power | Centred | Log | Spline | Level | OtherLevel, Field(discriminator="kind")]
 
 
 class Term(BaseModel):

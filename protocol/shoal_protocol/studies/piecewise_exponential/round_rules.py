@@ -28,7 +28,7 @@ def moments_query(
     *_, time, event = (each.column() for each in task.columns)
     aside = time.model_copy(update={"scale": _ASIDE * time.scale})
     about = event.model_copy(update={"centre": centre, "scale": 1.0})
-    return rules.moments_query(task, (*features, aside, about), squared_radius(task))
+    return rules.unweighted_moments_query(task, (*features, aside, about), squared_radius(task))
 
 
 def squared_radius(task: "PiecewiseExponentialTask") -> float:

@@ -17,6 +17,7 @@ from shoal_protocol.posteriors.base import (
 from shoal_protocol.posteriors.grounds import Prior
 from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.likelihoods import (
+    gamma_log_density,
     logistic_log_density,
     normal_log_density,
     poisson_log_density,
@@ -26,14 +27,15 @@ from shoal_protocol.queries.models.regressions import probability, rate
 from shoal_protocol.studies.regression.pooled import Effects, PooledFactor
 from shoal_protocol.studies.regression.verdicts import Verdict
 
-TargetFamily = Literal["normal", "logistic", "poisson", "negative_binomial"]
-"""What a target is: a number, one of two classes, a count, a scattered count."""
+TargetFamily = Literal["normal", "logistic", "poisson", "negative_binomial", "gamma"]
+"""What a target is: a number, one of two classes, a count, a scattered count, a positive number."""
 
 _TITLES = {
     "normal": "Linear regression",
     "logistic": "Logistic regression",
     "poisson": "Poisson regression",
     "negative_binomial": "Negative binomial regression",
+    "gamma": "Gamma regression",
 }
 _Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
@@ -44,8 +46,8 @@ class MeasuredCoefficients(BasePosterior):
     The covariance accounts for the records' scatter, however uneven, and for the privacy noise
     alike. Each prior is normal, with `prior_mean` and `prior_sd`. `scatter` is the residual
     standard deviation of a number; of a count or a class it is how many times as much as the family
-    says targets scatter, in variance. `spreads` are the features' standard deviations, as noise let
-    them be measured.
+    says targets scatter, in variance, and of a positive number its variance over its mean's square.
+    `spreads` are the features' standard deviations, as noise let them be measured.
     """
 
     variable = "coefficients"
@@ -143,6 +145,8 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
 
     name: Literal["regression"] = "regression"
     family: TargetFamily
+    offset: str | None = None
+    weights: str | None = None
     pooled: PooledFactor | None = None
 
     @model_validator(mode="after")
@@ -154,13 +158,28 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         return self
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that `predict` expects, in order: the offset is the last."""
+        return self.names[1:] if self.offset is None else (*self.names[1:], self.offset)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return super().columns if self.weights is None else (*super().columns, self.weights)
+
+    @property
     def title(self) -> str:
         """What it is a posterior of, in words."""
         return f"{_TITLES[self.family]} of {self.target}"
 
     @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        named = {"Offset": self.offset, "Weights": self.weights}
+        return (*super().facts, *((what, name) for what, name in named.items() if name is not None))
+
+    @property
     def _scatter_of(self) -> str:
-        return "Residual sd" if self.family == "normal" else super()._scatter_of
+        what = {"normal": "Residual sd", "gamma": "Dispersion"}
+        return what.get(self.family, super()._scatter_of)
 
     @property
     def pooled_effects(self) -> Effects:
@@ -198,7 +217,7 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
 
         Of a number it is a new record's target, coefficients and residual together; of two classes
-        the probability of the upper one, and of counts their mean, over the posterior.
+        the probability of the upper one, and of others their mean, over the posterior.
 
         Raises:
             ValueError: `rows` does not have one column per feature.
@@ -232,9 +251,16 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
     def _predictor(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of the linear predictor, shapes (n,)."""
         checked = self._checked_rows(rows)
-        design = np.column_stack([np.ones(len(checked)), checked])
+        design = self._design(checked)
         variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
-        return design @ self.mean, np.sqrt(np.maximum(variance, 0.0))
+        return self._predictors(self.mean, checked), np.sqrt(np.maximum(variance, 0.0))
+
+    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+        return np.column_stack([np.ones(len(rows)), rows[:, : len(self.names) - 1]])
+
+    def _predictors(self, draws: FloatMatrix, rows: FloatMatrix) -> FloatMatrix:
+        offsets: FloatVector = rows[:, len(self.names) - 1 :].sum(axis=1)
+        return super()._predictors(draws, rows) + offsets
 
     def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
         match self.family:
@@ -244,5 +270,7 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
                 return logistic_log_density(targets, predictors)
             case "poisson":
                 return poisson_log_density(targets, predictors)
+            case "gamma":
+                return gamma_log_density(targets, predictors, self.scatter)
             case _:
                 raise ValueError("the posterior of scattered counts has no likelihood of a record")

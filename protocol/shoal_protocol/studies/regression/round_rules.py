@@ -75,11 +75,13 @@ def first_query(task: WithFeatures) -> ColumnMoments:
 
 
 def norm_query(task: "RegressionTask", features: tuple[Column, ...]) -> NormCounts:
-    """Return the query that counts rows by their features' norm; the target's part is nothing."""
-    target = task.target.column()
-    aside = target.model_copy(update={"scale": _ASIDE * target.scale})
+    """Return the query that counts rows by their features' norm; other columns' part is nothing."""
+    others = [each.column() for each in task.columns[len(task.features) :]]
     return NormCounts(
-        columns=(*features, aside),
+        columns=(
+            *features,
+            *(each.model_copy(update={"scale": _ASIDE * each.scale}) for each in others),
+        ),
         intercept=0.0,
         radius=None,
         grid_bits=GRID_BITS,
@@ -116,9 +118,20 @@ def _parts(task: "RegressionTask", columns: tuple[Column, ...]) -> dict[str, Any
 
 
 def moments_query(
+    task: "RegressionTask", columns: tuple[Column, ...], squared_radius: float
+) -> WeightedRowMatrix:
+    """Return the query for moments of rows; the radius is of constant and features, in spreads.
+
+    `columns` are those that are regressed.
+    """
+    query = unweighted_moments_query(task, (*columns, *_weights(task)), squared_radius)
+    return query.model_copy(update={"record_weights": task.weights is not None})
+
+
+def unweighted_moments_query(
     task: WithFeatures, columns: tuple[Column, ...], squared_radius: float
 ) -> WeightedRowMatrix:
-    """Return the query for moments of rows; the radius is of constant and features, in spreads."""
+    """Return the same of records that count alike."""
     return WeightedRowMatrix(
         columns=columns,
         intercept=CONSTANT,
@@ -138,7 +151,7 @@ def score_query(
 ) -> ScoreSum:
     """Return the query for scores at `point`, in spreads, the constant first."""
     return ScoreSum(
-        columns=(*features, task.target.column()),
+        columns=(*features, task.target.column(), *_weights(task)),
         intercept=CONSTANT,
         radius=math.sqrt(default_squared_radius(task)) / REACH,
         grid_bits=GRID_BITS,
@@ -147,12 +160,17 @@ def score_query(
         point=tuple(REACH * each for each in point),
         dispersion=dispersion,
         residual_cut=residual_cut,
+        record_weights=task.weights is not None,
     )
+
+
+def _weights(task: "RegressionTask") -> tuple[Column, ...]:
+    return () if task.weights is None else (task.weights.column(),)
 
 
 def default_squared_radius(task: "RegressionTask") -> float:
     """Return the squared radius of rows that are not linear, in spreads."""
-    return 1.0 + LONG * len(task.features)
+    return 1.0 + LONG * len(task.predictors)
 
 
 def squared_radii(task: "RegressionTask") -> tuple[float, ...]:
@@ -173,14 +191,14 @@ def kinds_of_rounds(task: "RegressionTask") -> tuple[RoundTerms, ...]:
     if task.asked() == PREDICTING:
         return _kinds_to_predict(task)
     queries: list[tuple[Query, int]] = [(first_query(task), 1)]
-    as_stated = tuple(bounds.column() for bounds in task.columns)
+    as_stated = tuple(bounds.column() for bounds in task.regressed)
     radii = [default_squared_radius(task)]
     if task.family == "normal":
         radii = list(squared_radii(task))
         queries.append((norm_query(task, as_stated[:-1]), 1))
     queries.append((moments_query(task, as_stated, min(radii)), 1))
     if task.family != "normal":
-        zero = (0.0,) * len(task.columns)
+        zero = (0.0,) * len(as_stated)
         scores = score_query(task, as_stated[:-1], point=zero, dispersion=1.0, residual_cut=1.0)
         queries.append((scores, len(SCORES)))
     return tuple(_kind(query, rounds, radii) for query, rounds in queries)

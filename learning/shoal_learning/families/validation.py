@@ -1,0 +1,131 @@
+"""Scores of predictions at sites; draws of the noise say how surely they are known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_learning.contract import RequestedRound
+from shoal_learning.families.noise import SummedNoise
+from shoal_learning.families.round import ask_or_take, generator_for
+from shoal_protocol.posteriors.known import Known, tails_of
+from shoal_protocol.queries import PredictionScores
+from shoal_protocol.queries.sums import predictions_from
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.validation import (
+    CalibrationBin,
+    SiteScore,
+    ValidationPosterior,
+    ValidationTask,
+    numbers_of,
+)
+
+Floats = NDArray[np.float64]
+
+_DRAWS: Final = 1000
+_TOLD: Final = (
+    4.0  # standard deviations from none: of fewer records, or less variance, no share is told
+)
+_LEAST_SHARE: Final = 1e-3  # of a class, and of a target's variance the square
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The learner of one `ValidationTask`."""
+
+    task: ValidationTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | ValidationPosterior:
+        """Return the round, or the posterior when `sums` hold it.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's round.
+        """
+        released = ask_or_take(self.task, population, sums)
+        if isinstance(released, RequestedRound):
+            return released
+        query = released.query
+        assert isinstance(query, PredictionScores)  # noqa: S101 - by `ask_or_take`
+        seen = predictions_from(query, released.values.astype(np.float64))
+        noise = SummedNoise(
+            mechanism=released.mechanism,
+            sd=float(predictions_from(query, released.noise_sd)[0, 0]),
+            shape=released.surplus,
+        )
+        drawn = seen - noise.draw((_DRAWS, *seen.shape), generator_for(released))
+        blocks = np.concatenate([drawn, seen[None]])  # the last is as it was seen
+        names = [each.name for each in self.task.sites]
+        if len(names) > 1:
+            blocks = np.concatenate([blocks, blocks.sum(axis=1, keepdims=True)], axis=1)
+            names.append("all sites")
+        scores = tuple(self._score(name, blocks[:, place]) for place, name in enumerate(names))
+        total, total_sd = noisy_count(released)
+        family, limit = self.task.family, self.task.limit
+        shown = numbers_of(scores, family=family, width=self._width, score_limit=limit)
+        return ValidationPosterior(
+            names=tuple(each.label for each in shown),
+            records=max(1, round(total)),
+            columns=tuple(each.name for each in self.task.columns),
+            tails=tails_of(released.mechanism),
+            total=Known(mean=total, sd=total_sd),
+            family=family,
+            target=self.task.target.name,
+            width=self._width,
+            score_limit=limit,
+            scores=scores,
+            calibration=self._calibration(blocks[:, -1]),
+        )
+
+    @property
+    def _width(self) -> float:
+        """What 1 is of predictions and targets, in the data's units."""
+        is_class = self.task.family == "logistic"
+        return 1.0 if is_class else 2.0 * self.task.target.half_range
+
+    def _score(self, name: str, blocks: Floats) -> SiteScore:
+        """Return what is known of a site by its blocks, shape (n, block), the last as seen."""
+        first = 1 if self.task.family == "logistic" else 2
+        count, predicted, observed = blocks[:, first:].reshape(len(blocks), 3, -1).sum(axis=2).T
+        records = np.maximum(count, 1.0)
+        score = blocks[:, 0] / records * self.task.limit
+        mean = np.clip(observed / records, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
+        if first == 1:
+            without = -mean * np.log(mean) - (1.0 - mean) * np.log(1.0 - mean)
+        else:
+            about = blocks[:, 1] / records - (2.0 * mean - 1.0) ** 2
+            without = np.maximum(about / 4.0, _LEAST_SHARE**2)
+        told = without[-1] > _TOLD * without[:-1].std()
+        return SiteScore(
+            name=name,
+            records=_known(count),
+            score=_known(score * self._width ** (2 * (first - 1))),
+            bias=_known((predicted - observed) / records * self._width),
+            explained=_known(1.0 - score / without) if told else None,
+        )
+
+    def _calibration(self, blocks: Floats) -> tuple[CalibrationBin, ...]:
+        bins = blocks[:, 1 if self.task.family == "logistic" else 2 :]
+        counts, predicted, observed = np.moveaxis(bins.reshape(len(blocks), 3, -1), 1, 0)
+        told = counts[-1] > _TOLD * counts[:-1].std(axis=0) + 1.0
+        return tuple(
+            CalibrationBin(
+                predicted=_known(_share(predicted[:, place], counts[:, place])),
+                observed=_known(_share(observed[:, place], counts[:, place])),
+            )
+            for place in np.flatnonzero(told)
+        )
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    return np.asarray(np.clip(part / np.maximum(whole, 1.0), 0.0, 1.0))
+
+
+def _known(values: Floats) -> Known:
+    """Return the last value, and how far the draws before it spread about it."""
+    *_, seen = values.tolist()
+    return Known(mean=seen, sd=float(np.sqrt(np.mean((values[:-1] - seen) ** 2))))

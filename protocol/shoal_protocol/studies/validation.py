@@ -1,0 +1,238 @@
+"""How well public predictions do at each site: scores and calibration, by one sum."""
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.posteriors import plots
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite
+from shoal_protocol.posteriors.known import Known, Number, NumbersPosterior, Part, reach_of
+from shoal_protocol.queries import PredictionScores
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.queries.terms import Bound, Level, Term
+from shoal_protocol.studies.one_round import SUM_BITS, OneRoundStudy
+from shoal_protocol.studies.regression import TargetFamily
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LIMITS: Final = {"logistic": 3.0}
+"""Of scores, by default: minus the logarithm of .05."""
+_LIMIT_OF_NUMBERS: Final = 0.25  # of half of the target's range, squared
+
+
+class Site(Part):
+    """A level of the site: `name`, the `value` that records hold, and what predicts there.
+
+    `coefficients` are the constant and each feature's, in the data's units.
+    """
+
+    name: ColumnName
+    value: Bound
+    coefficients: Annotated[tuple[Finite, ...], Field(min_length=2, max_length=251)]
+
+
+class SiteScore(Part):
+    """How well predictions did at a site, by `records` of its: as noise lets it be known.
+
+    `score` is the mean square error in the target's units, or minus the mean logarithm of what
+    probability was given to the true class. `bias` is the mean prediction less the mean target.
+    `explained` is by what share the score is lower than if the site's own mean were predicted; None
+    where noise hides that mean's score.
+    """
+
+    name: str
+    records: Known
+    score: Known
+    bias: Known
+    explained: Known | None
+
+
+class CalibrationBin(Part):
+    """Records of about the same prediction: means of it and of targets, from 0 to 1 in bounds."""
+
+    predicted: Known
+    observed: Known
+
+
+def numbers_of(
+    scores: Iterable[SiteScore], *, family: TargetFamily, width: float, score_limit: float
+) -> list[Number]:
+    """Return what is shown of sites, where a target's range is `width`: score, bias, explained."""
+    is_class = family == "logistic"
+    label, most = "root mean square error", score_limit * width**2
+    if is_class:
+        label, most = "log loss", score_limit
+    found = []
+    for each in scores:
+        found += [
+            Number(f"{each.name}: {label}", each.score, (0.0, most), is_root=not is_class),
+            Number(f"{each.name}: bias", each.bias, (-width, width)),
+        ]
+        if each.explained is not None:
+            found.append(Number(f"{each.name}: explained", each.explained, (-math.inf, 1.0)))
+    return found
+
+
+class ValidationPosterior(NumbersPosterior):
+    """Scores of predictions at each site and at all, with intervals that are of noise alone.
+
+    `calibration` has the bins that noise does not hide, of all sites together.
+    """
+
+    name: Literal["validation"] = "validation"
+    family: TargetFamily
+    target: str
+    width: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    score_limit: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    columns: tuple[str, ...]
+    scores: Annotated[tuple[SiteScore, ...], Field(min_length=1)]
+    calibration: tuple[CalibrationBin, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"Validation of predictions of {self.target}"
+
+    @property
+    def numbers(self) -> list[Number]:
+        """Of each site: score, bias, and the share explained."""
+        return numbers_of(
+            self.scores, family=self.family, width=self.width, score_limit=self.score_limit
+        )
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """How many records each site has."""
+        return tuple(
+            (f"Records of {each.name}", f"{each.records.mean:.0f} ± {each.records.sd:.0f}")
+            for each in self.scores
+        )
+
+    def plot_calibration(
+        self, axes: "Axes | None" = None, *, level: float = LEVEL, caption: str | None = None
+    ) -> "Axes":
+        """Draw targets' means where about the same was predicted; return the axes.
+
+        Raises:
+            ValueError: noise hides all of them, or `level` is not strictly between 0 and 1.
+            ImportError: matplotlib is not installed.
+        """
+        if not self.calibration:
+            raise ValueError("noise hides the calibration: spend more, or ask fewer bins")
+        reach = reach_of(level, self.tails)
+        observed = np.array([each.observed.mean for each in self.calibration])
+        sds = np.array([each.observed.sd for each in self.calibration])
+        ends = np.clip(np.column_stack([observed - reach * sds, observed + reach * sds]), 0.0, 1.0)
+        drawn = plots.Curve(
+            label="all sites",
+            places=np.array([each.predicted.mean for each in self.calibration]),
+            values=observed,
+            intervals=ends,
+            bands=ends,
+        )
+        axes = plots.curves(
+            axes,
+            [drawn],
+            title="Calibration",
+            across=f"predicted {self.target}, from 0 to 1 between its bounds",
+            up="observed",
+            caption=caption,
+        )
+        axes.plot([0.0, 1.0], [0.0, 1.0], color="0.8", linewidth=1.0, zorder=0)
+        return axes
+
+
+class ValidationTask(OneRoundStudy):
+    """How well predictions of `target` from `features` do at the levels of `site`.
+
+    Each of `sites` has coefficients of its own, public ones: such as those of a model that was
+    fitted without it. A record is scored at the holder, by its own site's. `family` is as in a
+    regression. A score is cut at `score_limit`: of classes 3, minus the logarithm of .05; else .25,
+    a square, the target's range being 1. Lower limits add less noise. Calibration is seen in `bins`
+    of one width. Predictions are cut to the target's bounds.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (ValidationPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "validation"
+family = "normal"              # or logistic, poisson, negative_binomial
+site = "site"
+sites = [                      # values as records hold them; the constant, then each feature's
+    {name = "north", value = 1, coefficients = [90.0, 0.6]},
+    {name = "south", value = 2, coefficients = [85.0, 0.7]},
+]
+
+[features]                     # public bounds, from general knowledge, never from the data
+age = [18, 100]
+
+[target]
+systolic_pressure = [60, 220]
+
+"""
+
+    name: Literal["validation"] = "validation"
+    family: TargetFamily
+    features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=250)]
+    target: ColumnBounds
+    site: ColumnName
+    sites: Annotated[tuple[Site, ...], Field(min_length=1, max_length=64)]
+    score_limit: Annotated[float, Field(ge=1e-3, le=30.0)] | None = None
+    bins: Annotated[int, Field(ge=1, le=20, strict=True)] = 5
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for what in ("name", "value"):
+            if len({getattr(each, what) for each in self.sites}) != len(self.sites):
+                raise ValueError(f"two sites have the same {what}")
+        names = [each.name for each in self.columns]
+        if len(set(names)) != len(names):
+            raise ValueError("two columns have the same name")
+        if any(len(each.coefficients) != len(self.features) + 1 for each in self.sites):
+            raise ValueError("each site has a coefficient of the constant and of each feature")
+        if self.family in ("poisson", "negative_binomial") and self.target.lower != 0.0:
+            raise ValueError("a count's lower bound must be 0")
+        self.query()
+        return self
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The features, the target, and an indicator of each site."""
+        sites = (
+            ColumnBounds.of_term(
+                f"{self.site}[{each.name}]"[:64],
+                Term(factors=(Level(variable=self.site, value=each.value),)),
+            )
+            for each in self.sites
+        )
+        return (*self.features, self.target, *sites)
+
+    @property
+    def limit(self) -> float:
+        """Where scores are cut: of classes a logarithm, else a square of part of the range."""
+        return self.score_limit or _LIMITS.get(self.family, _LIMIT_OF_NUMBERS)
+
+    def query(self) -> PredictionScores:
+        """Return the query of the only round, whose points are in units of the features' bounds."""
+        centres = [each.centre for each in self.features]
+        scales = [each.half_range for each in self.features]
+        points = []
+        for constant, *slopes in (each.coefficients for each in self.sites):
+            about = sum(map(float.__mul__, slopes, centres), constant)
+            points.append((about, *map(float.__mul__, slopes, scales)))
+        return PredictionScores(
+            columns=self._query_columns(),
+            intercept=1.0,
+            radius=None,
+            grid_bits=SUM_BITS,
+            records_per_client=self.records_per_client,
+            family=self.family,
+            points=tuple(points),
+            score_limit=self.limit,
+            bins=self.bins,
+        )
