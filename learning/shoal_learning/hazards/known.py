@@ -18,7 +18,7 @@ from shoal_learning.hazards.likelihood import (
     HazardModel,
     estimate,
 )
-from shoal_learning.regression.design_sample import sample_of_moments
+from shoal_learning.regression.design_sample import DesignSample, sample_of_moments
 from shoal_learning.regression.judging import (
     FAR,
     NOISE_OUTWEIGHS,
@@ -47,6 +47,8 @@ _FEWEST: Final = 0.002  # share of records with an event, at least
 _CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _DRIFT: Final = 0.6  # of a coefficient, over the root of the share of events that are left out
 _PULL: Final = 0.1  # of a coefficient
+_MIXED: Final = 0.35  # noise of features' moments over their least eigenvalue
+_LARGE: Final = 0.4  # part of a feature in an eigenvector
 _LEAST_INFORMATION: Final = 1e-3  # of one event: an interval may have none
 
 
@@ -84,7 +86,7 @@ class Known:
         if not isinstance(query, WeightedRowMatrix):
             raise ValueError("the second round releases moments of weighted rows")
         matrix = matrix_from(query, released.values)
-        product_sd = float(released.noise_sd[-2]) / query.grid**2
+        product_sd = self._product_sd
         over = REACH * query.columns[-1].scale / query.target_limit
         sample, far = sample_of_moments(
             matrix[1:-2, 1:-2] * REACH**2,
@@ -107,6 +109,12 @@ class Known:
             looseness=self.found.looseness[:-2],
             far=far,
         )
+
+    @property
+    def _product_sd(self) -> float:
+        """The noise in sums of products of two features, in half ranges of the second round."""
+        released = self.sums[1]
+        return float(released.noise_sd[-2]) / released.query.grid**2
 
     def _unit(self, query: HazardScoreSum) -> float:
         """Return the longest row of a query, in spreads."""
@@ -181,7 +189,10 @@ class Known:
         )
         drift = _DRIFT * math.sqrt(max(1.0 - followed / whole, 0.0))
         part = math.hypot(_PULL, drift)
-        pull = pulled(model.sample, model.far, part, estimated.mean[count:])
+        slopes = estimated.mean[count:]
+        pull = np.hypot(
+            pulled(model.sample, model.far, part, slopes), self._misled(model.sample, slopes)
+        )
         covariance = (
             estimated.covariance
             + through @ (expected * np.outer(roots, roots)) @ through.T
@@ -208,10 +219,32 @@ class Known:
             verdict=self._verdict(model, estimated, np.diagonal(covariance)[: len(spreads)]),
         )
 
+    def _mixing(self, sample: DesignSample) -> tuple[float, Floats]:
+        """Return the noise in mean products of features, in spreads, and what these are, (q, q)."""
+        products = np.cov(sample.rows[:, 1:].T).reshape(2 * [sample.rows.shape[1] - 1])
+        return self._product_sd * REACH**2 / self.records, products
+
+    def _misled(self, sample: DesignSample, slopes: Floats) -> Floats:
+        """Return by how much noise E in the products G may mislead `slopes` b, shape (q,).
+
+        A step from no slopes ends at (G + E)^-1 G b, off by G^-1 E b.
+        """
+        sd, products = self._mixing(sample)
+        return np.asarray(
+            sd * np.linalg.norm(slopes) * np.linalg.norm(np.linalg.inv(products), axis=1)
+        )
+
     def _verdict(self, model: HazardModel, estimated: HazardEstimate, variances: Floats) -> Verdict:
         names = [each.name for each in self.task.features]
         reasons = far_out(names, model.far)
         x, slopes = model.sample.rows[:, 1:], estimated.parameters.slopes
+        sd, products = self._mixing(model.sample)
+        least, vectors = np.linalg.eigh(products)
+        if len(names) > 1 and sd > _MIXED * least[0]:
+            mixed = [
+                name for name, part in zip(names, vectors[:, 0], strict=True) if abs(part) > _LARGE
+            ]
+            reasons.append(f"noise hides how {', '.join(mixed[:5])} go together")
         error = float(np.mean(np.sum((x @ estimated.expected) * x, axis=1)))
         if error > OUTWEIGHED * float((x @ slopes).var()):
             reasons.append(NOISE_OUTWEIGHS)
