@@ -23,7 +23,6 @@ from shoal_learning.regression.judging import (
     FAR,
     NOISE_OUTWEIGHS,
     NOT_ENDED,
-    OUTWEIGHED,
     far_out,
     verdict,
 )
@@ -49,6 +48,8 @@ _DRIFT: Final = 0.6  # of a coefficient, over the root of the share of events th
 _PULL: Final = 0.1  # of a coefficient
 _MIXED: Final = 0.35  # noise of features' moments over their least eigenvalue
 _LARGE: Final = 0.4  # part of a feature in an eigenvector
+_UNCERTAIN: Final = 2.0  # covariance over that of noise: how skewed features are is not measured
+_OUTWEIGHED: Final = 0.3  # mean square error of predictors over their variance
 _LEAST_INFORMATION: Final = 1e-3  # of one event: an interval may have none
 
 
@@ -194,7 +195,7 @@ class Known:
             pulled(model.sample, model.far, part, slopes), self._misled(model.sample, slopes)
         )
         covariance = (
-            estimated.covariance
+            _UNCERTAIN * estimated.covariance
             + through @ (expected * np.outer(roots, roots)) @ through.T
             + np.diag(np.append(np.zeros(count), pull) ** 2)
         )
@@ -246,7 +247,7 @@ class Known:
             ]
             reasons.append(f"noise hides how {', '.join(mixed[:5])} go together")
         error = float(np.mean(np.sum((x @ estimated.expected) * x, axis=1)))
-        if error > OUTWEIGHED * float((x @ slopes).var()):
+        if error > _OUTWEIGHED * float((x @ slopes).var()):
             reasons.append(NOISE_OUTWEIGHS)
         _, asked = model.measurements[-1].point
         if float(np.sqrt(np.mean((x @ (slopes - asked)) ** 2))) > FAR:
