@@ -13,7 +13,7 @@ import pytest
 
 import shoal_holder
 from shoal_agent.vault_contents import contents_of
-from shoal_agent.vault_link import VaultLink, VaultPipes
+from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes
 from shoal_holder import frames
 from shoal_holder.isolation import NO_SOCKETS, NONE, isolation
 from shoal_holder.keys import given_keys
@@ -128,6 +128,21 @@ def test_an_error_of_the_state_that_has_no_name_of_sqlites_is_a_failure_like_oth
     answer = frames.decode(vault.answer(frames.encode(Hello())), kinds_of(Failure))
     assert isinstance(answer, Failure)
     assert "OperationalError" in answer.reason and "Python" not in answer.reason
+
+
+async def test_the_log_says_why_a_vault_failed(tmp_path: Path) -> None:
+    vault = vault_of(World(tmp_path).holder())
+    told: list[tuple[str, object]] = []
+    link = VaultLink.inside(vault, lambda event, **facts: told.append((event, facts)))
+
+    def fails(_: Message) -> Message:
+        raise sqlite3.OperationalError("made by Python")
+
+    vault._handlers[Hello] = fails
+    with pytest.raises(VaultGone):
+        await link.ask(Hello(), Opened)
+    reason = "the state cannot be read or written: OperationalError"
+    assert told == [("the vault failed", {"reason": reason})]
 
 
 async def test_the_vault_imports_nothing_from_the_working_directory(

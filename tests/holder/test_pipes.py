@@ -99,11 +99,10 @@ def test_why_a_vault_does_not_start_is_told_without_what_is_in_its_files(
     assert "SECRET" not in said + str(refusal.value)
 
 
-def test_records_that_every_user_may_change_are_not_taken(settings: Settings) -> None:
-    settings.agent_records.chmod(0o666)
-    with pytest.raises(
-        VaultRefused, match=r"records\.csv can be changed by every user; run: chmod"
-    ):
+@pytest.mark.parametrize("name", ["records.csv", "policy.toml"])
+def test_files_that_every_user_may_change_are_not_taken(settings: Settings, name: str) -> None:
+    (settings.party / name).chmod(0o666)
+    with pytest.raises(VaultRefused, match=f"{name} can be changed by every user; run: chmod"):
         VaultLink.over(VaultPipes.start(settings, None), silent)
 
 

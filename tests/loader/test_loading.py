@@ -18,6 +18,7 @@ from shoal_holder.site_files import RECORDS_BY_ID
 from shoal_holder.typed_table import read_table
 from shoal_loader.loading import evaluate, write_table
 from shoal_loader.mapping import Mapping
+from shoal_loader.source import Source
 from shoal_protocol.trust.dictionary import DataDictionary
 from tests.command.running import shoal
 
@@ -274,6 +275,27 @@ def test_a_broken_row_is_refused_without_being_shown(tmp_path: Path, line: str, 
     assert done.returncode == 1
     assert said in done.stderr
     assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["rowid", "ROWID", "Shoal Record Id"])
+def test_a_column_is_not_taken_for_one_of_the_loaders_own(tmp_path: Path, name: str) -> None:
+    columns = f"[columns.x]\nsql = 'CAST(\"{name}\" AS DOUBLE)'\n"
+    directory = directory_with(tmp_path, ROWS, columns)
+    raw = directory / "raw.csv"
+    raw.write_text(raw.read_text().replace("lab", name, 1))
+    with pytest.raises(ValueError, match=f"rename column '{name}'"):
+        evaluate(directory, Mapping.from_directory(directory))
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    directory = directory_with(tmp_path, ROWS, SCALARS)
+    mapping = Mapping.from_directory(directory)
+    source = Source(directory, mapping)  # read the header
+    raw, fresh = directory / "raw.csv", directory / "fresh.csv"
+    fresh.write_text(raw.read_text().replace("age", "lab", 1).replace("lab\n", "age\n", 1))
+    fresh.replace(raw)
+    with pytest.raises(ValueError, match="changed while it was read"):
+        source.read({"age"})
 
 
 def test_texts_that_are_no_level_are_refused_without_being_shown(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ class VaultLink:
         if isinstance(answer, Refusal):
             raise _error(answer)
         if isinstance(answer, Failure):
+            self._report("the vault failed", reason=answer.reason)
             raise VaultGone(answer.reason)
         if not isinstance(answer, kind):
             raise MalformedDocument("the vault answered something else")

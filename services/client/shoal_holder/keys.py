@@ -97,10 +97,10 @@ def read_private(path: Path) -> bytes:
 
 
 def check_not_writable(path: Path) -> None:
-    """Refuse records that any user of the machine may change.
+    """Refuse a file, such as of records or rules, that any user of the machine may change.
 
     Raises:
-        ValueError: they are such.
+        ValueError: it is such.
         OSError: there is no such file.
     """
     if path.stat().st_mode & 0o002:

@@ -141,12 +141,12 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     mapping = settings.party / MAPPING
     if mapping.exists() and not (settings.records.suffix == ".npz" and settings.records.exists()):
         raise ValueError(
-            f"{mapping} is there: run `shoal records load`, and give the agent the records.npz "
-            "that it writes"
+            f"{mapping} is there: run `shoal records load`, and give the agent its records.npz"
         )
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     pin = settings.pin or read_pin(settings.party)
     book = ManifestBook.open(settings.consortium, pin, settings.data)
+    check_not_writable(settings.policy)
     policy = Policy.from_toml(settings.policy)
     key_file = KeyFile(settings.key)
     try:

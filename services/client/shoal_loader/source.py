@@ -37,6 +37,7 @@ class Source:
         self._path = (
             directory / (self._named if isinstance(self._named, str) else self._named.database)
         ).resolve()
+        self._version = _version(self._path)
         self.where = str(self._path)
         if isinstance(self._named, Table) and self._named.extension:
             self.where = f"the {self._named.extension} database"
@@ -101,7 +102,7 @@ class Source:
 
     def _check_id(self) -> None:
         name = self._mapping.id
-        if name not in self.types or KEY in self.types:
+        if name not in self.types:
             raise RefusedSource(f"{self.where}: there is no column {name!r} to be the id")
         if self.types[name] not in _ID_TYPES:
             raise RefusedSource(
@@ -118,8 +119,12 @@ class Source:
         """Read ids and these columns into memory.
 
         Raises:
-            RefusedSource: a row is broken or has no id.
+            RefusedSource: a row is broken or has no id, a column has a name that is taken, or the
+                source changed.
         """
+        taken = next((each for each in columns if each.lower() in (KEY, "rowid")), None)
+        if taken is not None:
+            raise RefusedSource(f"{self.where}: rename column {taken!r}: the loader has its own")
         canonical = f"trim(nfc_normalize(CAST({quoted(self._mapping.id)} AS VARCHAR)), {_SPACE})"
         wanted = ", ".join([f"{canonical} AS {quoted(KEY)}", *map(quoted, sorted(columns))])
         try:
@@ -131,6 +136,9 @@ class Source:
                 f"{self.where}: a row cannot be read; every row of a CSV file has the header's "
                 "number of fields, commas between them, and is UTF-8"
             ) from None
+        if _version(self._path) != self._version:
+            # its header may have named other columns than its rows have
+            raise RefusedSource(f"{self.where} changed while it was read: load it again")
         counted = self.database.execute(f"SELECT count(*) FROM {SOURCE}").fetchone()  # noqa: S608
         self.rows = int(counted[0]) if counted else 0
         bad = self.database.execute(
@@ -148,6 +156,14 @@ class Source:
 def quoted(name: str) -> str:
     """Return a name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what is another number for a file that was replaced or written; None for no file."""
+    if not path.is_file():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _text(content: str) -> str:

@@ -43,7 +43,7 @@ intervals = 8
 
 [features]                     # public bounds, from general knowledge, never from the data
 age = [18, 100]
-tumour_size = [0, 120]
+treatment = [0, 1]
 
 [columns]                      # the time, from where records are at risk
 weeks = [0, 120]
