@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import pyplot
 
 from shoal import Federation, JobSettings, SimulatedFederation
-from shoal.estimators import KaplanMeier
+from shoal.estimators import KaplanMeier, PiecewiseExponentialRegression
 from shoal.jobs.federation import Learning
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
@@ -20,12 +20,15 @@ DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without 
 generator = np.random.default_rng(1)
 COUNT = 3000
 treated = generator.integers(0, 2, COUNT).astype(float)
-deaths = np.where(treated == 1.0, 55.0, 40.0) * generator.weibull(1.3, COUNT)
+age = generator.normal(55.0, 10.0, COUNT).clip(20.0, 90.0)
+years = np.exp(-0.02 * (age - 55.0))  # lives are the shorter, the older
+deaths = np.where(treated == 1.0, 55.0, 40.0) * years * generator.weibull(1.3, COUNT)
 seen = np.minimum(generator.uniform(10.0, 80.0, COUNT), 70.0)
 patients = {
     "weeks": np.minimum(deaths, seen),
     "died": (deaths <= seen).astype(float),
     "treated": treated,
+    "age": age,
 }
 
 # %% [markdown]
@@ -69,4 +72,21 @@ print(model.summary())
 
 # %%
 model.plot()
+pyplot.show()
+
+# %% [markdown]
+# How much does the treatment change the hazard of death, at the same age? Hazard ratios are those
+# of Cox's regression; the baseline hazard is constant within each interval.
+
+# %%
+hazards = PiecewiseExponentialRegression(
+    features={"treated": (0, 1), "age": (20, 90)}, time={"weeks": (0, 70)}, event="died"
+)
+hazards.fit(federation)
+print(hazards.summary())
+
+# %%
+hazards.plot_survival(
+    {"treated": [0, 1], "age": [55, 55]}, labels=["not treated, 55", "treated, 55"]
+)
 pyplot.show()

@@ -17,6 +17,7 @@ from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.quantiles import Quantiles
 from shoal_learning.families.summed import NormalMean, Poisson
 from shoal_learning.families.validation import Validation
+from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
 from shoal_learning.regression import Regression
@@ -41,6 +42,7 @@ from shoal_protocol.studies.multivariate_normal import MultivariateNormalTask
 from shoal_protocol.studies.normal import NormalTask
 from shoal_protocol.studies.normal_mean import NormalMeanTask
 from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask, names_of
+from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
 from shoal_protocol.studies.poisson import PoissonTask
 from shoal_protocol.studies.poisson_regression import PoissonRegressionPosterior
 from shoal_protocol.studies.quantiles import QuantilesTask
@@ -161,6 +163,7 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     MultivariateNormalTask: MultivariateNormal,
     NormalMeanTask: NormalMean,
     NormalTask: Normal,
+    PiecewiseExponentialTask: PiecewiseExponential,
     PoissonTask: Poisson,
     QuantilesTask: Quantiles,
     RegressionStudy: _regression,

@@ -39,6 +39,7 @@ from shoal.estimators import (
     NormalMean,
     NotFittedError,
     NumpyroModel,
+    PiecewiseExponentialRegression,
     Poisson,
     PoissonRegression,
     PoissonRegressionByGradients,
@@ -597,6 +598,51 @@ def test_classes_are_a_categorys_levels(given: dict[str, Any], reference: str) -
 def test_what_has_no_classes_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         staged(**changes).fit(federation())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"features": FEATURES, "time": {"pressure": (60, 180)}, "event": "recovered"},
+        {
+            "formula": "survival(pressure, recovered) ~ age + dose",
+            "variables": FEATURES | {"pressure": (60, 180)},
+        },
+    ],
+    ids=["features", "formula"],
+)
+def test_hazard_ratios_have_curves_of_survival_and_a_verdict(given: dict[str, Any]) -> None:
+    model = PiecewiseExponentialRegression(**given, intervals=4).fit(federation())
+    assert model.posterior_.names[:2] == ("age", "dose") and len(model.posterior_.names) == 6
+    assert model.hazard_ratios_ == pytest.approx(np.exp(model.coef_))
+    rows = {"age": [40, 80], "dose": [2, 2]}
+    curves = model.predict_survival(rows)
+    assert curves.survival.shape == (2, 4) and np.all(np.diff(curves.survival, axis=1) <= 0.0)
+    assert np.argmax(model.predict(rows)) == np.argmin(curves.survival[:, -1])
+    assert "hazard ratio" in str(model.summary())
+    assert model.verdict_ == str(model.posterior_.verdict)
+    assert model.plot().get_xscale() == "log"
+    axes = model.plot_survival(rows, labels=["at 40", "at 80"])
+    assert "at 80" in [each.get_text() for each in axes.get_legend().get_texts()]
+    with pytest.raises(ValueError, match="one for each row"):
+        model.plot_survival(rows, labels=["one"])
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"features": None}, "needs features"),
+        ({"formula": "survival(pressure, recovered) ~ age"}, "says itself"),
+        ({"event": "age"}, "different names"),
+        ({"edges": (60.0, 100.0)}, "edges begin and end"),
+    ],
+)
+def test_what_has_no_hazards_is_refused(changes: dict[str, Any], reason: str) -> None:
+    given = {"features": FEATURES, "time": {"pressure": (60, 180)}, "event": "recovered"}
+    with pytest.raises(ValueError, match=reason):
+        PiecewiseExponentialRegression(**(given | changes)).fit(federation())
 
 
 def test_how_well_probabilities_are_calibrated_can_be_drawn(fitted: dict[type, Any]) -> None:

@@ -7,11 +7,12 @@ import pytest
 
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.queries import ClassScoreSum, ScoreSum
+from shoal_protocol.queries import ClassScoreSum, HazardScoreSum, ScoreSum
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.terms import Log, Power, Term
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.multinomial_regression import MultinomialRegressionTask, TargetLevel
+from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
 from shoal_protocol.studies.regression import RegressionTask, TargetFamily
 from shoal_protocol.wire.errors import RefusedSpec
 from tests.world.federation import Federation
@@ -30,6 +31,19 @@ CLASSES = MultinomialRegressionTask(
     target=TASK.target.name,
     levels=tuple(TargetLevel(name=f"at {value:g}", value=value) for value in (120.0, 130.0, 140.0)),
 )
+HAZARDS = PiecewiseExponentialTask(  # of who is older than half a year
+    features=(
+        ColumnBounds(
+            name="age squared",
+            lower=0.0,
+            upper=14400.0,
+            term=Term(factors=(Power(variable="age", lower=0.0, upper=120.0, exponent=2),)),
+        ),
+    ),
+    time=TASK.target,
+    event="age",
+    intervals=3,
+)
 FAMILIES: tuple[TargetFamily, ...] = get_args(TargetFamily)
 
 
@@ -47,11 +61,11 @@ WEIGHED = task_of("gamma").model_copy(
 
 @pytest.mark.parametrize(
     "task",
-    [*map(task_of, FAMILIES), WEIGHED, CLASSES],
-    ids=[*FAMILIES, "weighed", "multinomial"],
+    [*map(task_of, FAMILIES), WEIGHED, CLASSES, HAZARDS],
+    ids=[*FAMILIES, "weighed", "multinomial", "hazards"],
 )
 async def test_every_family_is_learned_in_five_rounds_at_most_and_certified(
-    tmp_path: Path, task: RegressionTask | MultinomialRegressionTask
+    tmp_path: Path, task: RegressionTask | MultinomialRegressionTask | PiecewiseExponentialTask
 ) -> None:
     queries = task.query_names()
     trust = make_trust(tmp_path / "trust", queries=queries)
@@ -79,7 +93,7 @@ async def test_every_family_is_learned_in_five_rounds_at_most_and_certified(
     # centres and scales stay what the first round measured; points move
     features = [each.query.columns[: len(task.features)] for each in specs[1:]]
     assert all(each == features[0] for each in features)
-    scores = (ScoreSum, ClassScoreSum)
+    scores = (ScoreSum, ClassScoreSum, HazardScoreSum)
     points = [each.query.point for each in specs if isinstance(each.query, scores)]
     assert len(set(points)) == len(points)
     for number, spec in enumerate(specs):
@@ -90,6 +104,8 @@ async def test_every_family_is_learned_in_five_rounds_at_most_and_certified(
     changes: list[dict[str, Any]] = [{"grid_bits": 12}, {"radius": query.radius * 2.0}]
     if isinstance(query, ScoreSum):
         changes.append({"family": "poisson" if query.family == "logistic" else "logistic"})
+    elif isinstance(query, HazardScoreSum):
+        changes.append({"edges": (*query.edges[:-1], query.edges[-1] + 1.0)})
     else:
         changes.append({"classes": 2, "point": (0.0,) * 2 * (len(query.columns) - 1)})
     for change in changes:

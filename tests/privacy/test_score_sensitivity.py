@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from shoal_protocol.queries import (
     ClassScoreSum,
     ColumnMoments,
+    HazardScoreSum,
     NoiseBlock,
     NoiseDesign,
     ScoreSum,
@@ -207,6 +208,35 @@ class OfOneClassAlone(ClassScoreSum):
         return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
 
 
+class HazardsNotShrunk(HazardScoreSum):
+    """(k d, k m, (D - M) x) / (c R): f^2 forgotten, and rows not checked in integers."""
+
+    _on_the_lattice = OfSeveralClasses._on_the_lattice
+
+    def _arranged(self, boxed):
+        rows = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, :-2]])
+        norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), self.radius)
+        return super()._arranged(boxed) * (norms / self.radius) ** 2
+
+
+class FollowedForLonger(HazardScoreSum):
+    """Records are followed until their hazard is 4 c, and rows not checked in integers."""
+
+    _on_the_lattice = OfSeveralClasses._on_the_lattice
+
+    def _arranged(self, boxed):
+        longer = self.model_copy(update={"hazard_cut": 4.0 * self.hazard_cut})
+        return 4.0 * HazardScoreSum._arranged(longer, boxed)
+
+
+class HazardsForHalfTheNoise(HazardScoreSum):
+    """Noise as if a record in another's place changed no more than one left out."""
+
+    def design(self, mechanism):
+        design = super().design(mechanism)
+        return NoiseDesign(sensitivity=0.6 * design.sensitivity, blocks=design.blocks)
+
+
 def with_scales(design, scales):
     """Return a design whose blocks have other scales, its sensitivity as it was."""
     pairs = zip(design.blocks, scales, strict=True)
@@ -275,6 +305,8 @@ PLANTED = [
     *(make_query(kind, 4) for kind in (SumsAlone, SquaresInTheDatasUnits)),
     make_query(OfSeveralClasses, 7, classes=5),
     *(make_query(kind, 4) for kind in (RootForgotten, OfOneClassAlone)),
+    make_query(HazardsNotShrunk, 4, radius=0.5),
+    *(make_query(kind, 4) for kind in (FollowedForLonger, HazardsForHalfTheNoise)),
 ]
 
 

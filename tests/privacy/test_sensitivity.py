@@ -24,6 +24,7 @@ from shoal_protocol.queries import (
     Counts,
     FirstMoments,
     GradientSum,
+    HazardScoreSum,
     NoiseDesign,
     NormCounts,
     PredictionScores,
@@ -199,6 +200,19 @@ def scores(family, columns, radius, mechanism, *, intercept, records=1, weights=
     return case(query, mechanism, records * supremum, 0.02)
 
 
+def hazards(columns, radius, mechanism, *, records=1):
+    """L2: opposite scores on the sphere, but for the constant, of which a hazard is no less than 0.
+
+    In L1 the bounds of events and hazards and of scores cannot be reached by the same records.
+    """
+    query = make_query(HazardScoreSum, columns, radius=radius, records=records)
+    part = (query.intercept / radius) ** 2
+    if mechanism == GAUSSIAN:
+        return case(query, mechanism, 2.0 * math.sqrt(1.0 - part / 2.0) * records, 0.02, starts=20)
+    supremum = query.design(mechanism).sensitivity / query.grid**2
+    return case(query, mechanism, supremum, 0.25, starts=20)
+
+
 def class_scores(classes, features, radius, mechanism, *, records=1):
     """L2: opposite scores on the sphere. L1: one on the diagonal, or none; as `scores`.
 
@@ -328,11 +342,17 @@ SEARCHES = {
             *[(2, 1, 1.0, 1), (2, 3, 1.0, 1), (3, 2, 0.9, 1), (4, 1, 1.0, 1), (3, 1, 0.8, 2)],
         ]
     ],
+    HazardScoreSum: [
+        hazards(columns, radius, mechanism, records=records)
+        for mechanism in MECHANISMS
+        for columns, radius, records in [(3, 1.0, 1), (5, 1.2, 1), (4, 0.8, 3), (4, 0.5, 1)]
+    ],
 }
 ADMITTED = {  # whether there is no ball, and whether there is a constant, where not both can be
     ColumnMoments: ({True}, {False}),
     WeightedRowMatrix: ({False}, {True, False}),
     ScoreSum: ({False}, {True}),
+    HazardScoreSum: ({False}, {True}),
     ClassScoreSum: ({False}, {True}),
 }
 CASES = [each for cases in SEARCHES.values() for each in cases]
@@ -410,6 +430,9 @@ def test_pitfall_15_columns_with_extreme_bounds_do_not_exceed_the_sensitivity(
     columns = [Column(name=f"c{j}", centre=centre, scale=scale) for j in range(3)]
     if kind is ScoreSum:  # whose target may not be beyond floats
         columns[-1] = columns[-1].model_copy(update={"scale": min(scale, 9e306)})
+    if kind is HazardScoreSum:  # nor twice its time
+        short = {"centre": 0.4 * centre, "scale": min(scale, 9e306)}
+        columns[-2] = columns[-2].model_copy(update=short)
     query = make_query(kind, 3, radius=1.1, records=2).model_copy(
         update={"columns": tuple(columns)}
     )
@@ -506,7 +529,7 @@ def the_other_norm(design, query):
 
 TIGHT = {UnitRowMatrix: 2}  # columns with which the bound in a box is reached, where not all do
 TO_THE_STEP = [  # reached up to a step of rounding, also in L1
-    kind for kind in SEARCHES if kind not in {WeightedRowMatrix, ClassScoreSum}
+    kind for kind in SEARCHES if kind not in {WeightedRowMatrix, ClassScoreSum, HazardScoreSum}
 ]
 FAULTS = [
     *((half, make_query(kind, 4, records=2)) for kind in SEARCHES),
@@ -558,7 +581,7 @@ def faulty(query, fault):
     return Faulty.model_validate(query.model_dump())
 
 
-SCORES = {ScoreSum, ClassScoreSum}
+SCORES = {ScoreSum, ClassScoreSum, HazardScoreSum}
 ROWS = [kind for kind in SEARCHES if kind not in SCORES]  # whose rows are no shrunk records
 
 

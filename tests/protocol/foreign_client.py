@@ -328,6 +328,8 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         return describe_tables(query, gaussian=gaussian)
     if query["name"] == "score_sum":
         return describe_scores(query, gaussian=gaussian)
+    if query["name"] == "hazard_score_sum":
+        return describe_hazards(query, gaussian=gaussian)
     if query["name"] == "prediction_scores":
         return describe_predictions(query, gaussian=gaussian)
 
@@ -413,6 +415,19 @@ def describe_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         changed, left_out = math.sqrt(17 / 4), math.sqrt(3 / 2)
     else:
         changed, left_out = 2 * math.sqrt(p + 1) + 1 / 2, math.sqrt(p) + 1
+    return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
+
+
+def describe_hazards(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
+    q, b2, r = len(query["columns"]) - 2, 4 ** query["grid_bits"], query["records_per_client"]
+    p = q + 2 * (len(query["edges"]) - 1)
+    if gaussian:
+        changed, left_out = 2.0, math.sqrt(5 / 4)
+    else:
+        once = 2 * query["intercept"] / query["radius"] * (1 + 1e-9)
+        changed = min(2 * (once + math.sqrt(q + 1)), 2 * math.sqrt(p + 1))
+        left_out = min(once + math.sqrt(q), math.sqrt(p)) + 1 / 2
+    blocks = [(p, 1.0), (q, 2.0)]
     return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
 
 
@@ -539,6 +554,11 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
         scores = [row for row, _ in found]
         cut = sum(beyond for _, beyond in found) * 4 ** query["grid_bits"]
         return [*sums_and_squares(query, scores), cut, counted]
+    if query["name"] == "hazard_score_sum":
+        rows = [hazard_row(query, record) for record in records]
+        q, p = len(query["columns"]) - 2, len(query["columns"]) + 2 * len(query["edges"]) - 4
+        sums = [2 ** query["grid_bits"] * sum(row[i] for row in rows) for i in range(p)]
+        return [*sums, *(sum(row[i] ** 2 for row in rows) for i in range(p - q, p)), counted]
     if query["name"] == "class_score_sum":
         rows = [class_score(query, record) for record in records]
         return [*sums_and_squares(query, rows), counted]
@@ -638,6 +658,30 @@ def score(query: dict[str, Any], record: list[float]) -> tuple[list[int], bool]:
     scaled = [x * weight**2 * (cut / limit) / radius * counts for x in row]
     bits = query["grid_bits"]
     return onto_the_grid(scaled, 1.0, 4**bits, bits), cut != residual
+
+
+def hazard_row(query: dict[str, Any], record: list[float]) -> list[int]:
+    if not all(map(math.isfinite, record)):
+        raise ValueError("a value is not finite")
+    columns = zip(design(query["columns"], record), query["columns"], strict=True)
+    *x, at, last = [max(-1.0, min(1.0, (v - c["centre"]) / c["scale"])) for v, c in columns]
+    edges, cut = query["edges"], query["hazard_cut"]
+    time = query["columns"][-2]["centre"] + query["columns"][-2]["scale"] * at
+    logs, slopes = query["point"][: len(edges) - 1], query["point"][len(edges) - 1 :]
+    along = sum(each * slope for each, slope in zip(x, slopes, strict=True))
+    passed = [0.0]
+    for log, begin, end in zip(logs, edges, edges[1:], strict=False):
+        spent = max(0.0, min(time, end) - begin)
+        passed.append(passed[-1] + math.exp(max(-30.0, min(30.0, log + along))) * spent)
+    counted = last > 0 and time <= edges[-1] and passed[-1] <= cut
+    ended = next((j for j, end in enumerate(edges[1:]) if time <= end), None)
+    d = [float(counted and j == ended) for j in range(len(logs))]
+    m = [min(b, cut) - min(a, cut) for a, b in itertools.pairwise(passed)]
+    k, radius = query["intercept"], query["radius"]
+    weight = (radius / max(radius, math.hypot(k, *x))) ** 2 / (cut * radius)
+    row = [*(k * each for each in (*d, *m)), *((sum(d) - sum(m)) * each for each in x)]
+    bits = query["grid_bits"]
+    return onto_the_grid([weight * each for each in row], 1.0, 4**bits, bits)
 
 
 def prediction_sums(query: dict[str, Any], records: list[list[float]]) -> list[int]:

@@ -14,6 +14,7 @@ from shoal_protocol.queries import (
     Column,
     ColumnMoments,
     FirstMoments,
+    HazardScoreSum,
     NormCounts,
     Query,
     ScoreSum,
@@ -26,15 +27,16 @@ from shoal_protocol.queries.quantisation import squared_radius_limit
 from shoal_protocol.queries.sums import (
     class_scores_from,
     column_moments_from,
+    hazards_from,
     largest_norms,
     matrix_from,
     scores_from,
 )
-from tests.world.strategies import class_score_sums, make_query, queries, score_sums
+from tests.world.strategies import class_score_sums, hazard_sums, make_query, queries, score_sums
 
 KINDS = (
     *(FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts),
-    *(ColumnMoments, WeightedRowMatrix, ScoreSum, ClassScoreSum),
+    *(ColumnMoments, WeightedRowMatrix, ScoreSum, HazardScoreSum, ClassScoreSum),
 )
 MATRICES = SecondMomentMatrix | UnitRowMatrix | WeightedRowMatrix
 
@@ -84,6 +86,8 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
         expected = [*sums, *expected]
     if isinstance(query, ScoreSum):
         expected = [*sums[:-1], *expected, query.grid * sums[-1]]
+    if isinstance(query, HazardScoreSum):
+        expected = [*sums, *expected[2 * query.intervals :]]
     if isinstance(query, NormCounts):
         norms = [math.sqrt(sum(w * w for w in row)) / query.grid for row in rows]
         edges = [0.0, *largest_norms(query)[:-1].tolist(), math.inf]
@@ -244,6 +248,52 @@ def test_a_class_is_one_above_the_middle_of_its_bounds():
     assert signs == [-1, 1, -1, 1, -1, 1]
 
 
+def plain_hazards(query, record):
+    """Return events, hazards and scores of one record in columns' units, minute by minute."""
+    *x, time, event = (min(max(value, -1.0), 1.0) for value in record)
+    logs, slopes = query.point[: query.intervals], query.point[query.intervals :]
+    along = math.fsum(each * slope for each, slope in zip(x, slopes, strict=True))
+    events, hazards, whole = [], [], 0.0
+    for log, (begin, end) in zip(logs, itertools.pairwise(query.edges), strict=True):
+        rate = math.exp(min(max(log + along, -30.0), 30.0))
+        spent = min(max(time - begin, 0.0), end - begin)
+        hazards.append(min(rate * spent, query.hazard_cut - min(whole, query.hazard_cut)))
+        whole += rate * spent
+        ended = begin < time <= end or (time <= begin == query.edges[0])
+        events.append(float(event > 0.0 and ended))
+    if whole > query.hazard_cut:
+        events = [0.0] * len(events)
+    residual = math.fsum(events) - math.fsum(hazards)
+    size = min(1.0, query.radius / math.hypot(query.intercept, *x)) ** 2
+    size /= query.hazard_cut * query.radius
+    due = [*(query.intercept * each for each in (*events, *hazards)), *(residual * v for v in x)]
+    return [size * each for each in due], abs(whole - query.hazard_cut)
+
+
+@given(query=hazard_sums, seed=st.integers(0, 2**32 - 1))
+def test_hazards_are_those_of_a_plain_computation(query, seed):
+    records = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, len(query.columns)))
+    query = query.model_copy(update={"records_per_client": 3})
+    for record, row in zip(records.tolist(), query.rows(records).tolist(), strict=True):
+        due, from_cut = plain_hazards(query, record)
+        if from_cut > 1e-9:
+            assert_truncated(row, due, query.grid)
+
+
+def test_an_edge_ends_its_interval_and_nothing_is_seen_beyond_the_last_edge_or_the_cut():
+    query = make_query(HazardScoreSum, 3, edges=(-1.0, -0.5, 0.0), records=6)
+    times = [-0.5, -0.4, 0.0, 0.5, -1.0, -1.5]
+    found = hazards_from(query, query.encode(np.array([[0.0, each, 1.0] for each in times])))
+    assert (found.events * 4.0).tolist() == [3.0, 2.0]  # all but the fourth; a hazard of 1 is 1/4
+    assert (found.hazards * 4.0 * 1024).tolist() == pytest.approx([2048.0, 1126.4], abs=4.0)
+    higher = query.model_copy(update={"point": (math.log(4.0), 0.0, 0.0)})
+    found = hazards_from(higher, higher.encode(np.array([[0.0, each, 1.0] for each in times])))
+    assert (found.events * 4.0).tolist() == [2.0, 0.0]  # in the first interval a hazard of 2 passes
+    assert found.hazards.tolist() == [1.0, 0.0]
+    with pytest.raises(ValueError, match="7 coordinates"):
+        hazards_from(query, np.zeros(5))
+
+
 def test_columns_moments_come_back_in_normalised_units():
     query = make_query(ColumnMoments, 3, records=2)
     values = query.encode(np.array([[0.5, -1.0, 0.25], [0.25, -7.0, 0.0]]))
@@ -286,6 +336,15 @@ def test_scores_come_back_in_units_of_the_largest():
         (ScoreSum, {"residual_cut": 0.0}, "greater than 0"),
         (ScoreSum, {"residual_cut": math.inf}, "less than or equal to 1000000"),
         (ScoreSum, {"family": "linear"}, "family"),
+        (HazardScoreSum, {"columns": 2}, "a constant, a feature, a time and an event"),
+        (HazardScoreSum, {"intercept": 0.0}, "a constant"),
+        (HazardScoreSum, {"radius": None}, "sqrt\\(2\\) times the constant"),
+        (HazardScoreSum, {"radius": 0.35}, "sqrt\\(2\\) times the constant"),
+        (HazardScoreSum, {"point": (0.0, 0.0)}, "one coordinate for each interval"),
+        (HazardScoreSum, {"edges": (0.0, 1.0, 0.5)}, "larger than the one before"),
+        (HazardScoreSum, {"edges": (0.0, 1.0, math.inf)}, "edges"),
+        (HazardScoreSum, {"hazard_cut": 0.99}, "greater than or equal to 1"),
+        (HazardScoreSum, {"hazard_cut": math.inf}, "less than or equal to 100"),
         (ScoreSum, {"record_weights": True}, "bounds from 0"),  # those of the last column are not
         (WeightedRowMatrix, {"record_weights": True}, "bounds from 0"),
         (WeightedRowMatrix, {"record_weights": 1}, "record_weights"),

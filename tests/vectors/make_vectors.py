@@ -27,6 +27,7 @@ from shoal_protocol.queries import (
     EdgeCut,
     FirstMoments,
     GradientSum,
+    HazardScoreSum,
     LevelCut,
     NormCounts,
     PredictionScores,
@@ -286,6 +287,7 @@ def query_cases() -> Iterator[Case]:
             rows = [row[: len(query.column_names)] for row in rows]
             yield f"{what}, {name}", "encode_query", {"query": fields, "records": rows}
     yield from table_cases()
+    yield from hazard_cases()
     yield from prediction_cases()
     yield from gradient_cases()
     yield from term_cases()
@@ -349,6 +351,34 @@ def prediction_cases() -> Iterator[Case]:
 
 def _term(level: float) -> Term:
     return Term(factors=(Level(variable="site", value=level),))
+
+
+def hazard_cases() -> Iterator[Case]:
+    weeks = Column(name="weeks", centre=52.0, scale=52.0)
+    died = Column(name="died", centre=0.5, scale=0.5)
+    query = HazardScoreSum(
+        columns=(*MOMENTS.columns, weeks, died),
+        intercept=0.25,
+        radius=0.75,
+        grid_bits=12,
+        records_per_client=2,
+        edges=(0.0, 13.0, 26.0, 52.0),
+        point=(-3.5, -3.0, -2.5, 0.5, -1.25),
+        hazard_cut=1.5,
+    )
+    for name, rows in {
+        "an event": [[40.0, 120.0, 20.5, 1.0]],
+        "two records": [[39.9, 120.0, 7.25, 0.0], [77.7, 151.3, 31.5, 1.0]],
+        "events at an edge": [[60.0, 120.0, 13.0, 1.0], [60.0, 130.0, 26.0, 1.0]],
+        "later than the last edge": [[40.0, 130.0, 60.0, 1.0]],
+        "later than is followed": [[100.0, 110.0, 52.0, 1.0]],
+        "beyond the bounds": [[-1e9, 1e9, -1e9, 1e9], [1e9, -1e9, 1e9, -1e9]],
+    }.items():
+        fields = {"query": query.model_dump(mode="json"), "records": rows}
+        yield f"hazards, {name}", "encode_query", fields
+    far = query.model_copy(update={"point": (-1e6, 1e6, 0.0, 1e6, -1e6), "hazard_cut": 100.0})
+    fields = {"query": far.model_dump(mode="json"), "records": [[40.0, 120.0, 20.5, 1.0]]}
+    yield "hazards, far away", "encode_query", fields
 
 
 def class_score_queries() -> dict[str, ClassScoreSum]:

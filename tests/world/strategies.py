@@ -14,6 +14,7 @@ from shoal_protocol.queries import (
     ColumnMoments,
     FirstMoments,
     GradientSum,
+    HazardScoreSum,
     NormCounts,
     ScoreSum,
     SecondMomentMatrix,
@@ -62,9 +63,9 @@ def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, recor
     """Return a query of the catalogue whose columns have the bounds -1 and 1.
 
     What a kind cannot have becomes what it can: moments of columns have neither ball nor constant,
-    weighted rows and scores always a ball, scores always a constant; of class scores the last
-    `classes` columns say of which a record is. `scores` are fields of these. With `record_weights`
-    the last column is a weight, with the bounds 0 and 1.
+    weighted rows and scores always a ball, scores always a constant, hazards a small one; of
+    class scores the last `classes` columns say of which a record is. `scores` are fields of these.
+    With `record_weights` the last column is a weight, with the bounds 0 and 1.
     """
     weights = [Column(name="weight", centre=0.5, scale=0.5)] * scores.get("record_weights", False)
     named = [Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns - len(weights))]
@@ -75,6 +76,12 @@ def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, recor
     elif issubclass(kind, ScoreSum):
         radius, intercept = radius or 1.0, intercept or 0.5
         scores = _far_apart(scores.get("family", "poisson"), intercept, len(named)) | scores
+    elif issubclass(kind, HazardScoreSum):
+        columns, radius, intercept = max(columns, 3), max(radius or 1.0, 0.5), 0.25
+        named = [Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)]
+        edges = scores.get("edges", (-1.0, 0.0, 1.0))  # up to 0 the hazard is 1, which is the cut
+        point = (0.0,) * (len(edges) + columns - 3)
+        scores = {"edges": edges, "point": point, "hazard_cut": 1.0} | scores
     elif issubclass(kind, ClassScoreSum):
         radius, intercept, columns = radius or 1.0, intercept or 0.5, max(columns, 3)
         scores = _steep(scores.get("classes", 2), radius, intercept, columns) | scores
@@ -136,6 +143,17 @@ score_sums = st.integers(2, 7).flatmap(
         **_shapes,
     )
 )
+hazard_sums = st.tuples(st.integers(3, 6), st.integers(1, 4)).flatmap(
+    lambda sizes: st.builds(
+        make_query,
+        st.just(HazardScoreSum),
+        st.just(sizes[0]),
+        edges=st.just(tuple(np.linspace(-1.0, 1.0, sizes[1] + 1).tolist())),
+        point=st.tuples(*[_coordinates | st.floats(-3.0, 3.0)] * (sum(sizes) - 2)),
+        hazard_cut=st.sampled_from([1.0, 100.0]) | st.floats(1.0, 4.0),
+        **_shapes,
+    )
+)
 class_score_sums = st.tuples(st.integers(1, 4), st.integers(2, 4)).flatmap(
     lambda sizes: st.builds(
         make_query,
@@ -148,6 +166,7 @@ class_score_sums = st.tuples(st.integers(1, 4), st.integers(2, 4)).flatmap(
 )
 queries = (
     score_sums
+    | hazard_sums
     | class_score_sums
     | st.builds(lambda kind, **shape: make_query(*kind, **shape), _kinds_and_columns, **_shapes)
 )

@@ -32,6 +32,7 @@ from shoal.estimators.regressions import (
     PoissonRegression,
     PoissonRegressionByGradients,
 )
+from shoal.estimators.survival import PiecewiseExponentialRegression
 from shoal.estimators.validating import LeaveOneSiteOut, Validation
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.one_round import DistributionStudy
@@ -53,6 +54,7 @@ __all__ = [
     "MultinomialRegression",
     "NegativeBinomialRegression",
     "NotFittedError",
+    "PiecewiseExponentialRegression",
     "PoissonRegression",
     "PoissonRegressionByGradients",
     "Validation",

@@ -46,6 +46,7 @@ class Parameters:
     _learned_attribute: ClassVar[str]
     _formulaic: ClassVar[bool] = False
     _centres_target: ClassVar[bool] = False
+    _answer: ClassVar[str] = "target"  # the parameter that is left of a formula's ~
 
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
@@ -61,7 +62,7 @@ class Parameters:
         if "task_type" not in vars(cls):
             return
         cls.__annotations__ = dict(cls.__annotations__)
-        cls._formulaic = {"features", "target"} <= cls.task_type.model_fields.keys()
+        cls._formulaic = {"features", cls._answer} <= cls.task_type.model_fields.keys()
         for name, field in cls.task_type.model_fields.items():
             if name not in cls._fixed:
                 cls.__annotations__[name] = field.annotation
@@ -69,7 +70,7 @@ class Parameters:
                     setattr(cls, name, field.default)
         if cls._formulaic:
             cls.__annotations__ |= {"formula": str | None, "variables": Variables | None}
-            for name in ("features", "target", "formula", "variables"):
+            for name in ("features", cls._answer, "formula", "variables"):
                 setattr(cls, name, None)
         dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
 
@@ -122,7 +123,7 @@ class Parameters:
         if not self._formulaic:
             return NOTHING_KNOWN
         known = Known.given(self.variables or {}, "variables")
-        for parameter in ("features", "target"):
+        for parameter in ("features", self._answer):
             for name, variable in levels_in(getattr(self, parameter), parameter).variables.items():
                 known = known.and_one(name, variable, parameter)
         return known
@@ -135,11 +136,16 @@ class Parameters:
         """Tell whether a formula reads a variable of which the parameters say nothing."""
         if not self._formulaic:
             return False
-        read = set(parse(self.formula).variables) if isinstance(self.formula, str) else set()
+        formula = self._read(self.formula)[0] if isinstance(self.formula, str) else None
+        read = set() if formula is None else set(parse(formula).variables)
         readers = self._column_parameters().items()
         texts = [getattr(self, name) for name, reader in readers if reader is _one_or_none]
         read |= {parse_part(text).variable for text in texts if isinstance(text, str)}
         return not self._known().variables.keys() >= read
+
+    def _read(self, formula: str) -> tuple[str, dict[str, str]]:
+        """Return a formula of one target, and what parameters it gives besides."""
+        return formula, {}
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         """Return a task's parameters with the columns of a formula, if there is one."""
@@ -147,7 +153,7 @@ class Parameters:
         if formula is None:
             return given
         found = design(formula, known)
-        given |= {"features": found.features, "target": found.target}
+        given |= {"features": found.features, self._answer: found.target}
         if found.offset is not None:
             if given["offset"] is not None:
                 raise ValueError("the formula has an offset: name no other one")
@@ -167,15 +173,19 @@ class Parameters:
         """
         text = given.pop("formula")
         del given["variables"]
-        columns = {name: given[name] for name in ("features", "target")}
+        columns = {name: given[name] for name in ("features", self._answer)}
         if text is None:
             for name, said in columns.items():
                 if said is None:
                     raise ValueError(f"{type(self).__name__} needs {name}, or a formula")
             return None
         if not isinstance(text, str) or any(said is not None for said in columns.values()):
-            raise ValueError("a formula is a text, and says itself what features and target are")
-        formula = parse(text)
+            raise ValueError(
+                f"a formula is a text, and says itself what features and {self._answer} are"
+            )
+        plain, besides = self._read(text)
+        given |= besides
+        formula = parse(plain)
         if not formula.constant and "intercept" not in given:
             raise ValueError(
                 "this regression has a constant: leave '- 1' and '0 +' out of the formula"

@@ -349,7 +349,7 @@ class _Known:
             part = _PULLS[self.family][self.hidden]
         if self.task.weights is not None:
             part *= _PULLED_TWICE
-        pull = np.append(lost_sd / (1.0 - lost), pulled(model, part, mean[1:]))
+        pull = np.append(lost_sd / (1.0 - lost), pulled(model.sample, model.far, part, mean[1:]))
         covariance = covariance + np.diag(pull**2)
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(

@@ -17,13 +17,13 @@ Floats = NDArray[np.float64]
 _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
 _STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
-_OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
+OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
 _MOST: Final = 0.5  # share of a feature's mean square, far out
-_FAR: Final = 1.0  # mean square change of a predictor since the last round's point
+FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
-_NOISE_OUTWEIGHS: Final = "noise outweighs what the features tell: the mean may predict as well"
+NOISE_OUTWEIGHS: Final = "noise outweighs what the features tell: the mean may predict as well"
 _NEARLY_APART: Final = "the classes are nearly apart, so that slopes have no upper end"
-_NOT_ENDED: Final = "the last round was asked far from where it led: the path had not ended"
+NOT_ENDED: Final = "the last round was asked far from where it led: the path had not ended"
 
 
 def judged_linear(
@@ -70,16 +70,16 @@ def judged_scores(
             f"about {seen:.0%} of the residuals were cut: {task.target.name} scatters more than "
             "the model says, or its bounds are too wide"
         )
-    reasons += _far_out([each.name for each in task.features], model)
+    reasons += far_out([each.name for each in task.features], model.far)
     rows = model.sample.rows
     predictors = rows @ mean
     error = float(np.mean(np.sum((rows @ expected) * rows, axis=1)))
-    if error > _OUTWEIGHED * float(predictors.var()):
-        reasons.append(_NOISE_OUTWEIGHS)
+    if error > OUTWEIGHED * float(predictors.var()):
+        reasons.append(NOISE_OUTWEIGHS)
     if model.family == "logistic" and float(model.sample.predictors(mean).std()) > _STRONG:
         reasons.append(_NEARLY_APART)
-    if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > _FAR:
-        reasons.append(_NOT_ENDED)
+    if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
+        reasons.append(NOT_ENDED)
     return _verdict_on_slopes(reasons, task, found, covariance, model.own_sds())
 
 
@@ -99,22 +99,22 @@ def judged_classes(
     `expected` is the covariance by noise if coefficients are alike.
     """
     features = [name.split(": ", 1)[1] for name in names[1 : len(found.spreads)]]
-    reasons = _far_out(features, model)
+    reasons = far_out(features, model.far)
     rows, levels = model.sample.rows, predictors.shape[1] - 1
     width = rows.shape[1]
     error = 0.0
     for start in range(0, levels * width, width):
         block = expected[start : start + width, start : start + width]
         error += float(np.mean(np.sum((rows @ block) * rows, axis=1)))
-    if error > _OUTWEIGHED * float(predictors.var(axis=0).sum()):
-        reasons.append(_NOISE_OUTWEIGHS)
+    if error > OUTWEIGHED * float(predictors.var(axis=0).sum()):
+        reasons.append(NOISE_OUTWEIGHS)
     pairs = predictors[:, :, None] - predictors[:, None, :]
     if float(pairs.std(axis=0).max()) > _STRONG:
         reasons.append(_NEARLY_APART)
-    if float(np.sqrt(np.mean((predictors - asked) ** 2, axis=0)).max()) > _FAR:
-        reasons.append(_NOT_ENDED)
+    if float(np.sqrt(np.mean((predictors - asked) ** 2, axis=0)).max()) > FAR:
+        reasons.append(NOT_ENDED)
     slopes = np.arange(levels * width) % width > 0
-    return _verdict(
+    return verdict(
         reasons,
         [name for name, is_one in zip(names, slopes, strict=True) if is_one],
         np.diagonal(covariance)[slopes],
@@ -132,11 +132,12 @@ def _verdict_on_slopes(
 ) -> Verdict:
     names = [each.name for each in task.features]
     variances = np.diagonal(covariance)[1:]
-    return _verdict(reasons, names, variances, prior_sd[1:], found.looseness[: len(names)])
+    return verdict(reasons, names, variances, prior_sd[1:], found.looseness[: len(names)])
 
 
-def _far_out(features: Sequence[str], model: ScoreModel) -> list[str]:
-    far = [name for name, there in zip(features, model.far, strict=True) if there > _MOST]
+def far_out(features: Sequence[str], shares: Floats) -> list[str]:
+    """Return the reason that rows far out have these `shares` of mean squares, (q,); or none."""
+    far = [name for name, there in zip(features, shares, strict=True) if there > _MOST]
     if not far:
         return []
     return [
@@ -145,7 +146,7 @@ def _far_out(features: Sequence[str], model: ScoreModel) -> list[str]:
     ]
 
 
-def _verdict(
+def verdict(
     reasons: Sequence[str],
     names: Sequence[str],
     variances: Floats,

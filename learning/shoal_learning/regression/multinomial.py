@@ -243,7 +243,9 @@ class _Known:
         predictors = model.predictors(estimated.mean)[:, 1:]
         slopes = estimated.mean.reshape(-1, width)[:, 1:]
         pull = [
-            np.append(0.0, pulled(model, part_pulled(_PULL, float(each.std())), own))
+            np.append(
+                0.0, pulled(model.sample, model.far, part_pulled(_PULL, float(each.std())), own)
+            )
             for each, own in zip(predictors.T, slopes, strict=True)
         ]
         covariance = (

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.regression.score_likelihood import ScoreModel
+from shoal_learning.regression.design_sample import DesignSample
 
 Floats = NDArray[np.float64]
 
@@ -26,16 +26,17 @@ def part_pulled(part: float, predictors_sd: float) -> float:
     return part * max(1.0, predictors_sd / _CURVED) ** 2
 
 
-def pulled(model: ScoreModel, part: float, slopes: Floats) -> Floats:
+def pulled(sample: DesignSample, far: Floats, part: float, slopes: Floats) -> Floats:
     """Return by how much `slopes` may be pulled, shape (q,): by `part`, and by values far out.
 
-    A feature has another slope far out than where most rows are, which moves those of features
+    `far`, shape (q,), is the share of each feature's mean square that is far out. A feature has
+    another slope there than where most rows are, which moves those of features
     that it correlates with. So do offsets that are not distributed as the sample's.
     """
-    features, offsets = model.sample.rows[:, 1:], model.sample.offsets
+    features, offsets = sample.rows[:, 1:], sample.offsets
     correlations = np.atleast_2d(np.corrcoef(features.T))
     along = _PULL_OF_OFFSETS * (offsets - offsets.mean()) @ features / len(features)
-    far_out = correlations**2 @ (_PULL_FAR_OUT * model.far * slopes) ** 2
+    far_out = correlations**2 @ (_PULL_FAR_OUT * far * slopes) ** 2
     return np.asarray(np.sqrt((part * slopes) ** 2 + far_out + along**2))
 
 

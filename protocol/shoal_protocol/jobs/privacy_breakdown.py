@@ -23,6 +23,7 @@ MEASURED: Final[dict[QueryName, str]] = {
     "weighted_row_matrix": "moments of the rows, weighted",
     "column_moments": "means and spreads of the columns",
     "score_sum": "scores",
+    "hazard_score_sum": "events, hazards and scores",
     "prediction_scores": "scores of predictions",
     "class_score_sum": "scores of each class",
     "gradient_sum": "gradients",

@@ -26,6 +26,7 @@ _OPEN: Final = {
     "point",
     "dispersion",
     "residual_cut",
+    "hazard_cut",
 }  # what the ranges say of a query, not its equality
 
 Positive = Annotated[float, Field(gt=0.0)]

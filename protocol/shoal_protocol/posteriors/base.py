@@ -107,6 +107,11 @@ class BasePosterior(BaseModel):
         return None
 
     @property
+    def draws_ratios(self) -> bool:
+        """Whether a forest plot shows exponentials of the numbers, on a logarithmic axis."""
+        return False
+
+    @property
     def is_doubted(self) -> bool:
         """Whether a picture shall look as if intervals may not hold."""
         return False

@@ -47,7 +47,8 @@ def forest(
     """Draw the mean of each number, and intervals that hold half of its margin and `level` of it.
 
     `names` are those to draw, from above; None is all, but "intercept" if there are others: its
-    scale is another one. A posterior that is doubted has hollow marks and broken lines.
+    scale is another one. A posterior that is doubted has hollow marks and broken lines; of one that
+    draws ratios exponentials are drawn.
 
     Raises:
         ValueError: `level` is not strictly between 0 and 1, or a name is none of the posterior's.
@@ -59,13 +60,17 @@ def forest(
     inner = posterior.interval(_INNER_LEVEL)[drawn] * units[:, None]
     shown = [posterior.names[index] for index in drawn]
     rows, axes = np.arange(len(shown)), axes or _new_axes_for(shown)
+    mean, none = posterior.mean[drawn] * units, 0.0
     low, high = float(outer.min()), float(outer.max())
-    if 2.0 * low - high <= 0.0 <= 2.0 * high - low:  # near enough not to squeeze the rest
-        axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
+    near = 2.0 * low - high <= 0.0 <= 2.0 * high - low  # enough not to squeeze the rest
+    if posterior.draws_ratios:
+        outer, inner, mean, none = np.exp(outer), np.exp(inner), np.exp(mean), 1.0
+        axes.set_xscale("log")
+    if near:
+        axes.axvline(none, color="0.8", linewidth=1.0, zorder=0)
     style, fill = ("dashed", "white") if posterior.is_doubted else ("solid", _COLOUR)
     axes.hlines(rows, *outer.T, color=_COLOUR, linewidth=1.2, linestyle=style)
     axes.hlines(rows, *inner.T, color=_COLOUR, linewidth=3.5, linestyle=style)
-    mean = posterior.mean[drawn] * units
     axes.plot(mean, rows, "o", color=_COLOUR, markersize=5, markerfacecolor=fill)
     _name_rows(axes, shown)
     said = f"posterior mean, {_INNER_LEVEL:.0%} and {_percent(level)} intervals"

@@ -17,6 +17,7 @@ from shoal_protocol.queries.counts import BinCounts, CellCounts, Counts
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
 from shoal_protocol.queries.first_moments import FirstMoments
 from shoal_protocol.queries.gradients import GradientSum
+from shoal_protocol.queries.hazards import HazardScoreSum
 from shoal_protocol.queries.moments import (
     OFF_DIAGONAL_SCALE,
     Moments,
@@ -42,6 +43,7 @@ Query = Annotated[
     | ColumnMoments
     | NormCounts
     | ScoreSum
+    | HazardScoreSum
     | PredictionScores
     | ClassScoreSum
     | GradientSum,
@@ -61,6 +63,7 @@ QueryName = Literal[
     "column_moments",
     "norm_counts",
     "score_sum",
+    "hazard_score_sum",
     "prediction_scores",
     "class_score_sum",
     "gradient_sum",
@@ -79,6 +82,7 @@ __all__ = [
     "EdgeCut",
     "FirstMoments",
     "GradientSum",
+    "HazardScoreSum",
     "LevelCut",
     "Mechanism",
     "Moments",

@@ -13,6 +13,7 @@ from shoal_protocol.queries.column_moments import ColumnMoments
 from shoal_protocol.queries.counts import CellCounts
 from shoal_protocol.queries.first_moments import FirstMoments
 from shoal_protocol.queries.gradients import GradientSum
+from shoal_protocol.queries.hazards import HazardScoreSum
 from shoal_protocol.queries.moments import MomentMatrix, SecondMoments
 from shoal_protocol.queries.norm_counts import NormCounts
 from shoal_protocol.queries.predictions import PredictionScores
@@ -88,6 +89,30 @@ def class_scores_from(query: ClassScoreSum, values: NDArray[np.float64]) -> NDAr
     """
     _require_length(values, query.dimension)
     return np.asarray(values[:-1].reshape(2, query.classes, -1) / float(query.grid**2))
+
+
+@dataclass(frozen=True)
+class HazardScores:
+    """Sums of events and hazards in each interval, (J,), of scores and of their squares, (q,)."""
+
+    events: NDArray[np.float64]
+    hazards: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+
+def hazards_from(query: HazardScoreSum, values: NDArray[np.float64]) -> HazardScores:
+    """Return what a round of hazards released, in units of the longest row.
+
+    `values`, shape (dimension,), may also be the noise's standard deviations.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    scaled, places = values / float(query.grid**2), query.intervals
+    ends = [places, 2 * places, query.width, query.dimension - 1]
+    return HazardScores(*np.split(scaled, ends)[:-1])
 
 
 def matrix_from(query: MomentMatrix, values: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ are in the ranges of the terms.
 """
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
 from shoal_protocol.queries import (
@@ -20,6 +20,7 @@ from shoal_protocol.queries import (
     SecondMoments,
     WeightedRowMatrix,
 )
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.queries.weighted_rows import LARGEST_RADIUS, TARGET_PART
@@ -51,7 +52,18 @@ _ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a norm
 _SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the number of columns
 
 
-def first_query(task: "RegressionTask") -> ColumnMoments:
+class WithFeatures(Protocol):
+    """A task about features, other columns after them, and how many records a client may hold."""
+
+    @property
+    def features(self) -> tuple[ColumnBounds, ...]: ...
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]: ...
+    @property
+    def records_per_client(self) -> int: ...
+
+
+def first_query(task: WithFeatures) -> ColumnMoments:
     """Return the query that measures all columns."""
     return ColumnMoments(
         columns=tuple(bounds.column() for bounds in task.columns),
@@ -112,13 +124,20 @@ def moments_query(
 
     `columns` are those that are regressed.
     """
+    query = unweighted_moments_query(task, (*columns, *_weights(task)), squared_radius)
+    return query.model_copy(update={"record_weights": task.weights is not None})
+
+
+def unweighted_moments_query(
+    task: WithFeatures, columns: tuple[Column, ...], squared_radius: float
+) -> WeightedRowMatrix:
+    """Return the same of records that count alike."""
     return WeightedRowMatrix(
-        columns=(*columns, *_weights(task)),
+        columns=columns,
         intercept=CONSTANT,
         radius=_whole(squared_radius),
         grid_bits=GRID_BITS,
         records_per_client=task.records_per_client,
-        record_weights=task.weights is not None,
     )
 
 
