@@ -125,6 +125,8 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
         if error.unknown:
             fail(f"refused: {error}{hint}", ExitStatus.REFUSED)
         fail(f"the job has no posterior: {error}{hint}", ExitStatus.NO_POSTERIOR)
+    except BrokenPipeError:  # whoever read the output has enough: click ends quietly
+        raise
     except (Unavailable, TimeoutError, ConnectionError) as error:
         detail = str(error) or type(error).__name__
         fail(f"a service could not be reached: {detail}", ExitStatus.UNREACHABLE)

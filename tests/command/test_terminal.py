@@ -166,3 +166,12 @@ def test_every_protocol_error_says_what_to_do(capsys) -> None:
     with pytest.raises(typer.Exit):
         one_line_for_errors(work)
     assert ProtocolError.remedy in capsys.readouterr().err
+
+
+def test_whoever_reads_no_further_is_no_service_that_cannot_be_reached(capsys) -> None:
+    def work() -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError):  # the command line's framework ends quietly on it
+        one_line_for_errors(work)
+    assert capsys.readouterr().err == ""
