@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from shoal_protocol.queries import Query
+from shoal_protocol.queries import Query, QueryName
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies import Posterior
 
@@ -21,6 +22,36 @@ class RequestedRound:
     query: Query
     share: float
     batch: int | None = None
+
+
+class _TaskOfRecords(Protocol):
+    """What sums are held to."""
+
+    @property
+    def columns(self) -> Sequence[ColumnBounds]: ...
+
+    @property
+    def records_per_client(self) -> int: ...
+
+
+def require_due(
+    task: _TaskOfRecords, rounds: Sequence[QueryName], population: int, sums: Sequence[ReleasedSum]
+) -> None:
+    """Check that `sums` answer the first of a task's `rounds`, in order.
+
+    Raises:
+        ValueError: `population` is not positive, or `sums` do not answer them.
+    """
+    if population < 1:
+        raise ValueError("the population must be positive")
+    names = [each.name for each in task.columns]
+    if len(sums) > len(rounds) or any(
+        released.query.name != name
+        or released.query.records_per_client != task.records_per_client
+        or [each.name for each in released.query.columns] != names
+        for released, name in zip(sums, rounds, strict=False)
+    ):
+        raise ValueError("the sums are not those of this task's rounds, in order")
 
 
 class Learner(Protocol):

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal_learning.contract import RequestedRound
+from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.regression.measured import Measured, measured, records_of
 from shoal_protocol.queries import NormCounts, SecondMomentMatrix
 from shoal_protocol.queries.norm_counts import NORM_RATIO
@@ -42,17 +42,7 @@ class Moments:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        if population < 1:
-            raise ValueError("the population must be positive")
-        due = rules.ROUNDS[: len(sums)]
-        if len(due) < len(sums) or any(
-            released.query.name != name
-            or released.query.records_per_client != self.task.records_per_client
-            or [each.name for each in released.query.columns]
-            != [each.name for each in self.task.columns]
-            for released, name in zip(sums, due, strict=True)
-        ):
-            raise ValueError("the sums are not those of this task's rounds, in order")
+        require_due(self.task, rules.ROUNDS, population, sums)
         if not sums:
             return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
         found = measured(sums[0], self.task.columns, records_of(sums[:1])[0])

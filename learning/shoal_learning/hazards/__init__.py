@@ -6,11 +6,11 @@ those before lead to.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from shoal_learning.contract import RequestedRound
+from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.hazards.known import Known
 from shoal_learning.hazards.likelihood import best_parameters
+from shoal_learning.regression.generalised import SHARES
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialPosterior,
@@ -18,9 +18,6 @@ from shoal_protocol.studies.piecewise_exponential import (
 )
 from shoal_protocol.studies.piecewise_exponential import round_rules as rules
 from shoal_protocol.studies.regression.round_rules import first_query
-
-SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
-"""Shares of mu^2, or of epsilon, of the five rounds."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +34,7 @@ class PiecewiseExponential:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        if population < 1:
-            raise ValueError("the population must be positive")
-        due = rules.ASKED[: len(sums)]
-        if len(due) < len(sums) or any(
-            released.query.name != name
-            or released.query.records_per_client != self.task.records_per_client
-            or [each.name for each in released.query.columns]
-            != [each.name for each in self.task.columns]
-            for released, name in zip(sums, due, strict=True)
-        ):
-            raise ValueError("the sums are not those of this task's rounds, in order")
+        require_due(self.task, rules.ASKED, population, sums)
         if not sums:
             return RequestedRound(query=first_query(self.task), share=SHARES[0])
         known = Known(self.task, sums)

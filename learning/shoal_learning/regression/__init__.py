@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal_learning.contract import RequestedRound
+from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.regression.generalised import GeneralisedModel
 from shoal_learning.regression.linear import LinearModel
 from shoal_learning.regression.prediction import PredictionModel
@@ -25,17 +25,7 @@ class Regression:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        if population < 1:
-            raise ValueError("the population must be positive")
-        due = self.task.asked()[: len(sums)]
-        if len(due) < len(sums) or any(
-            released.query.name != name
-            or released.query.records_per_client != self.task.records_per_client
-            or [each.name for each in released.query.columns]
-            != [each.name for each in self.task.columns]
-            for released, name in zip(sums, due, strict=True)
-        ):
-            raise ValueError("the sums are not those of this task's rounds, in order")
+        require_due(self.task, self.task.asked(), population, sums)
         return self._model().next(population, sums)
 
     def _model(self) -> LinearModel | PredictionModel | GeneralisedModel:

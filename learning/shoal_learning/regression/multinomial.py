@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal_learning.contract import RequestedRound
+from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.regression.design_sample import levels_of, sample_of_moments
 from shoal_learning.regression.generalised import BOUND, CONSTANT_SD, SHARES
 from shoal_learning.regression.judging import judged_classes
@@ -129,16 +129,8 @@ class MultinomialRegression:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        if population < 1:
-            raise ValueError("the population must be positive")
-        names = [each.name for each in self.task.columns]
-        if len(sums) > self.task.rounds or any(
-            released.query.name != self.task.query_name(number)
-            or released.query.records_per_client != self.task.records_per_client
-            or [each.name for each in released.query.columns] != names
-            for number, released in enumerate(sums)
-        ):
-            raise ValueError("the sums are not those of this task's rounds, in order")
+        rounds = [self.task.query_name(number) for number in range(self.task.rounds)]
+        require_due(self.task, rounds, population, sums)
         if not sums:
             return RequestedRound(query=self.task.first_query(), share=SHARES[0])
         known = _Known(self.task, sums)
