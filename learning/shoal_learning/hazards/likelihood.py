@@ -6,6 +6,7 @@ and from a public sample of rows, with an error that grows with how far the poin
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -13,11 +14,10 @@ from numpy.typing import NDArray
 
 from shoal_learning.hazards.expectations import HazardParameters, expected_sums
 from shoal_learning.regression.design_sample import DesignSample
+from shoal_learning.regression.mixtures import Solution, averaged_over
+from shoal_learning.regression.score_likelihood import MODEL_ERROR
 
 Floats = NDArray[np.float64]
-
-MODEL_ERROR: Final = 0.5
-"""Error with which the sample stands for the data, of what a score is expected to be."""
 
 _COMPOSITION_ERROR: Final = 0.05  # of how many are at risk: the sample's leave as the model says
 _SHARED_SDS: Final = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03)  # the widest is found soonest
@@ -106,15 +106,6 @@ def _walk(count: int, level_sd: float, step_sd: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class Solution:
-    """All parameters, shape (2 J + q,), and their covariance by noise and prior."""
-
-    mean: Floats
-    covariance: Floats
-    log_evidence: float
-
-
-@dataclass(frozen=True)
 class HazardEstimate:
     """`mean` and `covariance` are of log hazards, then coefficients, in spreads: J + q numbers.
 
@@ -158,17 +149,7 @@ def estimate(model: HazardModel) -> HazardEstimate:
 
 def _shared(model: HazardModel) -> tuple[Floats, Floats]:
     """Return mean and covariance, averaged over what standard deviation coefficients share."""
-    start, found = model.prior_mean, []
-    for sd in _SHARED_SDS:
-        found.append(_solve(model, sd, start))
-        start = found[-1].mean
-    logs = np.array([each.log_evidence for each in found])
-    weights = np.exp(logs - logs.max())
-    weights /= weights.sum()
-    means = np.array([each.mean for each in found])
-    best: Floats = weights @ means
-    covariance = np.tensordot(weights, np.array([each.covariance for each in found]), 1)
-    return best, covariance + (means - best).T @ (weights[:, None] * (means - best))
+    return averaged_over(_SHARED_SDS, partial(_solve, model), model.prior_mean)
 
 
 def _solve(model: HazardModel, shared_sd: float | None, start: Floats) -> Solution:

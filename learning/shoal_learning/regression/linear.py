@@ -17,6 +17,7 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.regression.judging import judged_linear
 from shoal_learning.regression.measured import Measured, measured, records_of, weighing
+from shoal_learning.regression.mixtures import averaged, weights_of
 from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.sums import largest_norms, matrix_from, norm_counts_from
@@ -243,18 +244,14 @@ def coefficients_of(
         for sd in _SHARED_SDS
     ]
     logs = np.array([one.log_evidence for one in each])
-    weights = np.exp(logs - logs.max())
-    weights /= weights.sum()
-    means = np.array([one.mean for one in each])
-    mean = weights @ means
-    away = means - mean
-    covariance = np.tensordot(weights, np.array([one.covariance for one in each]), 1)
-    covariance = covariance + away.T @ (weights[:, None] * away)
+    mean, covariance = averaged(
+        logs, np.array([one.mean for one in each]), np.array([one.covariance for one in each])
+    )
     if purpose == "intervals":
         wide = noise_aware_posterior(moments, own)
         apart = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
         covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * covariance
-    variance = float(weights @ np.array([one.residual_sd**2 for one in each]))
+    variance = float(weights_of(logs) @ np.array([one.residual_sd**2 for one in each]))
     return Coefficients(
         mean=mean,
         covariance=covariance,

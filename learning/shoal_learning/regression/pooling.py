@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.regression.measured import Measured
+from shoal_learning.regression.mixtures import averaged, weights_of
 from shoal_protocol.studies.regression import PooledFactor, RegressionTask
 
 Floats = NDArray[np.float64]
@@ -101,10 +102,10 @@ def pooled_estimate(
             means[row, place], covariances[row, place] = mean, covariance
     logs = logs + hyperprior
     logs[0] += np.log(_SPREADS)  # errors are those of effects that spread rather more
-    wide_mean, wide = _averaged(logs[:1], means[:1], covariances[:1])
-    best, _ = _averaged(logs[1:], means[1:], covariances[1:])
+    wide_mean, wide = averaged(logs[:1], means[:1], covariances[:1])
+    best, _ = averaged(logs[1:], means[1:], covariances[1:])
     away = best - wide_mean
-    shares = _weights(logs[1:]).sum(axis=0)
+    shares = weights_of(logs[1:]).sum(axis=0)
     spread = float(shares @ _SPREADS)
     return PooledEstimate(
         mean=best,
@@ -131,18 +132,3 @@ def _effects(found: Measured, columns: NDArray[np.intp], size: int) -> Floats:
     for place, column in enumerate(columns.tolist()):
         effects[column + 1, [place, -1]] = found.spreads[column], -found.spreads[column]
     return effects
-
-
-def _weights(logs: Floats) -> Floats:
-    weights = np.exp(logs - logs.max())
-    return np.asarray(weights / weights.sum())
-
-
-def _averaged(logs: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats]:
-    """Return mean and covariance of a mixture, whose parts have log weights `logs`, any shape."""
-    weights, size = _weights(logs).ravel(), means.shape[-1]
-    parts = means.reshape(-1, size)
-    mean = weights @ parts
-    away = parts - mean
-    covariance = np.tensordot(weights, covariances.reshape(-1, size, size), 1)
-    return mean, covariance + away.T @ (weights[:, None] * away)

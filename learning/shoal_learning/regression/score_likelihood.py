@@ -8,6 +8,7 @@ the distance of b from its point.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from shoal_learning.regression.design_sample import DesignSample
 from shoal_learning.regression.families import slope_of, variance_of
+from shoal_learning.regression.mixtures import Solution, averaged_over
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
 Floats = NDArray[np.float64]
@@ -114,15 +116,6 @@ class RegressionModel(ScoreModel):
 
 
 @dataclass(frozen=True)
-class Solution:
-    """Coefficients in spreads, shape (p,), and their covariance by noise and prior, (p, p)."""
-
-    mean: Floats
-    covariance: Floats
-    log_evidence: float
-
-
-@dataclass(frozen=True)
 class Estimate:
     """`mean` is the best estimate; `covariance` of its error holds noise, sampling and prior.
 
@@ -164,17 +157,7 @@ def estimate(model: ScoreModel) -> Estimate:
 
 def _shared(model: ScoreModel) -> tuple[Floats, Floats]:
     """Return mean and covariance, averaged over what standard deviation coefficients share."""
-    start, found = model.centre, []
-    for sd in model.shared_sds:
-        found.append(_solve(model, sd, start))
-        start = found[-1].mean
-    logs = np.array([each.log_evidence for each in found])
-    weights = np.exp(logs - logs.max())
-    weights /= weights.sum()
-    means = np.array([each.mean for each in found])
-    best: Floats = weights @ means
-    covariance = np.tensordot(weights, np.array([each.covariance for each in found]), 1)
-    return best, covariance + (means - best).T @ (weights[:, None] * (means - best))
+    return averaged_over(model.shared_sds, partial(_solve, model), model.centre)
 
 
 def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solution:
