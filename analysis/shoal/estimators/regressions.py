@@ -21,6 +21,7 @@ from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
 )
+from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialPosterior
 from shoal_protocol.studies.poisson_regression import (
     PoissonRegressionPosterior,
     PoissonRegressionTask,
@@ -46,7 +47,7 @@ RegressionT = TypeVar(
 )
 
 
-JudgedT = TypeVar("JudgedT", bound=MeasuredCoefficients)
+JudgedT = TypeVar("JudgedT", bound=MeasuredCoefficients | PiecewiseExponentialPosterior)
 
 
 class Regression(Predictor, Estimator[RegressionT]):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from shoal.estimators.base import Estimator
-from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of
+from shoal.estimators.columns import FloatVector
+from shoal.estimators.predicting import ReadsRows
+from shoal.estimators.regressions import Judged
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import design_of, variables_of
 from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialPosterior,
     PiecewiseExponentialTask,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SURVIVAL: Final = re.compile(r"\s*survival\(([^,()]+),([^,()]+)\)\s*~")
 
 
-class PiecewiseExponentialRegression(Estimator[PiecewiseExponentialPosterior]):
+class PiecewiseExponentialRegression(ReadsRows, Judged[PiecewiseExponentialPosterior]):
     """Hazard ratios of `features`, as Cox's regression has them, in five rounds.
 
     PiecewiseExponentialRegression(
@@ -51,12 +51,6 @@ class PiecewiseExponentialRegression(Estimator[PiecewiseExponentialPosterior]):
     def _inputs(self, task: PiecewiseExponentialTask) -> tuple[ColumnBounds, ...]:  # type: ignore[override]
         self._features = task.features
         return self._features
-
-    @property
-    def verdict_(self) -> str:
-        """What to make of the intervals: "trustworthy", "doubtful" or "prior", and why."""
-        self._require_fit()
-        return str(self.posterior_.verdict)
 
     @property
     def coef_(self) -> FloatVector:
@@ -105,8 +99,3 @@ class PiecewiseExponentialRegression(Estimator[PiecewiseExponentialPosterior]):
         return self.posterior_.plot_survival(
             table, axes, level=level, labels=labels, caption=self._caption
         )
-
-    def _table(self, rows: object) -> FloatMatrix:
-        self._require_fit()
-        read = matrix_of(rows, variables_of(self._features), self._variables)
-        return design_of(self._features, read)
