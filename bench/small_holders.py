@@ -28,7 +28,7 @@ from bench.raw_requests import Lines, ask, request
 from demo.federation import Federation, Process
 from shoal import Analyst, JobSettings
 from shoal_holder.contribution import answer_id, draw_noise
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import frame

@@ -227,7 +227,7 @@ def is_over(status: HolderStatus, job: Job) -> bool:
 
 
 def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
-    """Open a data holder from files, as the documentation shows it: the noise is OpenDP's."""
+    """Open a data holder from files, as the documentation shows it: the noise is real."""
     home, data = trust.directory / "clients" / site, data_of(trust, site)
     table, rules = directory / f"{site}.csv", directory / f"{site}.toml"
     table.write_text(csv_of(trust.records(site)))
