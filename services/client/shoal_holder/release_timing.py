@@ -41,7 +41,7 @@ def sampling_seconds(blocks: Sequence[tuple[int, NoisePart]]) -> float:
     seconds = 0.0
     for draws, part in blocks:
         seconds += _BLOCK_SECONDS
-        if isinstance(part, GaussianPart) or part.slots == part.parties:
+        if isinstance(part, GaussianPart):
             seconds += _DRAW_SECONDS * _most(draws)
         else:
             # proposals of the Poisson process that shoal_holder.negative_binomial draws
