@@ -106,7 +106,7 @@ class Joining:
     async def _check(self, request: StudyRequest, consortium: Consortium) -> None:
         own, terms = self._resources, request.terms
         as_levels = set(terms.query_names) <= COUNTING
-        await self._dictionaries.check(terms.bounds, as_levels=as_levels)
+        await self._dictionaries.check(terms.read, as_levels=as_levels)
         await asyncio.to_thread(check_request, request, consortium, now=own.clock())
         check_affordable(request, consortium, own.committed)
 
