@@ -168,11 +168,15 @@ class Drive:
         service = self.service(party)
         return Connection(service.url, service.certificate)
 
+    def request_of(self, spec: Signed[RoundSpec]) -> bytes:
+        """Return the signed request of a round's job."""
+        return self._requests[spec.body.job]
+
     async def announce(self, spec: Signed[RoundSpec]) -> None:
         """Hand the spec to every Compute node and the aggregator."""
         manifest = self.consortium.manifest
         for party in [*(node.name for node in manifest.compute_nodes), manifest.aggregator.name]:
-            messages = [("/v1/jobs", self._requests[spec.body.job]), ("/v1/rounds", spec.encode())]
+            messages = [("/v1/jobs", self.request_of(spec)), ("/v1/rounds", spec.encode())]
             async with self.connection(party) as connection:
                 for path, message in messages[party == manifest.aggregator.name :]:
                     reply = await connection.ask("POST", path, message)
