@@ -2,8 +2,8 @@
 
     python -m bench.agreeing [--nodes 10] [--clients 4] [--rounds 20]
 
-All nodes and the aggregator are real processes over TLS. Rounds follow each other, each when the one
-before is settled: announced, answered by a handful of phones, agreed, summed, published, erased.
+All nodes and the aggregator are real processes over TLS. Each round begins when the one before
+is settled: announced, answered by a handful of phones, agreed, summed, published, erased.
 Requests are by route, as the services count them.
 """
 
@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final
 
@@ -48,10 +48,11 @@ async def measure(directory: Path, *, nodes: int, clients: int, rounds: int) -> 
             await _round(drive, lines, clients)
         before, begun = _requests(computing), time.perf_counter()
         used = [cpu_seconds(each) for each in [*computing, aggregator]]
-        phases: Counter[str] = Counter()
+        phases: dict[str, float] = defaultdict(float)
         slowest = []
         for _ in range(rounds):
-            phases += await _round(drive, lines, clients, computing)
+            for what, cpu in (await _round(drive, lines, clients, computing)).items():
+                phases[what] += cpu
             slowest.append(max(milliseconds(computing)))
         spent = [cpu_seconds(each) for each in [*computing, aggregator]]
         seconds, after = time.perf_counter() - begun, _requests(computing)
@@ -64,7 +65,7 @@ async def measure(directory: Path, *, nodes: int, clients: int, rounds: int) -> 
     per_round = nodes * rounds
     return {
         "CPU of a node and round, ms": float(each_node[:-1].mean()) * 1e3,
-        **{f"  {what}": value * 1e3 / per_round for what, value in phases.items()},
+        **{f"  {what}": spent_in * 1e3 / per_round for what, spent_in in phases.items()},
         "CPU of the aggregator and round, ms": float(each_node[-1]) * 1e3,
         "idle CPU of a node and second, ms": float(waiting[:-1].mean()) * 1e3,
         "idle CPU of the aggregator and second, ms": float(waiting[-1]) * 1e3,
@@ -80,9 +81,9 @@ async def measure(directory: Path, *, nodes: int, clients: int, rounds: int) -> 
 
 async def _round(
     drive: Drive, lines: dict[str, Lines], clients: int, computing: list[Process] | None = None
-) -> Counter[str]:
+) -> dict[str, float]:
     """Take a round to its end; return the CPU seconds of all nodes in each part of it."""
-    parts: Counter[str] = Counter()
+    parts: dict[str, float] = {}
     spec = drive.spec(matrix_query(10), clients)
     envelopes = drive.envelopes(spec.body)
     last = _total(computing)
@@ -90,7 +91,7 @@ async def _round(
     def part(what: str) -> None:
         nonlocal last
         now = _total(computing)
-        parts[what] += now - last
+        parts[what] = now - last
         last = now
 
     await _announce(drive, lines, spec)
@@ -103,7 +104,7 @@ async def _round(
     path = f"/v1/rounds/{spec.digest}/result?wait=20"
     async with asyncio.timeout(PATIENCE_SECONDS):
         waiting = request(drive.service("aggregator"), "GET", path)
-        while not b'"result"' in (await lines["aggregator"].ask([waiting]))[0]:
+        while b'"result"' not in (await lines["aggregator"].ask([waiting]))[0]:
             pass
     part("until the result is published")
     await asyncio.sleep(SETTLING_SECONDS)

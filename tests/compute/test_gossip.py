@@ -183,6 +183,8 @@ async def test_documents_of_rounds_that_were_not_asked_for_are_not_taken_from_an
 
     federation.wire.apps["compute-1.example"] = liar
     await federation.step([0])
+    federation.clock.move(4)  # node 1 need not be the first to be spoken to
+    await federation.step([0])
     assert asked in await federation.documents(0, spec)
     metrics = (await federation.request(0, "GET", "/metrics")).text
     assert 'gossip_total{outcome="document_refused"} 0.0' in metrics

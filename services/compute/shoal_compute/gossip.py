@@ -2,12 +2,12 @@
 
 Message and answer have one form: documents, for each round the digests of all documents that the
 sender holds, and the digests of those that it requests. Each states all that its sender has, so
-lost, repeated and reordered messages do no harm. Small documents are sent unasked. Of large ones a
-node sends only its own unasked, once, and others on request, so that each crosses a link once.
-Partial sums are not gossiped.
+lost, repeated and reordered messages do no harm. Small documents are sent unasked, by way of the
+round's relay (`Turn`). Of large ones a node sends only its own unasked, once, to each, and others on
+request, so that each crosses a link once. Partial sums are not gossiped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
@@ -22,7 +22,7 @@ from shoal_protocol.rounds.attestations import Abandonment, Holdings, Vote
 from shoal_protocol.wire.documents import Model, describe, from_json
 from shoal_protocol.wire.encoding import Digest, Timestamp, canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.phases import FINISHED, Phase
 
 LARGEST_MESSAGE_BYTES: Final = 4 << 20
 # of documents and of digests in one message, which leaves room; the rest follows in the next
@@ -37,6 +37,8 @@ PERIOD: Final = timedelta(seconds=1)
 # for how long a large document is left to come from its signer before another node is asked,
 # and to come from that one before the next is
 RELAY_AFTER: Final = timedelta(seconds=3)
+# how long a node that has all it needs leaves it to the relay to bring the others level
+SETTLE_AFTER: Final = timedelta(seconds=5)
 
 
 class _Message(Model):
@@ -142,6 +144,79 @@ class Requests:
             self._until.pop(digest, None)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Whom a node tells, and asks, about one round now.
+
+    One node of each round, by the round's id, is its relay: the others tell it what they sign, and
+    it tells them all holdings once it has them, and then all votes. So M nodes exchange 3 M
+    messages where each with each would be M**2. A relay that is lost or lies costs time only: what
+    has not gone round after a period is told to one node more, then to twice as many in each
+    period. What ends a round is told to everybody at once.
+    """
+
+    known: Round
+    order: tuple[str, ...]  # the nodes that can be reached, the relay first
+    since: Mapping[str, datetime]  # by digest, when a document was due to be passed on
+
+    @property
+    def _relays(self) -> bool:
+        return self.order[0] == self.known.own
+
+    def is_due(self, digest: str, peer: str, now: datetime) -> bool:
+        """Tell whether the peer is to be told of a document now."""
+        signed, known = self.known.spoken_of[digest], self.known
+        if known.equivocation or isinstance(signed.body, Abandonment) or is_large(signed):
+            return True
+        if self._relays:
+            there: Container[str] = (
+                known.holdings if isinstance(signed.body, Holdings) else known.votes
+            )
+            gone = known.abandonments
+            if all(name in there or name in gone for name in self.order):
+                return True
+        return self._is_among(peer, self.since[digest], now)
+
+    def may_ask(self, peer: str, now: datetime) -> bool:
+        """Tell whether the peer is to be asked where it stands, if it was not lately."""
+        latest = max(self.since.values(), default=now)
+        if self.known.phase in (*FINISHED, Phase.AGREED):
+            return not latest <= now < latest + SETTLE_AFTER
+        return peer == self.order[0] or self._is_among(peer, latest, now)
+
+    def _is_among(self, peer: str, since: datetime, now: datetime) -> bool:
+        """Tell whether the peer is one of those that are spoken to by now."""
+        periods = (now - since) // PERIOD
+        if not -1 <= periods < len(self.order):  # or the clock was set back
+            return True
+        others = [name for name in self.order if name != self.known.own]
+        return periods >= 0 and peer in others[: 2**periods]
+
+
+@dataclass
+class Turns:
+    """Works out each round's `Turn`."""
+
+    _since: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by round
+
+    def of(self, known: Round, now: datetime, *, away: Container[str]) -> Turn:
+        """Return a round's turn; `away` are peers that could not be reached."""
+        nodes = known.spec.body.compute_nodes
+        first = int(known.id[:8], 16) % len(nodes)
+        rotated = (*nodes[first:], *nodes[:first])
+        order = tuple(name for name in rotated if name == known.own or name not in away)
+        since = self._since.setdefault(known.id, {})
+        for digest, signed in known.spoken_of.items():
+            if digest not in since:
+                own = signed.signer == known.own and order[0] != known.own
+                since[digest] = now if own else now + PERIOD  # another brought it, or it waits
+        return Turn(known, order, since)
+
+    def forget(self, round_id: str) -> None:
+        """Drop a settled round."""
+        self._since.pop(round_id, None)
+
+
 @dataclass
 class Acquaintance:
     """The documents that one peer is known to have, and when to send to it next.
@@ -159,9 +234,18 @@ class Acquaintance:
     pace: Pace = field(default_factory=Pace)
 
     def message(
-        self, rounds: Iterable[Round], now: datetime, requests: Requests | None = None
+        self,
+        rounds: Iterable[Round],
+        now: datetime,
+        requests: Requests | None = None,
+        *,
+        peer: str = "",
+        turns: Mapping[str, Turn] | None = None,
     ) -> Message | None:
-        """Return the message to send to the peer now, or None if it can wait."""
+        """Return the message to send to `peer` now, or None if it can wait.
+
+        It is told of a round, and asked, when that is its turn; without `turns`, at any time.
+        """
         if not self.pace.is_due(now):
             return None
         rounds = list(rounds)
@@ -176,9 +260,16 @@ class Acquaintance:
         }
         offered = {round_id: self.offered.get(round_id, set()) for round_id in shared}
         wanting = frozenset(self._wanting(now, requests or Requests()))
-        news = wanting or any(unknown[round_id] - offered[round_id] for round_id in shared)
-        unsettled = any(each.phase is Phase.FROZEN or not self.is_settled(each) for each in rounds)
-        periodic = unsettled and (self.again_at is None or now >= self.again_at)
+        news = wanting or any(
+            turns is None or digest in self.wanted or turns[each].is_due(digest, peer, now)
+            for each in shared
+            for digest in unknown[each] - offered[each]
+        )
+        periodic = (self.again_at is None or now >= self.again_at) and any(
+            (each.phase is Phase.FROZEN or not self.is_settled(each))
+            and (turns is None or turns[each.id].may_ask(peer, now))
+            for each in rounds
+        )
         if not (news or periodic):
             return None
         # News comes first, then what was not offered for longest, so that no round is left out

@@ -15,6 +15,7 @@ from shoal_compute.gossip import (
     Acquaintance,
     Message,
     Requests,
+    Turns,
     answer,
     decode_message,
 )
@@ -40,7 +41,7 @@ class Gossip:
         self._own, self._rounds, self._metrics = resources, rounds, metrics
         self._reading = resources.worker("gossiping")
         self._acquaintances: dict[str, Acquaintance] = defaultdict(Acquaintance)
-        self._requests = Requests()
+        self._requests, self._turns = Requests(), Turns()
         # rounds that wait for documents, and from when on whoever calls is asked for them
         self._waiting: dict[str, datetime] = {}
         self._clocks = ClockWatch(metrics)
@@ -113,12 +114,18 @@ class Gossip:
             for known in self._rounds.live.values()
             if known.phase is Phase.FROZEN
         }
+        away = {name for name, each in self._acquaintances.items() if each.pace.failures}
+        turns = {
+            known.id: self._turns.of(known, now, away=away) for known in self._rounds.live.values()
+        }
         for known in self._rounds.live.values():
             for name in known.peers:
                 if not busy(name):
                     by_peer[name].append(known)
         messages = {
-            name: self._acquaintances[name].message(rounds, now, self._requests)
+            name: self._acquaintances[name].message(
+                rounds, now, self._requests, peer=name, turns=turns
+            )
             for name, rounds in by_peer.items()
         }
         return {name: message for name, message in messages.items() if message is not None}
@@ -174,6 +181,7 @@ class Gossip:
 
     def forget(self, known: Round) -> None:
         """Drop a settled round."""
+        self._turns.forget(known.id)
         for name in known.peers:
             self._acquaintances[name].forget(known.id)
 
