@@ -3,8 +3,8 @@
 Message and answer have one form: documents, for each round the digests of all documents that the
 sender holds, and the digests of those that it requests. Each states all that its sender has, so
 lost, repeated and reordered messages do no harm. Small documents are sent unasked, by way of the
-round's relay (`Turn`). Of large ones a node sends only its own unasked, once, to each, and others on
-request, so that each crosses a link once. Partial sums are not gossiped.
+round's relay (`Turn`). Of large ones a node sends only its own unasked, once, to each, and others
+on request, so that each crosses a link once. Partial sums are not gossiped.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -22,7 +22,7 @@ from shoal_protocol.rounds.attestations import Abandonment, Holdings, Vote
 from shoal_protocol.wire.documents import Model, describe, from_json
 from shoal_protocol.wire.encoding import Digest, Timestamp, canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.phases import FINISHED, Phase
+from shoal_protocol.wire.phases import Phase
 
 LARGEST_MESSAGE_BYTES: Final = 4 << 20
 # of documents and of digests in one message, which leaves room; the rest follows in the next
@@ -180,9 +180,25 @@ class Turn:
     def may_ask(self, peer: str, now: datetime) -> bool:
         """Tell whether the peer is to be asked where it stands, if it was not lately."""
         latest = max(self.since.values(), default=now)
-        if self.known.phase in (*FINISHED, Phase.AGREED):
-            return not latest <= now < latest + SETTLE_AFTER
         return peer == self.order[0] or self._is_among(peer, latest, now)
+
+    def rests(self, peer: str, acquaintance: "Acquaintance", now: datetime) -> bool:
+        """Tell whether this node is done, and leaves it to the relay to bring the peer level.
+
+        It goes on after a while: the relay may be lost, or the peer reach nobody by itself.
+        """
+        known, since = self.known, self.since.values()
+        if self._relays or known.equivocation or known.phase not in (Phase.AGREED, Phase.PUBLISHED):
+            return False
+        if peer == self.order[0]:
+            told = acquaintance.knows.get(known.id, set())
+            if any(
+                signed.signer == known.own
+                for each, signed in known.spoken_of.items()
+                if each not in told
+            ):
+                return False
+        return -PERIOD <= now - max(since, default=now) < SETTLE_AFTER
 
     def _is_among(self, peer: str, since: datetime, now: datetime) -> bool:
         """Tell whether the peer is one of those that are spoken to by now."""
@@ -248,7 +264,9 @@ class Acquaintance:
         """
         if not self.pace.is_due(now):
             return None
-        rounds = list(rounds)
+        rounds = [
+            each for each in rounds if turns is None or not turns[each.id].rests(peer, self, now)
+        ]
         shared = {each.id: each.spoken_of for each in rounds}
         unknown = {
             each.id: {
@@ -274,8 +292,8 @@ class Acquaintance:
             return None
         # News comes first, then what was not offered for longest, so that no round is left out
         # for ever behind others whose documents the peer cannot use.
-        turns = {round_id: turn for turn, round_id in enumerate(self.offered)}
-        order = sorted(shared, key=lambda each: (not unknown[each], turns.get(each, -1)))
+        last = {round_id: place for place, round_id in enumerate(self.offered)}
+        order = sorted(shared, key=lambda each: (not unknown[each], last.get(each, -1)))
         order.sort(key=lambda each: not unknown[each] - offered[each])
         chosen = _fitting({each: shared[each] for each in order})
         due = [
