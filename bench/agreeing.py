@@ -107,6 +107,9 @@ async def _round(
         while b'"result"' not in (await lines["aggregator"].ask([waiting]))[0]:
             pass
     part("until the result is published")
+    for node in spec.body.compute_nodes:
+        end = drive.end_of(spec.body)
+        await lines[node].ask([request(drive.service(node), "POST", "/v1/totals", end)])
     await asyncio.sleep(SETTLING_SECONDS)
     part("after that")
     return parts

@@ -23,6 +23,7 @@ from shoal_holder.sampling.exact import exact_noise
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.exchange import Connection
+from shoal_protocol.jobs.totals import JobEnd
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -171,6 +172,11 @@ class Drive:
     def request_of(self, spec: Signed[RoundSpec]) -> bytes:
         """Return the signed request of a round's job."""
         return self._requests[spec.body.job]
+
+    def end_of(self, spec: RoundSpec) -> bytes:
+        """Return the trainer's signed end of a round's job."""
+        end = JobEnd(manifest=spec.manifest, job=spec.job)
+        return sign(end, self._trainer.name, self._trainer.signing_key).encode()
 
     async def announce(self, spec: Signed[RoundSpec]) -> None:
         """Hand the spec to every Compute node and the aggregator."""

@@ -73,6 +73,7 @@ class Announcements:
         await self._witnesses.check()
         cap = await self._reading.run(self._validate, signed)
         new = await self._storage.run(self._add, signed, cap)
+        self._rounds.over(signed.body.job, before=signed.body.number)
         return await self._rounds.find(signed.digest), new
 
     def _add(self, db: Connection, signed: Signed[RoundSpec], cap: Cap) -> bool:

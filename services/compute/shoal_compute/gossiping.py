@@ -114,11 +114,10 @@ class Gossip:
             for known in self._rounds.live.values()
             if known.phase is Phase.FROZEN
         }
+        spoken_of = [known for known in self._rounds.live.values() if known.spoken_of]
         away = {name for name, each in self._acquaintances.items() if each.pace.failures}
-        turns = {
-            known.id: self._turns.of(known, now, away=away) for known in self._rounds.live.values()
-        }
-        for known in self._rounds.live.values():
+        turns = {known.id: self._turns.of(known, now, away=away) for known in spoken_of}
+        for known in spoken_of:
             for name in known.peers:
                 if not busy(name):
                     by_peer[name].append(known)

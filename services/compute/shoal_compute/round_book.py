@@ -144,6 +144,13 @@ class RoundBook:
         """Return how many clients' shares this node is known to hold."""
         return self._counts.held(known)
 
+    def over(self, job: str, *, before: int | None = None) -> None:
+        """Note that the trainer is done with a job's rounds, those with numbers below `before`."""
+        for known in self.live.values():
+            spec = known.spec.body
+            if spec.job == job and (before is None or spec.number < before):
+                known.over = True
+
     def retire(self, known: Round) -> None:
         """Note that no work is left in a round."""
         self.live.pop(known.id, None)
