@@ -144,93 +144,90 @@ class Requests:
             self._until.pop(digest, None)
 
 
+_EVERYBODY: Final = 1 << 30
+
+
 @dataclass(frozen=True)
 class Turn:
     """Whom a node tells, and asks, about one round now.
 
     One node of each round, by the round's id, is its relay: the others tell it what they sign, and
-    it tells them all holdings once it has them, and then all votes. So M nodes exchange 3 M
+    it tells them all holdings once it has them, and then all votes. So M nodes exchange 4 M
     messages where each with each would be M**2. A relay that is lost or lies costs time only: what
     has not gone round after a period is told to one node more, then to twice as many in each
     period. What ends a round is told to everybody at once.
     """
 
-    known: Round
-    order: tuple[str, ...]  # the nodes that can be reached, the relay first
-    since: Mapping[str, datetime]  # by digest, when a document was due to be passed on
+    ranks: Mapping[str, int]  # of the peers that can be reached, the relay's first
+    reach: Mapping[str, int]  # by digest, how many of them are told by now
+    asked: int  # how many of them are asked where they stand
+    rests: bool
+    """It is done, and leaves it to the relay for a while to bring the others level.
 
-    @property
-    def _relays(self) -> bool:
-        return self.order[0] == self.known.own
+    Then it goes on: the relay may be lost, or a peer reach nobody by itself.
+    """
 
-    def is_due(self, digest: str, peer: str, now: datetime) -> bool:
+    def is_due(self, digest: str, peer: str) -> bool:
         """Tell whether the peer is to be told of a document now."""
-        signed, known = self.known.spoken_of[digest], self.known
-        if known.equivocation or isinstance(signed.body, Abandonment) or is_large(signed):
-            return True
-        if self._relays:
-            there: Container[str] = (
-                known.holdings if isinstance(signed.body, Holdings) else known.votes
-            )
-            gone = known.abandonments
-            if all(name in there or name in gone for name in self.order):
-                return True
-        return self._is_among(peer, self.since[digest], now)
+        return self.ranks.get(peer, len(self.ranks)) < self.reach[digest]
 
-    def may_ask(self, peer: str, now: datetime) -> bool:
+    def may_ask(self, peer: str) -> bool:
         """Tell whether the peer is to be asked where it stands, if it was not lately."""
-        latest = max(self.since.values(), default=now)
-        return peer == self.order[0] or self._is_among(peer, latest, now)
-
-    def rests(self, peer: str, acquaintance: "Acquaintance", now: datetime) -> bool:
-        """Tell whether this node is done, and leaves it to the relay to bring the peer level.
-
-        It goes on after a while: the relay may be lost, or the peer reach nobody by itself.
-        """
-        known, since = self.known, self.since.values()
-        if self._relays or known.equivocation or known.phase not in (Phase.AGREED, Phase.PUBLISHED):
-            return False
-        if peer == self.order[0]:
-            told = acquaintance.knows.get(known.id, set())
-            if any(
-                signed.signer == known.own
-                for each, signed in known.spoken_of.items()
-                if each not in told
-            ):
-                return False
-        return -PERIOD <= now - max(since, default=now) < SETTLE_AFTER
-
-    def _is_among(self, peer: str, since: datetime, now: datetime) -> bool:
-        """Tell whether the peer is one of those that are spoken to by now."""
-        periods = (now - since) // PERIOD
-        if not -1 <= periods < len(self.order):  # or the clock was set back
-            return True
-        others = [name for name in self.order if name != self.known.own]
-        return periods >= 0 and peer in others[: 2**periods]
+        return self.ranks.get(peer, len(self.ranks)) < self.asked
 
 
 @dataclass
 class Turns:
     """Works out each round's `Turn`."""
 
-    _since: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by round
+    # by round and digest: from when on a document should have gone round by itself
+    _since: dict[str, dict[str, datetime]] = field(default_factory=dict)
 
     def of(self, known: Round, now: datetime, *, away: Container[str]) -> Turn:
         """Return a round's turn; `away` are peers that could not be reached."""
         nodes = known.spec.body.compute_nodes
         first = int(known.id[:8], 16) % len(nodes)
         rotated = (*nodes[first:], *nodes[:first])
-        order = tuple(name for name in rotated if name == known.own or name not in away)
+        order = [name for name in rotated if name == known.own or name not in away]
+        relays = order[0] == known.own
         since = self._since.setdefault(known.id, {})
         for digest, signed in known.spoken_of.items():
             if digest not in since:
-                own = signed.signer == known.own and order[0] != known.own
-                since[digest] = now if own else now + PERIOD  # another brought it, or it waits
-        return Turn(known, order, since)
+                alone = signed.signer == known.own and not relays
+                since[digest] = now if alone else now + PERIOD  # another brought it, or it waits
+        latest = max(since.values(), default=now)
+        ended = known.equivocation or known.phase not in (Phase.AGREED, Phase.PUBLISHED)
+        full = [
+            kind
+            for kind, there in ((Holdings, known.holdings), (Vote, known.votes))
+            if relays and all(name in there or name in known.abandonments for name in order)
+        ]
+        others = (name for name in order if name != known.own)
+        return Turn(
+            ranks={name: rank for rank, name in enumerate(others)},
+            reach={
+                digest: _EVERYBODY
+                if known.equivocation
+                or isinstance(signed.body, (Abandonment, *full))
+                or is_large(signed)
+                else _reach(since[digest], now)
+                for digest, signed in known.spoken_of.items()
+            },
+            asked=max(_reach(latest, now), not relays),
+            rests=not (relays or ended) and -PERIOD <= now - latest < SETTLE_AFTER,
+        )
 
     def forget(self, round_id: str) -> None:
         """Drop a settled round."""
         self._since.pop(round_id, None)
+
+
+def _reach(since: datetime, now: datetime) -> int:
+    """Return how many peers are spoken to by now."""
+    periods = (now - since) // PERIOD
+    if periods < -1:  # the clock was set back
+        return _EVERYBODY
+    return 0 if periods < 0 else 1 << min(periods, 16)
 
 
 @dataclass
@@ -265,8 +262,12 @@ class Acquaintance:
         if not self.pace.is_due(now):
             return None
         rounds = [
-            each for each in rounds if turns is None or not turns[each.id].rests(peer, self, now)
+            each
+            for each in rounds
+            if turns is None or not self._may_wait(each, turns[each.id], peer)
         ]
+        if not rounds:
+            return None
         shared = {each.id: each.spoken_of for each in rounds}
         unknown = {
             each.id: {
@@ -279,13 +280,13 @@ class Acquaintance:
         offered = {round_id: self.offered.get(round_id, set()) for round_id in shared}
         wanting = frozenset(self._wanting(now, requests or Requests()))
         news = wanting or any(
-            turns is None or digest in self.wanted or turns[each].is_due(digest, peer, now)
+            turns is None or digest in self.wanted or turns[each].is_due(digest, peer)
             for each in shared
             for digest in unknown[each] - offered[each]
         )
         periodic = (self.again_at is None or now >= self.again_at) and any(
             (each.phase is Phase.FROZEN or not self.is_settled(each))
-            and (turns is None or turns[each.id].may_ask(peer, now))
+            and (turns is None or turns[each.id].may_ask(peer))
             for each in rounds
         )
         if not (news or periodic):
@@ -305,6 +306,14 @@ class Acquaintance:
         due.sort(key=is_large)  # a vote is not to wait behind holdings
         known = {each: frozenset(documents) for each, documents in chosen.items()}
         return Message(_bounded(due), known, wanting, now)
+
+    def _may_wait(self, known: Round, turn: Turn, peer: str) -> bool:
+        """Tell whether a round rests; the relay still needs what this node signed."""
+        if not turn.rests or turn.ranks.get(peer) != 0:
+            return turn.rests
+        there = self.knows.get(known.id, set())
+        own = (each for each, signed in known.spoken_of.items() if signed.signer == known.own)
+        return all(digest in there for digest in own)
 
     def _is_for_peer(self, known: Round, digest: str) -> bool:
         signed = known.spoken_of[digest]
