@@ -21,7 +21,7 @@ from bench.drive import Drive, matrix_query, quickstart
 from bench.freezing import milliseconds
 from bench.raw_requests import Lines, request
 from bench.rounds import cpu_seconds, service_client
-from demo.federation import Federation, Process
+from shoal_consortium.processes import Federation, Process
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import frame
 from shoal_protocol.wire.documents import Signed
