@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Final
 
 import structlog
 
@@ -32,6 +33,8 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
 
+_READ_AT_ONCE_BYTES: Final = 16 << 10  # more is read in a thread; handing it over takes longer
+
 
 class Gossip:
     """This node's gossip with all other Compute nodes."""
@@ -55,7 +58,10 @@ class Gossip:
         Raises:
             MalformedDocument, UnsupportedVersion, StorageUnavailable
         """
-        message = await self._reading.run(decode_message, encoded)
+        if len(encoded) <= _READ_AT_ONCE_BYTES:
+            message = decode_message(encoded)
+        else:
+            message = await self._reading.run(decode_message, encoded)
         await self.take(message.documents)
         now = self._own.clock()
         # it may be a peer whom this node's own requests do not reach
@@ -90,7 +96,10 @@ class Gossip:
         fresh = [signed for signed in offered if signed.digest not in known.documents]
         if not fresh:
             return
-        passed, failed = await self._reading.run(_verified, known, fresh)
+        if sum(len(signed.encode()) for signed in fresh) <= _READ_AT_ONCE_BYTES:
+            passed, failed = _verified(known, fresh)
+        else:
+            passed, failed = await self._reading.run(_verified, known, fresh)
         refused += failed
         if not passed:
             return
