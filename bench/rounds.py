@@ -197,10 +197,10 @@ def _ledger(trainer: Process) -> list[dict[str, Any]]:
 def cpu_seconds(process: Process) -> float:
     """Return the CPU seconds that a running process, and those it started, have used."""
     started = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return sum(_cpu_seconds(pid) for pid in (process.pid, *started))
+    return sum(map(_cpu_seconds, [str(process.pid), *started]))
 
 
-def _cpu_seconds(pid: int | str) -> float:
+def _cpu_seconds(pid: str) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
