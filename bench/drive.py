@@ -24,6 +24,7 @@ from shoal_holder.noise import exact_noise
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.exchange import Connection
+from shoal_protocol.jobs.totals import JobEnd
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Query, SecondMomentMatrix
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -173,11 +174,20 @@ class Drive:
         service = self.service(party)
         return Connection(service.url, service.certificate)
 
+    def request_of(self, spec: Signed[RoundSpec]) -> bytes:
+        """Return the signed request of a round's job."""
+        return self._requests[spec.body.job]
+
+    def end_of(self, spec: RoundSpec) -> bytes:
+        """Return the trainer's signed end of a round's job."""
+        end = JobEnd(manifest=spec.manifest, job=spec.job)
+        return sign(end, self._trainer.name, self._trainer.signing_key).encode()
+
     async def announce(self, spec: Signed[RoundSpec]) -> None:
         """Hand the spec to every Compute node and the aggregator."""
         manifest = self.consortium.manifest
         for party in [*(node.name for node in manifest.compute_nodes), manifest.aggregator.name]:
-            messages = [("/v1/jobs", self._requests[spec.body.job]), ("/v1/rounds", spec.encode())]
+            messages = [("/v1/jobs", self.request_of(spec)), ("/v1/rounds", spec.encode())]
             async with self.connection(party) as connection:
                 for path, message in messages[party == manifest.aggregator.name :]:
                     reply = await connection.ask("POST", path, message)
