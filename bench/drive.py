@@ -27,7 +27,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.schemes import ADDITIVE, Wrapping
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
@@ -110,7 +110,9 @@ class Drive:
         self._analyst = load_party(directory / "parties" / "analyst")
         self._requests: dict[str, bytes] = {}
 
-    def spec(self, query: SecondMomentMatrix, clients: int) -> Signed[RoundSpec]:
+    def spec(
+        self, query: SecondMomentMatrix, clients: int, wrapping: Wrapping = "sealed_box"
+    ) -> Signed[RoundSpec]:
         """Return the signed spec of a new job's round, for the first `clients` phones."""
         now = datetime.now(UTC)
         request = request_for(
@@ -123,6 +125,7 @@ class Drive:
             colluders=0,
             sharing=ADDITIVE,
             opened_at=now.replace(microsecond=0),
+            wrapping=wrapping,
         )
         asked = sign(request, self._analyst.name, self._analyst.signing_key)
         self._requests[asked.digest] = asked.encode()
@@ -140,6 +143,7 @@ class Drive:
             deadline=now + DEADLINE,
             give_up_at=now + 2 * DEADLINE,
             sharing=ADDITIVE,
+            wrapping=wrapping,
         )
         return sign(spec, self._trainer.name, self._trainer.signing_key)
 
@@ -168,13 +172,16 @@ class Drive:
         service = self.service(party)
         return Connection(service.url, service.certificate)
 
+    def to_announce(self, spec: Signed[RoundSpec]) -> list[tuple[str, bytes]]:
+        """Return what a Compute node is told before it takes shares: paths and bodies."""
+        return [("/v1/jobs", self._requests[spec.body.job]), ("/v1/rounds", spec.encode())]
+
     async def announce(self, spec: Signed[RoundSpec]) -> None:
         """Hand the spec to every Compute node and the aggregator."""
         manifest = self.consortium.manifest
         for party in [*(node.name for node in manifest.compute_nodes), manifest.aggregator.name]:
-            messages = [("/v1/jobs", self._requests[spec.body.job]), ("/v1/rounds", spec.encode())]
             async with self.connection(party) as connection:
-                for path, message in messages[party == manifest.aggregator.name :]:
+                for path, message in self.to_announce(spec)[party == manifest.aggregator.name :]:
                     reply = await connection.ask("POST", path, message)
                     if reply.status not in (200, 201):
                         raise RuntimeError(f"{party} refuses {path}: status {reply.status}")

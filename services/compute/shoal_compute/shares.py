@@ -4,23 +4,29 @@ Every function here runs inside one transaction of the caller, which makes it du
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap
 from sqlalchemy import Connection, func, select, update
 
 from shoal_compute import machines
-from shoal_compute.schema import rounds, shares
+from shoal_compute.schema import bulks, rounds, shares
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.rounds.attestations import StoredAnswers
-from shoal_protocol.sharing.envelope import epoch_of
+from shoal_protocol.rounds.attestations import TAG_BYTES, StoredAnswers
+from shoal_protocol.sharing.envelope import ANSWER_BYTES, epoch_of
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.phases import ROUND, Event, Phase, after
 
+SMALLEST_BULK: Final = 64  # fewer are stored in a row each: every bulk may be looked through
+_DIGEST_BYTES: Final = 32
+_BULK_BYTES: Final = 1 << 20  # of payloads in one row
+_READ_BYTES: Final = 4 << 20  # of payloads that are read together
 # of payloads erased in one transaction, so that uploads do not wait long behind it
 _ERASED_BYTES: Final = 8 << 20
 _ERASED_PAYLOADS: Final = 500
@@ -38,6 +44,71 @@ class AcceptedShare:
     digest: bytes
     signature: bytes
     share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Shares of one round and kind that passed every check: column by column, in one order."""
+
+    round_id: str
+    kind: ShareKind
+    holders: npt.NDArray[np.uint32]
+    answers: Sequence[bytes]
+    digests: Sequence[bytes]
+    signatures: Sequence[bytes]
+    payloads: Sequence[bytes]
+
+    @staticmethod
+    def of(accepted: Sequence[AcceptedShare]) -> "Bulk":
+        """Return shares of one round and kind."""
+        return Bulk(
+            accepted[0].round_id,
+            accepted[0].share.kind,
+            np.array([each.holder for each in accepted], np.uint32),
+            [each.answer for each in accepted],
+            [each.digest for each in accepted],
+            [each.signature for each in accepted],
+            [each.share.payload for each in accepted],
+        )
+
+    def __len__(self) -> int:
+        """Return how many shares there are."""
+        return len(self.digests)
+
+    def some(self, places: Sequence[int]) -> "Bulk":
+        """Return the shares at these places."""
+        columns = (self.answers, self.digests, self.signatures, self.payloads)
+        chosen = ([each[place] for place in places] for each in columns)
+        return Bulk(self.round_id, self.kind, self.holders[list(places)], *chosen)
+
+    def singly(self) -> list[AcceptedShare]:
+        """Return each share by itself."""
+        return [
+            AcceptedShare(self.round_id, holder, answer, digest, signature, Share(self.kind, share))
+            for holder, answer, digest, signature, share in zip(
+                self.holders.tolist(),
+                self.answers,
+                self.digests,
+                self.signatures,
+                self.payloads,
+                strict=True,
+            )
+        ]
+
+
+class Packed(NamedTuple):
+    """Payloads of so many shares of one kind, one behind another."""
+
+    kind: ShareKind
+    shares: int
+    payloads: bytes
+
+
+class Place(NamedTuple):
+    """Where shares of some data holders are stored: in a row of `bulks`, or in one each."""
+
+    bulk: int | None
+    holders: BitMap
 
 
 class Outcome(Enum):
@@ -66,11 +137,10 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
     for round_id, number, phase_name in _lock_rounds(db, list(by_round)):
         positions, phase = by_round[round_id], Phase(phase_name)
         offered = [batch[position] for position in positions]
-        if (phase, Event.SHARE_STORED) in ROUND or phase is Phase.COLLECTING:
+        if _takes(phase):
             results = _store(db, number, offered)
-            if phase is Phase.ANNOUNCED and Outcome.STORED in results:
-                moved = after(ROUND, phase, Event.SHARE_STORED)
-                db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
+            if Outcome.STORED in results:
+                _move(db, number, phase)
         else:
             closed = Outcome.ABANDONED if phase is Phase.ABANDONED else Outcome.CLOSED
             stored = _digests(db, number, [share.holder for share in offered])
@@ -81,6 +151,76 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
         for position, outcome in zip(positions, results, strict=True):
             outcomes[position] = outcome
     return outcomes
+
+
+def add_bulks(db: Connection, offered: Sequence[Bulk]) -> list[list[Outcome]]:
+    """Do for the shares of each bulk what `add_shares` does."""
+    return [_add_bulk(db, bulk) for bulk in offered]
+
+
+def _add_bulk(db: Connection, bulk: Bulk) -> list[Outcome]:
+    if len(bulk) < SMALLEST_BULK or db.dialect.name != "sqlite":
+        return add_shares(db, bulk.singly())
+    holders = BitMap(bulk.holders)
+    for _, number, phase_name in _lock_rounds(db, [bulk.round_id]):
+        phase = Phase(phase_name)
+        if not _takes(phase) or _is_unusual(db, number, holders, len(bulk)):
+            break
+        _insert(db, number, bulk)
+        _move(db, number, phase)
+        return [Outcome.STORED] * len(bulk)
+    return add_shares(db, bulk.singly())
+
+
+def _is_unusual(db: Connection, number: int, holders: BitMap, count: int) -> bool:
+    """Tell whether not all of so many shares are stored, so that each is judged by itself."""
+    restored = machines.counting(db, [holders.min(), holders.max()])
+    return len(holders) < count or bool(restored) or _any_held(db, number, holders)
+
+
+def _takes(phase: Phase) -> bool:
+    return (phase, Event.SHARE_STORED) in ROUND or phase is Phase.COLLECTING
+
+
+def _move(db: Connection, number: int, phase: Phase) -> None:
+    if phase is Phase.ANNOUNCED:
+        moved = after(ROUND, phase, Event.SHARE_STORED)
+        db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
+
+
+def _insert(db: Connection, number: int, bulk: Bulk) -> None:
+    together = max(1, _BULK_BYTES // len(bulk.payloads[0]))
+    for start in range(0, len(bulk), together):
+        part = bulk.some(range(len(bulk))[start : start + together])
+        row = {
+            "round": number,
+            "kind": int(part.kind),
+            "first": int(part.holders.min()),
+            "last": int(part.holders.max()),
+            "holders": part.holders.astype("<u4").tobytes(),
+            "answers": b"".join(part.answers),
+            "digests": b"".join(part.digests),
+            "signatures": b"".join(part.signatures),
+            "payloads": b"".join(part.payloads),
+        }
+        db.execute(bulks.insert(), row)
+
+
+def _bulks_with(db: Connection, number: int, holders: BitMap) -> Iterator[tuple[int, BitMap]]:
+    """Yield the number of each bulk with some of `holders`, and those of them that it has."""
+    if holders:
+        near = (bulks.c.first <= holders.max()) & (bulks.c.last >= holders.min())
+        query = select(bulks.c.number, bulks.c.holders).where(bulks.c.round == number, near)
+        for bulk, encoded in db.execute(query):
+            found = BitMap(np.frombuffer(encoded, "<u4")) & holders
+            if found:
+                yield bulk, found
+
+
+def _any_held(db: Connection, number: int, holders: BitMap) -> bool:
+    between = shares.c.holder.between(holders.min(), holders.max())
+    near = db.execute(select(shares.c.holder).where(shares.c.round == number, between)).scalars()
+    return any(each in holders for each in near) or any(_bulks_with(db, number, holders))
 
 
 def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, str]]:
@@ -102,6 +242,7 @@ def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, s
 def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
     first: dict[int, AcceptedShare] = {}
     void = _void(db, number, offered)
+    in_bulks = _digests_in_bulks(db, number, BitMap(share.holder for share in offered))
     for share in offered:
         if share.digest not in void:
             first.setdefault(share.holder, share)
@@ -116,11 +257,12 @@ def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Ou
             "payload": share.share.payload,
         }
         for share in sorted(first.values(), key=attrgetter("holder"))  # as every replica does
+        if share.holder not in in_bulks
     ]
     insert = insert_ignoring(db)(shares).on_conflict_do_nothing().returning(shares.c.holder)
     inserted = set(db.execute(insert, rows).scalars()) if rows else set()
     others = {share.holder for share in offered} - inserted
-    before = _digests(db, number, sorted(others))
+    before = _digests(db, number, sorted(others)) | in_bulks
     results = []
     for share in offered:
         if share.holder in inserted and first[share.holder] is share:
@@ -149,12 +291,27 @@ def _void(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> dict
 
 
 def _digests(db: Connection, number: int, holders: Sequence[int]) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    found = _digests_in_bulks(db, number, BitMap(holders))
     for start in range(0, len(holders), MOST_VALUES):
         chosen = shares.c.holder.in_(holders[start : start + MOST_VALUES])
         query = select(shares.c.holder, shares.c.digest).where(shares.c.round == number, chosen)
         found.update((holder, digest) for holder, digest in db.execute(query))
     return found
+
+
+def _digests_in_bulks(db: Connection, number: int, holders: BitMap) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for bulk, some in list(_bulks_with(db, number, holders)):
+        row = db.execute(select(bulks.c.holders, bulks.c.digests).where(bulks.c.number == bulk))
+        encoded, digests = row.one()
+        for place, holder in enumerate(np.frombuffer(encoded, "<u4").tolist()):
+            if holder in some:
+                found[holder] = _entry(digests, place, _DIGEST_BYTES)
+    return found
+
+
+def _entry(column: bytes, place: int, size: int) -> bytes:
+    return column[size * place : size * (place + 1)]
 
 
 def stored_digests(db: Connection, round_id: str, holders: Sequence[int]) -> dict[int, bytes]:
@@ -165,38 +322,75 @@ def stored_digests(db: Connection, round_id: str, holders: Sequence[int]) -> dic
 
 def holds(db: Connection, round_id: str, holder: int) -> bool:
     """Tell whether a share of a data holder is, or was, stored in a round."""
-    query = select(shares.c.holder).join(rounds, shares.c.round == rounds.c.number)
-    found = query.where(rounds.c.id == round_id, shares.c.holder == holder)
-    return db.execute(found).first() is not None
+    return bool(stored_digests(db, round_id, [holder]))
 
 
 def held_holders(db: Connection, number: int) -> BitMap:
     """Return the data holders whose shares are stored in the round with this number."""
-    return BitMap(db.execute(select(shares.c.holder).where(shares.c.round == number)).scalars())
+    return held_answers(db, number).holders
 
 
 def held_answers(db: Connection, number: int) -> StoredAnswers:
     """Return the same holders with the tags of their answers."""
-    query = select(shares.c.holder, shares.c.answer).where(shares.c.round == number)
-    rows = db.execute(query.order_by(shares.c.holder)).all()
-    return StoredAnswers.of((holder, answer) for holder, answer in rows)
+    in_bulks = select(bulks.c.holders, bulks.c.answers).where(bulks.c.round == number)
+    singly = select(shares.c.holder, shares.c.answer).where(shares.c.round == number)
+    holders, tags = [np.empty(0, np.uint32)], [np.empty(0, f"V{TAG_BYTES}")]
+    answer = np.dtype([("tag", f"V{TAG_BYTES}"), ("rest", f"V{ANSWER_BYTES - TAG_BYTES}")])
+    for encoded, answers in db.execute(in_bulks):
+        holders.append(np.frombuffer(encoded, "<u4"))
+        tags.append(np.frombuffer(answers, answer)["tag"])
+    rows = db.execute(singly).all()
+    holders.append(np.array([holder for holder, _ in rows], np.uint32))
+    tags.append(np.frombuffer(b"".join(each[:TAG_BYTES] for _, each in rows), f"V{TAG_BYTES}"))
+    all_holders = np.concatenate(holders)
+    order = np.argsort(all_holders)
+    return StoredAnswers(BitMap(all_holders), np.concatenate(tags)[order].tobytes())
 
 
 def count_held(db: Connection, number: int) -> int:
     """Return how many data holders' shares are stored in the round with this number."""
-    query = select(func.count()).select_from(shares).where(shares.c.round == number)
-    return int(db.execute(query).scalar_one())
+    each = select(func.count()).select_from(shares).where(shares.c.round == number)
+    together = select(func.coalesce(func.sum(func.length(bulks.c.holders)), 0))
+    together = together.where(bulks.c.round == number)
+    return int(db.execute(each).scalar_one()) + int(db.execute(together).scalar_one()) // 4
 
 
-def read_shares(db: Connection, round_id: str, holders: Sequence[int]) -> list[Share]:
-    """Return the shares of `holders`, of those whose payload is stored, in any order."""
+def places_of(db: Connection, round_id: str, holders: BitMap, dimension: int) -> list[Place]:
+    """Return where the shares of `holders` are, so that each place is read at once."""
+    number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
+    found = [Place(bulk, some) for bulk, some in _bulks_with(db, number, holders)]
+    singly = holders.difference(*(place.holders for place in found))
+    together = max(1, min(MOST_VALUES, _READ_BYTES // (8 * dimension)))
+    parts = (singly[start : start + together] for start in range(0, len(singly), together))
+    return found + [Place(None, part) for part in parts]
+
+
+def read_shares(db: Connection, round_id: str, place: Place) -> list[Packed]:
+    """Return the shares at a place, of those whose payload is stored, in any order."""
+    if place.bulk is not None:
+        row = db.execute(select(bulks).where(bulks.c.number == place.bulk)).one()
+        return [] if row.payloads is None else [_chosen(row, place.holders)]
     number = select(rounds.c.number).where(rounds.c.id == round_id).scalar_subquery()
     query = (
         select(shares.c.kind, shares.c.payload)
-        .where(shares.c.round == number, shares.c.holder.in_(holders))
+        .where(shares.c.round == number, shares.c.holder.in_(list(place.holders)))
         .where(shares.c.payload.is_not(None))
     )
-    return [Share(ShareKind(kind), payload) for kind, payload in db.execute(query)]
+    by_kind: dict[int, list[bytes]] = defaultdict(list)
+    for kind, payload in db.execute(query):
+        by_kind[kind].append(payload)
+    return [Packed(ShareKind(kind), len(each), b"".join(each)) for kind, each in by_kind.items()]
+
+
+def _chosen(row: Any, holders: BitMap) -> Packed:
+    """Return the payloads of these holders, all of whom are in a row of `bulks`."""
+    kind, inside = ShareKind(row.kind), np.frombuffer(row.holders, "<u4")
+    if len(inside) == len(holders):
+        return Packed(kind, len(inside), row.payloads)
+    size = len(row.payloads) // len(inside)
+    places = np.flatnonzero(np.isin(inside, holders.to_array())).tolist()
+    payloads = b"".join(_entry(row.payloads, place, size) for place in places)
+    return Packed(kind, len(places), payloads)
 
 
 def erased_at_once(dimension: int) -> int:
@@ -211,6 +405,10 @@ def erase_payloads(db: Connection, round_id: str, most: int, after: int = -1) ->
     Digests and signatures stay: they show what was received, and hold no secret.
     """
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
+    left = (bulks.c.round == number) & bulks.c.payloads.is_not(None)
+    some = select(bulks.c.number).where(left).limit(max(1, _ERASED_BYTES // _BULK_BYTES))
+    if db.execute(update(bulks).where(bulks.c.number.in_(some)).values(payloads=None)).rowcount:
+        return after
     due = (shares.c.round == number) & (shares.c.holder > after) & shares.c.payload.is_not(None)
     in_order = select(shares.c.holder).where(due).order_by(shares.c.holder)
     last: int | None = db.execute(in_order.offset(most - 1).limit(1)).scalar()
