@@ -25,6 +25,7 @@ from pyroaring import BitMap
 from bench.drive import FIRST_PHONE, Drive, matrix_query, phone_key, quickstart
 from shoal_compute.assembly import Service, assemble
 from shoal_compute.node import Stored
+from shoal_compute.uploading import MOST_IN_BULK
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party
@@ -38,12 +39,11 @@ from shoal_protocol.sharing.sessions import (
     advance,
     hour_for,
     open_session,
-    round_key,
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 
-TOGETHER: Final = 1000  # openings or envelopes in a request
+TOGETHER: Final = 1000  # openings in a request
 
 
 class Costs:
@@ -112,8 +112,10 @@ class Sessions:
         answer = secrets.token_bytes(ANSWER_BYTES - 4) + bytes(4)
         header = SessionHeader(wrapping, 0, holder, self.number, spec.digest, answer)
         steps = hour_for(self.number, body.opened_at) - self.number // STEP_SECONDS
-        key = round_key(advance(self.chains[phone], steps), spec.digest)
-        payload = seed_for(header, key) if is_seed else secrets.token_bytes(8 * body.dimension)
+        key = advance(self.chains[phone], steps)
+        payload = secrets.token_bytes(8 * body.dimension)
+        if is_seed:
+            payload = seed_for(header, key, manifest=body.manifest)
         return wrap(Share(kind, payload), header, key=key, manifest=body.manifest)
 
 
@@ -145,10 +147,11 @@ async def measure(
         for path, encoded in drive.to_announce(spec):
             await client.post(path, content=encoded)
         known = service.node._rounds.live[spec.digest]
-        for start in phones[::TOGETHER]:
-            made = [sessions.envelope(spec, each) for each in phones[start : start + TOGETHER]]
+        for start in phones[::MOST_IN_BULK]:
+            some = phones[start : start + MOST_IN_BULK]
+            made = frame([sessions.envelope(spec, each) for each in some])
             with costs.of("taken"):
-                await post(f"/v1/rounds/{spec.digest}/shares/bulk", frame(made))
+                await post(f"/v1/rounds/{spec.digest}/shares/bulk", made)
         if len(known.held) != holders:
             raise RuntimeError("shares were lost")
         cohort = BitMap(known.held)
@@ -180,7 +183,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--profile", action="store_true")
     asked = parser.parse_args()
-    profile = cProfile.Profile() if asked.profile else None
+    profile = cProfile.Profile(time.process_time) if asked.profile else None
     with tempfile.TemporaryDirectory() as directory:
         costs = asyncio.run(
             measure(

@@ -14,7 +14,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import frame
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.session_envelope import SessionHeader, SessionWrapping, seed_for, wrap
-from shoal_protocol.sharing.sessions import Prekey, advance, hour_for, open_session, round_key
+from shoal_protocol.sharing.sessions import Prekey, advance, hour_for, open_session
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
@@ -56,7 +56,7 @@ class Sessions:
 
     def key(self, spec: Signed[RoundSpec], holder: int, node: int) -> bytes:
         steps = hour_for(self.number, spec.body.opened_at) - self.number // HOUR
-        return round_key(advance(self.chains[holder][f"compute-{node}"], steps), spec.digest)
+        return advance(self.chains[holder][f"compute-{node}"], steps)
 
     def envelopes(self, spec: Signed[RoundSpec], holder: int) -> list[bytes]:
         """Return the envelopes of one answer, by node."""
@@ -74,7 +74,7 @@ class Sessions:
         ]
         keys = [self.key(spec, holder, node) for node in NODES]
         seeds = iter(
-            seed_for(headers[node], keys[node])
+            seed_for(headers[node], keys[node], manifest=spec.body.manifest)
             for node, kind in enumerate(kinds)
             if kind is ShareKind.SEED
         )
@@ -130,7 +130,7 @@ def wrong_ones(sessions: Sessions, spec: Signed[RoundSpec]) -> dict[str, bytes]:
 
     def made(header: SessionHeader, share: Share | None = None) -> bytes:
         key = sessions.key(spec, header.holder % 12, 0)
-        share = share or Share(ShareKind.SEED, seed_for(header, key))
+        share = share or Share(ShareKind.SEED, seed_for(header, key, manifest=spec.body.manifest))
         return wrap(share, header, key=key, manifest=spec.body.manifest)
 
     vector = Share(ShareKind.VECTOR, bytes(8 * spec.body.dimension))

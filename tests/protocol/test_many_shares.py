@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.sharing import many_streams, prime_field, shamir, summation
-from shoal_protocol.sharing.opening_many import headers, open_all
+from shoal_protocol.sharing.opening_many import headers, open_notices, open_vectors, share_digests
 from shoal_protocol.sharing.prime_field import MODULUS
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.session_envelope import (
@@ -18,7 +19,6 @@ from shoal_protocol.sharing.session_envelope import (
     share_digest,
     wrap,
 )
-from shoal_protocol.sharing.sessions import round_key
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind, key_stream, read_words
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from tests.world.examples import DIMENSION, SPEC, seed
@@ -51,6 +51,17 @@ def test_rfc_8439_has_the_same_block() -> None:
     [stream] = next(many_streams.streams(key, nonce, 16))
     begins = "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
     assert stream[8:12].tobytes().hex() == begins
+
+
+def test_first_blocks_are_a_librarys_for_any_counter_and_nonce() -> None:
+    count = 5000
+    starts = b"".join(seed(f"start {number}")[:16] for number in range(count))
+    found = many_streams.first_blocks(seeds(count), starts)
+    assert len(found) == 64 * count
+    for number in (0, 4095, 4096, count - 1):
+        key, start = seed(f"stream {number}"), starts[16 * number : 16 * number + 16]
+        library = Cipher(algorithms.ChaCha20(key, start), mode=None).encryptor()
+        assert found[64 * number : 64 * number + 64] == library.update(bytes(64))
 
 
 def test_a_seed_that_is_cut_short_is_refused() -> None:
@@ -99,9 +110,9 @@ def chain(holder: int) -> bytes:
 
 def wrapped(holder: int, wrapping: SessionWrapping) -> bytes:
     header = replace(session_header(wrapping), holder=holder)
-    key = round_key(chain(holder), ROUND)
+    key = chain(holder)
     if wrapping is SessionWrapping.NOTICE:
-        share = Share(ShareKind.SEED, seed_for(header, key))
+        share = Share(ShareKind.SEED, seed_for(header, key, manifest=MANIFEST))
     else:
         share = Share(ShareKind.VECTOR, seed(f"vector {holder}") * DIMENSION)
     return wrap(share, header, key=key, manifest=MANIFEST)
@@ -115,15 +126,17 @@ def test_many_envelopes_open_as_each_does(wrapping: SessionWrapping, wrong: st.D
     made[2] = made[2][:place] + bytes([made[2][place] ^ 1]) + made[2][place + 1 :]
     keys = [chain(0), None, *map(chain, (2, 3)), chain(0)]  # the last one has another's
     holders, numbers, due = headers(made, wrapping, node=NODE, round_id=ROUND)
-    opened = open_all(made, keys, round_id=ROUND, manifest=MANIFEST)
-    assert [each is not None for each in opened] == [True, False, False, True, False]
-    for at in (0, 3):
-        envelope = parse_under_session(made[at])
-        share = envelope.open(round_key(chain(at), ROUND), manifest=MANIFEST)
-        assert (holders[at], numbers[at], due[at]) == (at, envelope.header.number, True)
-        assert opened[at] == (
-            share.payload,
-            share_digest(ROUND, envelope.header.answer, share),
-        )
     # a header says whom it is of, and else is this round's and node's, or it is not due
-    assert bool(due[2]) == (not (place < 8 or 16 <= place < 48))
+    assert due.tolist() == [True, True, not (place < 8 or 16 <= place < 48), True, True]
+    open_ = open_notices if wrapping is SessionWrapping.NOTICE else open_vectors
+    rows = np.flatnonzero(due).tolist()
+    opened = open_([made[row] for row in rows], [keys[row] for row in rows], manifest=MANIFEST)
+    assert [row for row, each in zip(rows, opened, strict=True) if each is not None] == [0, 3]
+    payloads = [each for each in opened if each is not None]
+    for at, payload in zip((0, 3), payloads, strict=True):
+        envelope = parse_under_session(made[at])
+        share = envelope.open(chain(at), manifest=MANIFEST)
+        assert (holders[at], numbers[at], due[at]) == (at, envelope.header.number, True)
+        assert payload == share.payload
+        digest = share_digest(ROUND, envelope.header.answer, share)
+        assert share_digests([made[at]], [share.payload], share.kind, round_id=ROUND) == [digest]

@@ -43,6 +43,20 @@ def streams(seeds: bytes, name: bytes, count: int) -> Iterator[npt.NDArray[np.ui
         yield _blocks(keys[start : start + together], name, blocks)[:, :count]
 
 
+def first_blocks(keys: bytes, starts: bytes) -> bytes:
+    """Return one block, 64 bytes, of each key, 32 bytes; `starts` has 16 for each.
+
+    These are words 12 to 15 of the state: block counter and nonce.
+    """
+    each = np.frombuffer(keys, "<u4").reshape(-1, 8)
+    last = np.frombuffer(starts, "<u4").reshape(-1, 4)
+    parts = range(0, len(each), _LANES)
+    return b"".join(
+        _mixed(each[at : at + _LANES], last[at : at + _LANES].T[..., None]).tobytes()
+        for at in parts
+    )
+
+
 def total(seeds: bytes, name: bytes, count: int) -> Uint64Vector:
     """Return the sum modulo 2**64, shape (count,), of the `streams` of these seeds."""
     added = np.zeros(count, np.uint64)
@@ -53,11 +67,21 @@ def total(seeds: bytes, name: bytes, count: int) -> Uint64Vector:
 
 def _blocks(keys: Words, name: bytes, blocks: int) -> npt.NDArray[np.uint64]:
     """Return the first blocks of the streams of `keys`, (n, 8): shape (n, 8 * blocks)."""
-    state = np.empty((4, 4, len(keys), blocks), np.uint32)  # 2.3: four rows of four words
+    last = np.empty((4, 1, blocks), np.uint32)
+    last[0] = np.arange(blocks, dtype=np.uint32)
+    last[1:] = np.frombuffer(name, "<u4")[:, None, None]
+    return _mixed(keys, last).view("<u8").reshape(len(keys), -1)
+
+
+def _mixed(keys: Words, last: Words) -> Words:
+    """Return blocks of 16 words, shape (n, blocks, 16), of `keys`, (n, 8).
+
+    `last`, of a shape that fits (4, n, blocks), are words 12 to 15 of the states (2.3).
+    """
+    state = np.empty((4, 4, len(keys), last.shape[-1]), np.uint32)
     state[0] = _CONSTANTS[:, None, None]
     state[1:3] = keys.T.reshape(2, 4, -1, 1)
-    state[3, 0] = np.arange(blocks, dtype=np.uint32)
-    state[3, 1:] = np.frombuffer(name, "<u4")[:, None, None]
+    state[3] = last
     a, b, c, d = (row.reshape(4, -1).copy() for row in state)
     spare = np.empty_like(a)
     for _ in range(_DOUBLE_ROUNDS):
@@ -66,8 +90,7 @@ def _blocks(keys: Words, name: bytes, blocks: int) -> npt.NDArray[np.uint64]:
         _quarter_rounds(a, b, c, d, spare)
         b, c, d = b[[3, 0, 1, 2]], c[[2, 3, 0, 1]], d[[1, 2, 3, 0]]
     mixed = np.stack([a, b, c, d]).reshape(state.shape) + state
-    words = mixed.reshape(16, len(keys), blocks).transpose(1, 2, 0).astype("<u4", order="C")
-    return words.view("<u8").reshape(len(keys), -1)
+    return mixed.reshape(16, *state.shape[2:]).transpose(1, 2, 0).astype("<u4", order="C")
 
 
 def _quarter_rounds(a: Words, b: Words, c: Words, d: Words, spare: Words) -> None:

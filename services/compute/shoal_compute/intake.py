@@ -25,10 +25,9 @@ from shoal_protocol.sharing.session_envelope import (
     parse_under_session,
     share_digest,
 )
-from shoal_protocol.sharing.sessions import round_key
 from shoal_protocol.sharing.shares import Share, ShareKind
-from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.errors import ProtocolError, RevokedHolder, UnknownHolder, WrongManifest
+from shoal_protocol.trust.roster import KEY_BYTES, Roster, roster_size
+from shoal_protocol.wire.errors import ProtocolError, UnknownHolder, WrongManifest
 from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,
     NotInPopulation,
@@ -168,7 +167,7 @@ class Intake:
             return envelope.open(self.box_private_key, self.box_key), envelope.signature
         header = envelope.header
         chain = sessions.key(header.holder, header.number, verify_key, self.opened_at)
-        return envelope.open(round_key(chain, self.round_id), manifest=self.manifest), b""
+        return envelope.open(chain, manifest=self.manifest), b""
 
     def validate_all(
         self, envelopes: Sequence[bytes], in_force: Roster, sessions: SessionKeys
@@ -213,27 +212,32 @@ class Intake:
         )
         strange = BitMap(holders) - self.asked.holders
         due = due & (self._kinds[holders % self.nodes] == kind) & (holders < in_force.holders)
-        rows = [row for row in np.flatnonzero(due).tolist() if holders[row] not in strange]
-        own = holders[rows].tolist()
-        verify_keys = [_key_of(in_force, holder) for holder in own]
-        keys = sessions.keys(own, numbers[rows].tolist(), verify_keys, self.opened_at)
-        opened = opening_many.open_all(
-            [chosen[row] for row in rows], keys, round_id=self.round_id, manifest=self.manifest
+        if strange:
+            due &= ~np.isin(holders, strange.to_array())
+        rows = np.flatnonzero(due)
+        own, encoded = holders[rows], [chosen[row] for row in rows.tolist()]
+        keys = sessions.keys(
+            own.tolist(), numbers[rows].tolist(), _keys_of(in_force, own), self.opened_at
         )
-        good = [at for at, each in enumerate(opened) if each and self._has_residues(kind, each[0])]
+        open_ = opening_many.open_notices if kind is ShareKind.SEED else opening_many.open_vectors
+        opened = open_(encoded, keys, manifest=self.manifest)
+        if kind is ShareKind.VECTOR:
+            opened = [each if each and self._has_residues(each) else None for each in opened]
+        good = [at for at, each in enumerate(opened) if each]
         if not good:
             return None
-        payloads, digests = zip(*(opened[at] for at in good), strict=True)
+        payloads = [each for each in opened if each]
+        encoded = [encoded[at] for at in good]
         bulk = Bulk(
             self.round_id,
             kind,
-            holders[rows][good],
-            [chosen[rows[at]][HEADER_BYTES - ANSWER_BYTES : HEADER_BYTES] for at in good],
-            digests,
+            own[good],
+            [each[HEADER_BYTES - ANSWER_BYTES : HEADER_BYTES] for each in encoded],
+            opening_many.share_digests(encoded, payloads, kind, round_id=self.round_id),
             [b""] * len(good),
             payloads,
         )
-        return [places[rows[at]] for at in good], bulk
+        return [places[row] for row in rows[good].tolist()], bulk
 
     @cached_property
     def _kinds(self) -> npt.NDArray[np.int8]:
@@ -242,21 +246,19 @@ class Intake:
         due = [self.scheme.kind_for(holder=i, node=self.node, nodes=self.nodes) for i in turns]
         return np.array(due, np.int8)
 
-    def _has_residues(self, kind: ShareKind, payload: bytes) -> bool:
-        if kind is ShareKind.VECTOR:
-            try:
-                summation.check_residues(self.scheme, np.frombuffer(payload, "<u8"))
-            except WrongResidue:
-                return False
+    def _has_residues(self, payload: bytes) -> bool:
+        try:
+            summation.check_residues(self.scheme, np.frombuffer(payload, "<u8"))
+        except WrongResidue:
+            return False
         return True
 
 
-def _key_of(roster: Roster, holder: int) -> bytes:
-    """Return a holder's verify key; of one that was revoked none, by which no session is open."""
-    try:
-        return roster.key_of(holder)
-    except RevokedHolder:
-        return b""
+def _keys_of(roster: Roster, holders: npt.NDArray[np.uint32]) -> list[bytes]:
+    """Return the verify keys of enrolled data holders; zeros of one that was revoked."""
+    before = roster_size(holders=0, ranges=0)
+    rows = np.frombuffer(roster.encode(), f"V{KEY_BYTES}", roster.holders, before)
+    return list(rows[holders].tolist())
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ MOST_IN_BULK: Final = 10_000
 _VALIDATING_THREADS: Final = 2
 _VALIDATED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
-_BULKS_IN_COMMIT: Final = 4
+_JUDGED_TOGETHER: Final = 2_500  # of what came in one body
+_BULKS_IN_COMMIT: Final = 16
 _COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
 
 _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
@@ -178,8 +179,8 @@ class Uploads:
     async def _judge_all(self, known: Round, envelopes: Sequence[bytes]) -> list[Judged]:
         """Check envelopes in portions; places in each are counted among all."""
         roster = self._own.book.current.roster
-        starts = range(0, len(envelopes), _LARGEST_COMMIT)
-        portions = [envelopes[start : start + _LARGEST_COMMIT] for start in starts]
+        starts = range(0, len(envelopes), _JUDGED_TOGETHER)
+        portions = [envelopes[start : start + _JUDGED_TOGETHER] for start in starts]
         judged = await self._bulk_validation.submit_all(
             [ManyUploads(known.intake, roster, self._sessions, each) for each in portions]
         )
