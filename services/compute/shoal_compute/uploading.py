@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final
 
 from pyroaring import BitMap
@@ -154,22 +155,25 @@ class Uploads:
     async def _store_all(
         self, known: Round, envelopes: Sequence[bytes]
     ) -> Sequence[int | ProtocolError]:
-        statuses: dict[int, int | ProtocolError] = {}
+        statuses: list[int | ProtocolError] = [201] * len(envelopes)  # unless told otherwise
         places: list[Sequence[int]] = []
         bulks: list[Bulk] = []
         for judged in await self._judge_all(known, envelopes):
-            statuses |= judged.refused
+            for place, refusal in judged.refused.items():
+                statuses[place] = refusal
             places += [each for each, _ in judged.accepted]
             bulks += [bulk for _, bulk in judged.accepted]
         try:
-            for each, outcomes in zip(places, await self._bulks.submit_all(bulks), strict=True):
-                if set(outcomes) == {Outcome.STORED}:
-                    statuses.update(dict.fromkeys(each, 201))
-                else:
-                    statuses.update(zip(each, map(_status, outcomes), strict=True))
+            committed = await self._bulks.submit_all(bulks)
         except StorageUnavailable as error:
-            statuses |= {place: error for each in places for place in each}
-        return [statuses[place] for place in range(len(envelopes))]
+            for place in chain.from_iterable(places):
+                statuses[place] = error
+            return statuses
+        for each, outcomes in zip(places, committed, strict=True):
+            if outcomes.count(Outcome.STORED) < len(outcomes):
+                for place, outcome in zip(each, outcomes, strict=True):
+                    statuses[place] = _status(outcome)
+        return statuses
 
     async def _judge(self, known: Round, encoded: bytes) -> AcceptedShare | ProtocolError:
         roster = self._own.book.current.roster
@@ -247,9 +251,10 @@ class Uploads:
     async def _commit_bulks(self, bulks: list[Bulk]) -> list[list[Outcome]]:
         outcomes = await self._own.storage.run(add_bulks, bulks)
         for bulk, each in zip(bulks, outcomes, strict=True):
-            fresh = [place for place, one in enumerate(each) if one is Outcome.STORED]
-            if fresh:
-                await self._note(bulk if len(fresh) == len(bulk) else bulk.some(fresh))
+            if each.count(Outcome.STORED) == len(bulk):
+                await self._note(bulk)
+            elif fresh := [place for place, one in enumerate(each) if one is Outcome.STORED]:
+                await self._note(bulk.some(fresh))
         self._metrics.batch_size.observe(sum(map(len, bulks)))
         return outcomes
 
