@@ -2,8 +2,7 @@
 
 from audit.contributions import TASK, WEIGHTS, ContributionGame
 from audit.scenarios import Scenario, Weakened
-from shoal_holder.noise import NoiseSampler
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import NoiseSampler, exact_noise
 from shoal_protocol.crowds.tasks import Variant
 
 

@@ -20,7 +20,7 @@ from scipy import stats
 from audit.contributions import ContributionGame
 from audit.game import Game
 from shoal_consortium import quickstart
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.privacy.mechanisms import NoisePart

@@ -25,10 +25,10 @@ from bench.drive import FIRST_PHONE, Drive, phone_key, quickstart
 from bench.holders import cpu_seconds
 from bench.load.rounds import made_up_columns
 from bench.raw_requests import Lines, ask, request
-from demo.federation import Federation, Process
 from shoal import Analyst, JobSettings
+from shoal_consortium.processes import Federation, Process
 from shoal_holder.contribution import answer_id, draw_noise
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import frame

@@ -21,7 +21,7 @@ from bench.load.metering import Meter, Monotonic, RequestFigures
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_holder.crowds.contributing import NONCE_BYTES, draw_noise, make_submission
 from shoal_holder.crowds.crowd import Crowd, Sent
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable

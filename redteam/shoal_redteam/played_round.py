@@ -12,7 +12,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_hosting.peers.peer import GONE, OK, Answer
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments

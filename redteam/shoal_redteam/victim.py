@@ -17,10 +17,9 @@ import httpx
 import numpy as np
 
 from shoal_agent.data_holder import DataHolder
-from shoal_holder.noise import NoiseSampler
+from shoal_holder.noise import NoiseSampler, exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
-from shoal_holder.sampling.exact import exact_noise
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.certificates.study_request import StudyRequest

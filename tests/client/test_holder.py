@@ -25,8 +25,8 @@ from shoal_agent.vault_link import VaultGone
 from shoal_consortium.consortium_files import create
 from shoal_consortium.parties import next_manifest
 from shoal_holder import outbox, rounds
+from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
-from shoal_holder.sampling.exact import exact_noise
 from shoal_holder.state import State
 from shoal_holder.status import RoundStatus
 from shoal_hosting.manifests.manifest_book import ManifestBook

@@ -1,4 +1,4 @@
-"""Laplace shares: the exact law by enumeration, by another exact method, and by counting draws.
+"""Laplace shares: their rates, the same law by another exact method, and by counting draws.
 
 Draws come from fixed bytes, so a test that passes passes always; had the bytes been fresh, each
 chi-square test would fail by chance once in a million runs.
@@ -6,76 +6,20 @@ chi-square test would fail by chance once in a million runs.
 
 import inspect
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from shoal_holder import negative_binomial
-from shoal_holder.negative_binomial import (
-    FairBits,
-    exp_minus,
-    laplace_shares,
-    poisson,
-    propose,
-    two_over_e,
-)
+from shoal_holder import fair_bits, negative_binomial, rejection
+from shoal_holder.negative_binomial import laplace_shares, points_envelope, poisson, uniform_below
+from shoal_holder.rejection import SLOTS, Randomness
 from shoal_protocol.privacy.mechanisms import LARGEST_LAPLACE_SCALE
 from tests.world.chance import fixed_bytes
 
 FALSE_ALARM = 1e-6
-
-
-class Enumeration:
-    """Answers by a script, and asks for the next answer where the script ends."""
-
-    def __init__(self, script):
-        self._script = iter(script)
-        self.mass = Fraction(1)
-
-    def _answer(self, choices):
-        answer = next(self._script, None)
-        if answer is None:
-            raise Branch(choices)
-        self.mass *= choices[answer]
-        return answer
-
-    def below(self, bound):
-        return self._answer([Fraction(1, bound)] * bound)
-
-    def chance(self, numerator, denominator):
-        yes = Fraction(numerator, denominator)
-        assert 0 <= yes <= 1
-        return bool(self._answer([1 - yes, yes]))
-
-
-class Branch(Exception):
-    def __init__(self, choices):
-        self.choices = choices
-
-
-def law(draw, *, smallest):
-    """Return the exact law of `draw(lots)`: {outcome: mass found}, and the mass not followed up.
-
-    Every sequence of decisions is followed until its probability is below `smallest`.
-    """
-    masses, unresolved = defaultdict(Fraction), Fraction(0)
-    scripts = [()]
-    while scripts:
-        script = scripts.pop()
-        lots = Enumeration(script)
-        try:
-            outcome = draw(lots)
-        except Branch as branch:
-            if lots.mass < smallest:
-                unresolved += lots.mass
-            else:
-                scripts += [(*script, i) for i, p in enumerate(branch.choices) if p]
-        else:
-            masses[outcome] += lots.mass
-    return masses, float(unresolved)
 
 
 def geometric(scale):
@@ -124,46 +68,39 @@ def chi_square(draws, expected, reach):
     return stats.chisquare(seen, inner / inner.sum() * len(draws)).pvalue
 
 
-@pytest.mark.parametrize("exponent", [Fraction(0), Fraction(1, 3), Fraction(1), Fraction(7, 3)])
-def test_exp_minus_is_exactly_the_exponential(exponent):
-    masses, unresolved = law(lambda lots: exp_minus(lots, exponent), smallest=1e-5)
-    assert unresolved < 1e-3
-    assert float(masses[True]) <= math.exp(-exponent) <= float(masses[True]) + unresolved + 1e-15
+@pytest.mark.parametrize("rate", [Fraction(1, 3), Fraction(7, 2), Fraction(16), Fraction(405, 4)])
+def test_the_poisson_number_of_a_rational_rate_is_poisson(rate):
+    randomness = Randomness(fixed_bytes(f"poisson {rate}"))
+    draws = np.array([poisson(randomness, rate) for _ in range(4000)])
+    law = stats.poisson(float(rate))
+    low, high = int(law.ppf(0.01)), int(law.ppf(0.99))
+    masses = law.pmf(np.arange(low, high + 1))
+    masses[0], masses[-1] = law.cdf(low), law.sf(high - 1)
+    seen = np.bincount(np.clip(draws, low, high) - low, minlength=len(masses))
+    assert stats.chisquare(seen, masses * len(draws)).pvalue > FALSE_ALARM
 
 
-def test_two_over_e_is_exactly_that():
-    masses, unresolved = law(two_over_e, smallest=1e-7)
-    assert unresolved < 1e-5
-    assert float(masses[True]) <= 2.0 / math.e <= float(masses[True]) + unresolved
+@pytest.mark.parametrize(("scale", "parties", "slots"), [(0.3, 3, 1), (6.5, 7, 2), (2.0**40, 9, 9)])
+def test_points_are_proposed_at_the_rate_that_makes_the_log_series(
+    monkeypatch, scale, parties, slots
+):
+    """A point k is kept at rate * height exp(-k / scale) / (k SLOTS): slots / parties alpha^k / k,
+    for each of `count` shares and both signs (tests/client/test_rejection.py has the rest)."""
+    rates, count = [], 11
+    monkeypatch.setattr(negative_binomial, "poisson", lambda _, rate: rates.append(rate) or 0)
+    laplace_shares(
+        scale=scale, parties=parties, slots=slots, count=count, random_bytes=fixed_bytes("rate")
+    )
+    kept = rates[0] * Fraction(points_envelope(scale).height) / SLOTS
+    assert kept == Fraction(2 * count * slots, parties)
 
 
-@pytest.mark.parametrize("rate", [Fraction(1), Fraction(1, 3)])
-def test_the_poisson_number_is_exactly_poisson(rate):
-    masses, unresolved = law(lambda lots: poisson(lots, rate), smallest=1e-5)
-    assert unresolved < 0.02
-    for number in range(5):
-        found = float(masses[number])
-        assert found <= stats.poisson.pmf(number, float(rate)) <= found + unresolved
-
-
-def test_a_poisson_number_of_a_larger_rate_is_poisson_too():
-    bits = FairBits(fixed_bytes("poisson"))
-    draws = np.array([poisson(bits, Fraction(7, 2)) for _ in range(10_000)])
-    masses = stats.poisson.pmf(np.arange(10), 3.5)
-    expected = np.append(masses, 1.0 - masses.sum()) * len(draws)
-    seen = np.bincount(np.minimum(draws, 10), minlength=11)
-    assert stats.chisquare(seen, expected).pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(1), Fraction(3, 2), Fraction(7, 2)])
-def test_points_are_proposed_in_exact_proportion_to_the_log_series(scale):
-    levels = (math.ceil(scale) - 1).bit_length()
-    masses, unresolved = law(lambda lots: propose(lots, scale), smallest=3e-6)
-    assert unresolved < 0.02
-    for point in range(1, 9):
-        exact = math.exp(-point / scale) / (point * (levels + 1))
-        found = float(masses[point])
-        assert found <= exact * (1 + 1e-12) and exact <= found + unresolved
+@pytest.mark.parametrize("bound", [1, 2, 7, 1000])
+def test_lots_are_uniform_below_every_bound(bound):
+    drawn = uniform_below(bound, 50_000, Randomness(fixed_bytes(f"lots {bound}")))
+    seen = np.bincount(drawn, minlength=bound)
+    assert len(drawn) == 50_000 and len(seen) == bound
+    assert bound == 1 or stats.chisquare(seen).pvalue > FALSE_ALARM
 
 
 @pytest.mark.parametrize(("scale", "parties"), [(0.4, 2), (3.0, 1), (3.0, 7), (20.0, 3)])
@@ -256,33 +193,8 @@ def test_nothing_but_the_given_bytes_decides_a_draw():
     )
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
-    source = inspect.getsource(negative_binomial)
+    source = "".join(map(inspect.getsource, (fair_bits, negative_binomial, rejection)))
     assert not any(word in source for word in ("np.random", "import random", "secrets", "mpmath"))
-
-
-def test_no_random_bit_is_used_twice_and_none_is_left_out():
-    data = bytes(range(256)) * 4
-    chunks = iter([data[:512], data[512:]])
-    bits = FairBits(lambda size: next(chunks))
-    words = [bits.below(1 << 13) for _ in range(1024 * 8 // 13)]
-    whole = int.from_bytes(data, "little")
-    assert words == [(whole >> (13 * i)) & 0x1FFF for i in range(len(words))]
-
-
-def test_bits_chosen_to_hit_the_bound_are_drawn_again():
-    # 0xFF.. gives 7, 7, ... for a bound of 7, which three bits can not decide; then 6.
-    chunks = iter([b"\xff" * 512, b"\x06" + bytes(511)])
-    bits = FairBits(lambda size: next(chunks))
-    assert bits.below(1 << 4093) == (1 << 4093) - 1  # three bits are left
-    assert bits.below(7) == 6
-
-
-@pytest.mark.parametrize("bound", [1, 2, 3, 7, 10])
-def test_integers_are_uniform_below_every_bound(bound):
-    bits = FairBits(fixed_bytes(f"bound {bound}"))
-    seen = Counter(bits.below(bound) for _ in range(20_000))
-    assert set(seen) == set(range(bound))
-    assert bound == 1 or stats.chisquare(list(seen.values())).pvalue > FALSE_ALARM
 
 
 def test_the_largest_scale_stays_within_64_bits():

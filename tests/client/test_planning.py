@@ -16,7 +16,7 @@ from shoal.planning.crowds import contributions_needed, draw_and_discard, instan
 from shoal.planning.in_rounds import distributed_compute, in_rounds_task
 from shoal.planning.sizes import of_a_round, of_contribution, of_joining
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.wire.documents import sign
 from tests.world import examples

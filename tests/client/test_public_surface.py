@@ -28,12 +28,12 @@ def test_everything_public_loads_without_the_extras(package: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_analyst_does_not_load_the_noise_library() -> None:
+def test_an_analyst_does_not_load_the_noise_sampler() -> None:
     run(
         "import sys\n"
         "from shoal import Analyst, SimulatedFederation, estimators\n"
         "estimators.LinearRegression\n"
-        "assert 'opendp' not in sys.modules"
+        "assert 'shoal_holder.noise' not in sys.modules"
     )
 
 

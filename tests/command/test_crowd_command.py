@@ -23,8 +23,8 @@ from shoal_command.rendering import rendered
 from shoal_command_groups.crowd import in_list
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.keys import read_holder_key
+from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
-from shoal_holder.sampling.exact import exact_noise
 from shoal_holder.site import Sources
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.manifests.manifest_book import ManifestBook

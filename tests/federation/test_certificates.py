@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal.jobs.job_failures import JobFailed
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.rounds.round_spec import RoundSpec

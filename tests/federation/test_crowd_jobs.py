@@ -12,8 +12,8 @@ from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import CrowdSettings
 from shoal.jobs.job_states import CrowdState
 from shoal_holder.crowds.status import CrowdStatus
+from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
-from shoal_holder.sampling.exact import exact_noise
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -149,9 +149,7 @@ async def test_snapshots_show_the_model_while_it_is_learned(crowded: Federation)
     assert final.as_start() == tuple(final.averaged)
 
 
-async def test_noise_from_opendp_passes_the_trainers_bound(
-    open_trust: Trust, tmp_path: Path
-) -> None:
+async def test_exact_noise_passes_the_trainers_bound(open_trust: Trust, tmp_path: Path) -> None:
     """28 contributions; each is refused with probability 1e-6: fails once in 30,000 runs."""
     async with Federation(open_trust, tmp_path, noise=exact_noise, holders=HOLDERS) as federation:
         model = await finish(federation, await open_crowd(federation))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal.jobs.job_failures import JobRefused
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
 from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust
@@ -35,9 +35,7 @@ async def test_a_job_with_projection_takes_two_rounds_within_its_price(
     assert report.privacy.epsilon <= 2.0
 
 
-async def test_a_job_with_noise_from_opendp_ends_with_a_posterior(
-    trust: Trust, tmp_path: Path
-) -> None:
+async def test_a_job_with_exact_noise_ends_with_a_posterior(trust: Trust, tmp_path: Path) -> None:
     async with Federation(trust, tmp_path, noise=exact_noise) as federation:
         report = await federation.learn()
 

@@ -150,7 +150,7 @@ async def test_the_vault_imports_nothing_from_the_working_directory(
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    for name in ("pyroaring", "platform", "opendp"):
+    for name in ("pyroaring", "platform", "numpy"):
         (elsewhere / f"{name}.py").write_text("raise SystemExit('imported from here')")
     monkeypatch.chdir(elsewhere)
     link = VaultLink.over(started(World(tmp_path)), silent)
@@ -176,8 +176,7 @@ async def test_the_running_vault_cannot_make_a_socket(tmp_path: Path) -> None:
     sockets = [each for each in (process / "fd").iterdir() if "socket" in str(each.readlink())]
     assert sockets == []
     children = (process / "task" / str(pipes._process.pid) / "children").read_text().split()
-    [child] = children  # which draws noise
-    assert "Seccomp:\t2" in (process.parent / child / "status").read_text()
+    assert children == []  # noise is drawn in the same process
     assert (await link.ask(Hello(), Opened)).isolation == NO_SOCKETS
     link.close()
 

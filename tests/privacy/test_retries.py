@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_holder.site_files import STATE_FILE
 from shoal_protocol.privacy.curves import gaussian_mu
 from shoal_protocol.privacy.epsilons import gaussian_epsilon

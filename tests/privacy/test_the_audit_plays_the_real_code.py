@@ -15,7 +15,7 @@ from shoal_aggregator.aggregation import Summed, add_up
 from shoal_holder.contribution import draw_noise, seal_contribution
 from shoal_holder.crowds.contributing import Crowd, make_submission
 from shoal_holder.crowds.contributing import draw_noise as draw_noise_of
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_protocol.crowds.tasks import Variant
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import Column, SecondMomentMatrix

@@ -154,7 +154,7 @@ async def test_answers_that_could_leave_only_after_the_deadline_are_not_paid_for
 async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_paid_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release_timing, "_GAUSSIAN_DRAW_SECONDS", 0.2)  # at least 14 s for anyone
+    monkeypatch.setattr(release_timing, "_DRAW_SECONDS", 0.2)  # at least 14 s for anyone
     monkeypatch.setattr(admission, "MOST_SECONDS", 3600.0)
     world, timer, told = World(tmp_path), HandMovedTimer(), []
     noise = SlowNoise(0, timer, lambda magnitude: 0.0)
@@ -179,7 +179,7 @@ async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_p
 async def test_noise_that_would_take_too_long_ends_the_job_before_it_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release_timing, "_GAUSSIAN_DRAW_SECONDS", MOST_SECONDS)
+    monkeypatch.setattr(release_timing, "_DRAW_SECONDS", MOST_SECONDS)
     world, timer = World(tmp_path), HandMovedTimer()
     noise = SlowNoise(0, timer, lambda magnitude: 0.0)
     holder = world.holder(noise=noise, timer=timer)

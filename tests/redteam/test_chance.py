@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy.special import gammainc, gammaincc
 
-from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.noise import exact_noise
 from shoal_protocol.privacy.mechanisms import GaussianPart, LaplacePart, NoisePart
 from shoal_redteam.attacks.sent_noise import size_of
 from shoal_redteam.chance import (

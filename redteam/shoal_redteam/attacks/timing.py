@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal_holder.sampling.exact import exact_noise as sampler
+from shoal_holder.noise import exact_noise as sampler
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.sharing.received import parse

@@ -1,8 +1,9 @@
 """Computes when an answer may leave, independent of its records and its noise.
 
-The time of an exact sampler depends on the draw, and that of encoding on number and content of the
-records. So nothing is sealed or sent before a time that follows from public numbers alone, and is
-long enough for nearly every draw and all records. Pure: it reads no clock and does not wait.
+The time of an exact sampler depends on how many trials fail, and that of encoding on number and
+content of the records. So nothing is sealed or sent before a time that follows from public numbers
+alone, and is long enough for nearly every draw and all records. Pure: it reads no clock and does
+not wait.
 """
 
 import math
@@ -19,9 +20,10 @@ MOST_SECONDS: Final = 30.0
 """How long drawing an answer's noise may take; a round that asks for more is refused."""
 
 # Measured on one core of a 2 GHz server, and a quarter added. A slower machine is late: below.
-_GAUSSIAN_DRAW_SECONDS: Final = 14e-6
-_LAPLACE_STEP_SECONDS: Final = 7e-6
-_LAPLACE_SHARE_SECONDS: Final = 0.5e-6
+_BLOCK_SECONDS: Final = 2e-3  # whatever is drawn: to find the cells, a few passes
+_DRAW_SECONDS: Final = 60e-9
+_LAPLACE_STEP_SECONDS: Final = 150e-9
+_LAPLACE_SHARE_SECONDS: Final = 10e-9
 _SLOT_SECONDS: Final = 60e-6  # to choose and encode one slot's records, at least
 _ENTRY_SECONDS: Final = 60e-9  # more, for each column, factor and coordinate of each record
 _CHOICE_SECONDS: Final = 2e-9  # more, for each column of each row among which records are chosen
@@ -38,8 +40,9 @@ def sampling_seconds(blocks: Sequence[tuple[int, NoisePart]]) -> float:
     """
     seconds = 0.0
     for draws, part in blocks:
+        seconds += _BLOCK_SECONDS
         if isinstance(part, GaussianPart):
-            seconds += _GAUSSIAN_DRAW_SECONDS * _most(draws)
+            seconds += _DRAW_SECONDS * _most(draws)
         else:
             # proposals of the Poisson process that shoal_holder.negative_binomial draws
             share = part.slots / part.parties

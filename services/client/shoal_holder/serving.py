@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 
 from shoal_holder import frames, messages
 from shoal_holder.messages import Contents, Refused
-from shoal_holder.noise import NoiseProcess
+from shoal_holder.noise import exact_noise
 from shoal_holder.opening import complaint, from_contents, from_files
 from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
@@ -30,8 +30,7 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
     os.umask(0o077)  # files are for the owner alone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it too: the courier ends it
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a container's first process has to
-    noise = NoiseProcess()  # it loads while this process does
-    sources = Sources(noise)
+    sources = Sources(exact_noise)
     asks, answers = _pipes(arguments)
     threading.Thread(target=_watch, args=(asks,), daemon=True).start()
     try:
@@ -54,7 +53,6 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
         _answer(vault, asks, answers)
     finally:
         vault.close()
-        noise.close()
 
 
 def _answer(vault: Vault, asks: BinaryIO, answers: BinaryIO) -> None:

@@ -11,7 +11,7 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
 from shoal_holder.crowds.crowd import Crowd
-from shoal_holder.negative_binomial import FairBits
+from shoal_holder.fair_bits import FairBits
 from shoal_holder.noise import NoiseSampler
 from shoal_protocol.crowds.documents import Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask

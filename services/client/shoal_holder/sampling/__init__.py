@@ -1,1 +1,0 @@
-"""Draws noise by OpenDP, in a process of its own: it gets public numbers, and sees no record."""
