@@ -12,8 +12,8 @@ import time
 
 from pyroaring import BitMap
 
+from shoal_compute.bulks import Packed, Place
 from shoal_compute.executors import Summing, open_summing
-from shoal_compute.shares import Packed, Place
 from shoal_compute.summing import Adders, sum_shares
 from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.shares import SEED_BYTES, ShareKind

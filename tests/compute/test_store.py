@@ -11,13 +11,11 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
 from shoal_compute import store
+from shoal_compute.bulks import AcceptedShare, Bulk, Place
 from shoal_compute.leading import release_lease, take_lease
 from shoal_compute.schema import VERSION, bulks, documents, lease, ledger, metadata, shares
 from shoal_compute.shares import (
-    AcceptedShare,
-    Bulk,
     Outcome,
-    Place,
     add_bulks,
     add_shares,
     count_held,

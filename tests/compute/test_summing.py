@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_compute import executors
+from shoal_compute.bulks import AcceptedShare, Bulk, Packed, Place
 from shoal_compute.executors import Elsewhere, Summing, open_summing
-from shoal_compute.shares import AcceptedShare, Bulk, Packed, Place
 from shoal_compute.summing import Adders, SharesMissing, sum_shares
 from shoal_compute.tally import Tallies
 from shoal_hosting.startup import StartupRefused

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from shoal_compute.shares import AcceptedShare, Bulk
+from shoal_compute.bulks import AcceptedShare, Bulk
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.sharing import opening_many, summation
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, envelope_digest

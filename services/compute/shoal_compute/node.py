@@ -11,6 +11,7 @@ import structlog
 from pyroaring import BitMap
 
 from shoal_compute import attesting, shares, store
+from shoal_compute.bulks import Packed, Place
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.gossiping import Gossip
 from shoal_compute.leading import Leadership
@@ -19,7 +20,6 @@ from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import ledger
-from shoal_compute.shares import Packed, Place
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
 from shoal_compute.tally import Tallies

@@ -4,120 +4,44 @@ Every function here runs inside one transaction of the caller, which makes it du
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import Enum, auto
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap
 from sqlalchemy import Connection, func, select, update
 
 from shoal_compute import machines
+from shoal_compute.bulks import (
+    BULK_BYTES,
+    AcceptedShare,
+    Bulk,
+    Packed,
+    Place,
+    bulks_with,
+    chosen_of,
+    digests_in_bulks,
+    insert_bulk,
+)
 from shoal_compute.schema import bulks, rounds, shares
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.rounds.attestations import TAG_BYTES, StoredAnswers
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, epoch_of
-from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.phases import ROUND, Event, Phase, after
 
 SMALLEST_BULK: Final = 64  # fewer are stored in a row each: every bulk may be looked through
-_DIGEST_BYTES: Final = 32
-_BULK_BYTES: Final = 1 << 20  # of payloads in one row
 _READ_BYTES: Final = 4 << 20  # of payloads that are read together
 _RESTORED: Final = "SELECT 1 FROM machines WHERE epoch > 0 AND holder BETWEEN ? AND ? LIMIT 1"
 _SINGLY: Final = "SELECT holder FROM shares WHERE round = ? AND holder BETWEEN ? AND ?"
-_NEAR: Final = "SELECT number, holders FROM bulks WHERE round = ? AND first <= ? AND last >= ?"
-_INSERT: Final = (
-    "INSERT INTO bulks"
-    " (round, kind, first, last, holders, answers, digests, signatures, payloads)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 # of payloads erased in one transaction, so that uploads do not wait long behind it
 _ERASED_BYTES: Final = 8 << 20
 _ERASED_PAYLOADS: Final = 500
 # Databases bound the number of values in one statement.
 MOST_VALUES: Final = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptedShare:
-    """One data holder's share that passed every check, with the proof that the holder sent it."""
-
-    round_id: str
-    holder: int
-    answer: bytes
-    digest: bytes
-    signature: bytes
-    share: Share
-
-
-@dataclass(frozen=True, slots=True)
-class Bulk:
-    """Shares of one round and kind that passed every check: column by column, in one order."""
-
-    round_id: str
-    kind: ShareKind
-    holders: npt.NDArray[np.uint32]
-    answers: Sequence[bytes]
-    digests: Sequence[bytes]
-    signatures: Sequence[bytes]
-    payloads: Sequence[bytes]
-
-    @staticmethod
-    def of(accepted: Sequence[AcceptedShare]) -> "Bulk":
-        """Return shares of one round and kind."""
-        return Bulk(
-            accepted[0].round_id,
-            accepted[0].share.kind,
-            np.array([each.holder for each in accepted], np.uint32),
-            [each.answer for each in accepted],
-            [each.digest for each in accepted],
-            [each.signature for each in accepted],
-            [each.share.payload for each in accepted],
-        )
-
-    def __len__(self) -> int:
-        """Return how many shares there are."""
-        return len(self.digests)
-
-    def some(self, places: Sequence[int]) -> "Bulk":
-        """Return the shares at these places."""
-        columns = (self.answers, self.digests, self.signatures, self.payloads)
-        chosen = ([each[place] for place in places] for each in columns)
-        return Bulk(self.round_id, self.kind, self.holders[list(places)], *chosen)
-
-    def singly(self) -> list[AcceptedShare]:
-        """Return each share by itself."""
-        return [
-            AcceptedShare(self.round_id, holder, answer, digest, signature, Share(self.kind, share))
-            for holder, answer, digest, signature, share in zip(
-                self.holders.tolist(),
-                self.answers,
-                self.digests,
-                self.signatures,
-                self.payloads,
-                strict=True,
-            )
-        ]
-
-
-class Packed(NamedTuple):
-    """Payloads of so many shares of one kind, one behind another."""
-
-    kind: ShareKind
-    shares: int
-    payloads: bytes
-
-
-class Place(NamedTuple):
-    """Where shares of some data holders are stored: in a row of `bulks`, or in one each."""
-
-    bulk: int | None
-    holders: BitMap
 
 
 class Outcome(Enum):
@@ -177,10 +101,7 @@ def add_bulks(db: Connection, offered: Sequence[Bulk]) -> list[list[Outcome]]:
 
 
 def _store_in_bulks(db: Connection, round_id: str, offered: Sequence[Bulk]) -> bool:
-    """Store bulks of one round, in a row each, if nothing about any of their shares is unusual.
-
-    The statements are the driver's: SQLAlchemy took longer to make them than SQLite to run them.
-    """
+    """Store bulks of one round, in a row each, if nothing about any of their shares is unusual."""
     holders = BitMap().union(*(BitMap(bulk.holders) for bulk in offered))
     count = sum(map(len, offered))
     if db.dialect.name != "sqlite" or not len(holders) == count >= SMALLEST_BULK:
@@ -192,7 +113,7 @@ def _store_in_bulks(db: Connection, round_id: str, offered: Sequence[Bulk]) -> b
     if db.exec_driver_sql(_RESTORED, between).first() or _any_held(db, number, holders):
         return False
     for bulk in offered:
-        _insert(db, number, bulk)
+        insert_bulk(db, number, bulk)
     _move(db, number, phase)
     return True
 
@@ -207,37 +128,9 @@ def _move(db: Connection, number: int, phase: Phase) -> None:
         db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
 
 
-def _insert(db: Connection, number: int, bulk: Bulk) -> None:
-    together = max(1, _BULK_BYTES // len(bulk.payloads[0]))
-    for start in range(0, len(bulk), together):
-        part = bulk.some(range(len(bulk))[start : start + together])
-        row = (
-            number,
-            int(part.kind),
-            int(part.holders.min()),
-            int(part.holders.max()),
-            part.holders.astype("<u4").tobytes(),
-            b"".join(part.answers),
-            b"".join(part.digests),
-            b"".join(part.signatures),
-            b"".join(part.payloads),
-        )
-        db.exec_driver_sql(_INSERT, row)
-
-
-def _bulks_with(db: Connection, number: int, holders: BitMap) -> Iterator[tuple[int, BitMap]]:
-    """Yield the number of each bulk with some of `holders`, and those of them that it has."""
-    if holders and db.dialect.name == "sqlite":
-        near = (number, holders.max(), holders.min())
-        for bulk, encoded in db.exec_driver_sql(_NEAR, near).all():
-            found = BitMap(np.frombuffer(encoded, "<u4")) & holders
-            if found:
-                yield bulk, found
-
-
 def _any_held(db: Connection, number: int, holders: BitMap) -> bool:
     near = db.exec_driver_sql(_SINGLY, (number, holders.min(), holders.max())).scalars()
-    return any(each in holders for each in near) or any(_bulks_with(db, number, holders))
+    return any(each in holders for each in near) or any(bulks_with(db, number, holders))
 
 
 def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, str]]:
@@ -259,7 +152,7 @@ def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, s
 def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
     first: dict[int, AcceptedShare] = {}
     void = _void(db, number, offered)
-    in_bulks = _digests_in_bulks(db, number, BitMap(share.holder for share in offered))
+    in_bulks = digests_in_bulks(db, number, BitMap(share.holder for share in offered))
     for share in offered:
         if share.digest not in void:
             first.setdefault(share.holder, share)
@@ -308,27 +201,12 @@ def _void(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> dict
 
 
 def _digests(db: Connection, number: int, holders: Sequence[int]) -> dict[int, bytes]:
-    found = _digests_in_bulks(db, number, BitMap(holders))
+    found = digests_in_bulks(db, number, BitMap(holders))
     for start in range(0, len(holders), MOST_VALUES):
         chosen = shares.c.holder.in_(holders[start : start + MOST_VALUES])
         query = select(shares.c.holder, shares.c.digest).where(shares.c.round == number, chosen)
         found.update((holder, digest) for holder, digest in db.execute(query))
     return found
-
-
-def _digests_in_bulks(db: Connection, number: int, holders: BitMap) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
-    for bulk, some in _bulks_with(db, number, holders):
-        row = db.execute(select(bulks.c.holders, bulks.c.digests).where(bulks.c.number == bulk))
-        encoded, digests = row.one()
-        for place, holder in enumerate(np.frombuffer(encoded, "<u4").tolist()):
-            if holder in some:
-                found[holder] = _entry(digests, place, _DIGEST_BYTES)
-    return found
-
-
-def _entry(column: bytes, place: int, size: int) -> bytes:
-    return column[size * place : size * (place + 1)]
 
 
 def stored_digests(db: Connection, round_id: str, holders: Sequence[int]) -> dict[int, bytes]:
@@ -375,7 +253,7 @@ def count_held(db: Connection, number: int) -> int:
 def places_of(db: Connection, round_id: str, holders: BitMap, dimension: int) -> list[Place]:
     """Return where the shares of `holders` are, so that each place is read at once."""
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
-    found = [Place(bulk, some) for bulk, some in _bulks_with(db, number, holders)]
+    found = [Place(bulk, some) for bulk, some in bulks_with(db, number, holders)]
     singly = holders.difference(*(place.holders for place in found))
     together = max(1, min(MOST_VALUES, _READ_BYTES // (8 * dimension)))
     parts = (singly[start : start + together] for start in range(0, len(singly), together))
@@ -386,7 +264,7 @@ def read_shares(db: Connection, round_id: str, place: Place) -> list[Packed]:
     """Return the shares at a place, of those whose payload is stored, in any order."""
     if place.bulk is not None:
         row = db.execute(select(bulks).where(bulks.c.number == place.bulk)).one()
-        return [] if row.payloads is None else [_chosen(row, place.holders)]
+        return [] if row.payloads is None else [chosen_of(row, place.holders)]
     number = select(rounds.c.number).where(rounds.c.id == round_id).scalar_subquery()
     query = (
         select(shares.c.kind, shares.c.payload)
@@ -397,17 +275,6 @@ def read_shares(db: Connection, round_id: str, place: Place) -> list[Packed]:
     for kind, payload in db.execute(query):
         by_kind[kind].append(payload)
     return [Packed(ShareKind(kind), len(each), b"".join(each)) for kind, each in by_kind.items()]
-
-
-def _chosen(row: Any, holders: BitMap) -> Packed:
-    """Return the payloads of these holders, all of whom are in a row of `bulks`."""
-    kind, inside = ShareKind(row.kind), np.frombuffer(row.holders, "<u4")
-    if len(inside) == len(holders):
-        return Packed(kind, len(inside), row.payloads)
-    size = len(row.payloads) // len(inside)
-    places = np.flatnonzero(np.isin(inside, holders.to_array())).tolist()
-    payloads = b"".join(_entry(row.payloads, place, size) for place in places)
-    return Packed(kind, len(places), payloads)
 
 
 def erased_at_once(dimension: int) -> int:
@@ -423,7 +290,7 @@ def erase_payloads(db: Connection, round_id: str, most: int, after: int = -1) ->
     """
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
     left = (bulks.c.round == number) & bulks.c.payloads.is_not(None)
-    some = select(bulks.c.number).where(left).limit(max(1, _ERASED_BYTES // _BULK_BYTES))
+    some = select(bulks.c.number).where(left).limit(max(1, _ERASED_BYTES // BULK_BYTES))
     if db.execute(update(bulks).where(bulks.c.number.in_(some)).values(payloads=None)).rowcount:
         return after
     due = (shares.c.round == number) & (shares.c.holder > after) & shares.c.payload.is_not(None)

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 import numpy as np
 from pyroaring import BitMap
 
+from shoal_compute.bulks import Packed, Place
 from shoal_compute.executors import Summing
-from shoal_compute.shares import Packed, Place
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.wire.encoding import Uint64Vector

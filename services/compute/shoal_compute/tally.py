@@ -12,8 +12,8 @@ import numpy as np
 import structlog
 from pyroaring import BitMap
 
+from shoal_compute.bulks import Bulk, Packed
 from shoal_compute.rounds import Round
-from shoal_compute.shares import Bulk, Packed
 from shoal_compute.summing import Adders, StoredShares, add_shares, sum_shares
 from shoal_hosting.server.logs import describe_exception
 from shoal_protocol.sharing import summation

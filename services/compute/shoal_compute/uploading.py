@@ -7,14 +7,13 @@ from typing import Final
 
 from pyroaring import BitMap
 
+from shoal_compute.bulks import AcceptedShare, Bulk
 from shoal_compute.intake import Judged, ManyUploads, Upload, validate_each, validate_many
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.sessions import Sessions
 from shoal_compute.shares import (
-    AcceptedShare,
-    Bulk,
     Outcome,
     add_bulks,
     add_shares,
