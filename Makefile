@@ -5,7 +5,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewe
 	--generate-hashes --no-annotate --no-header --no-emit-package shoal-holder --quiet $(UPGRADE)
 WHEELS := pyproject.toml analysis/pyproject.toml
 
-.PHONY: demo test fast exhaustive drill check docs lock bench bench-holders bench-statistics bench-table1 audit figures figures-draw-and-discard images clean
+.PHONY: demo test fast exhaustive drill check docs lock bench bench-check bench-holders bench-statistics bench-table1 audit figures figures-draw-and-discard images clean
 
 demo: .venv/demo
 	.venv/bin/python -m demo
@@ -58,6 +58,10 @@ bench-table1: .venv/ready
 
 bench: .venv/ready
 	.venv/bin/python -m bench
+
+# What got a quarter dearer than is stored, in multiples of bare primitives; WARN=--warn only says so.
+bench-check: .venv/ready
+	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.unit_costs $(WARN)
 
 # Attacks the code with the distinguishing game: what privacy costs at least, some minutes.
 audit: .venv/ready

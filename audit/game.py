@@ -19,6 +19,7 @@ from nacl.utils import random
 
 from audit.claims import Claim
 from audit.neighbours import Floats, worst_neighbours
+from shoal_compute.bulks import Packed
 from shoal_compute.executors import Summing
 from shoal_compute.summing import add_shares
 from shoal_holder.contribution import draw_noise
@@ -191,11 +192,12 @@ def total_of(spec: RoundSpec, shares: Sequence[Sequence[Share]], runs: int) -> I
 
 def node_sum(spec: RoundSpec, shares: Sequence[Share], runs: int) -> Uint64Vector:
     """Return what a Compute node adds up, shape (runs * d,)."""
+    packed = [Packed(each.kind, 1, each.payload) for each in shares]
     threads = Summing()
     try:
         return asyncio.run(
             add_shares(
-                shares, dimension=runs * spec.dimension, scheme=spec.sharing, summing=threads
+                packed, dimension=runs * spec.dimension, scheme=spec.sharing, summing=threads
             )
         )
     finally:

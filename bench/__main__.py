@@ -6,6 +6,7 @@ from bench import (
     freezing,
     gossip,
     holders,
+    node_costs,
     replicas,
     sharing,
     summing,
@@ -17,6 +18,7 @@ from bench import (
 for part in (
     holders,
     uploads,
+    node_costs,
     replicas,
     crowd_server,
     freezing,

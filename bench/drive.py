@@ -183,13 +183,16 @@ class Drive:
         end = JobEnd(manifest=spec.manifest, job=spec.job)
         return sign(end, self._trainer.name, self._trainer.signing_key).encode()
 
+    def to_announce(self, spec: Signed[RoundSpec]) -> list[tuple[str, bytes]]:
+        """Return what a Compute node is told before it takes shares: paths and bodies."""
+        return [("/v1/jobs", self.request_of(spec)), ("/v1/rounds", spec.encode())]
+
     async def announce(self, spec: Signed[RoundSpec]) -> None:
         """Hand the spec to every Compute node and the aggregator."""
         manifest = self.consortium.manifest
         for party in [*(node.name for node in manifest.compute_nodes), manifest.aggregator.name]:
-            messages = [("/v1/jobs", self.request_of(spec)), ("/v1/rounds", spec.encode())]
             async with self.connection(party) as connection:
-                for path, message in messages[party == manifest.aggregator.name :]:
+                for path, message in self.to_announce(spec)[party == manifest.aggregator.name :]:
                     reply = await connection.ask("POST", path, message)
                     if reply.status not in (200, 201):
                         raise RuntimeError(f"{party} refuses {path}: status {reply.status}")

@@ -40,7 +40,6 @@ from shoal_protocol.sharing.sessions import (
     advance,
     hour_for,
     open_session,
-    round_key,
 )
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
@@ -126,10 +125,7 @@ class Holders:
         steps = hour_for(self._session, spec.opened_at) - self._session // STEP_SECONDS
         made: list[list[bytes]] = [[] for _ in self._nodes]
         for number, drawn in zip(chunk, noise, strict=True):
-            keys = [
-                round_key(advance(self._chains[number][node.name], steps), spec.digest)
-                for node in self._nodes
-            ]
+            keys = [advance(self._chains[number][node.name], steps) for node in self._nodes]
             answer = self._answer(spec, number, values + drawn, keys)
             for node, envelope in enumerate(answer):
                 made[node].append(envelope)
@@ -150,7 +146,7 @@ class Holders:
         headers = [header(node, kind) for node, kind in enumerate(kinds)]
         seeds = iter(
             [
-                seed_for(headers[node], keys[node])
+                seed_for(headers[node], keys[node], manifest=spec.manifest)
                 for node, kind in enumerate(kinds)
                 if kind is ShareKind.SEED
             ]

@@ -12,22 +12,38 @@ import time
 
 from pyroaring import BitMap
 
+from shoal_compute.bulks import Packed, Place
 from shoal_compute.executors import Summing, open_summing
 from shoal_compute.summing import Adders, sum_shares
 from shoal_protocol.sharing.additive import AdditiveSharing
-from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.sharing.shares import SEED_BYTES, ShareKind
 
 
-async def measure(summing: Summing, shares: list[Share], dimension: int) -> float:
+class Made:
+    """Shares that are in memory, a thousand at each place."""
+
+    def __init__(self, clients: int) -> None:
+        self._shares = [
+            Packed(ShareKind.SEED, len(some), secrets.token_bytes(SEED_BYTES * len(some)))
+            for some in (range(clients)[start : start + 1000] for start in range(0, clients, 1000))
+        ]
+
+    async def places(self, holders: BitMap) -> list[Place]:
+        """Return all places."""
+        size = [each.shares for each in self._shares]
+        return [Place(number, BitMap(range(count))) for number, count in enumerate(size)]
+
+    async def read(self, place: Place) -> list[Packed]:
+        """Return the shares at a place."""
+        return [self._shares[place.bulk or 0]]
+
+
+async def measure(summing: Summing, shares: Made, clients: int, dimension: int) -> float:
     """Return the milliseconds of one sum."""
-
-    async def read(clients: list[int]) -> list[Share]:
-        return [shares[client] for client in clients]
-
     begun = time.perf_counter()
     await sum_shares(
-        read,
-        BitMap(range(len(shares))),
+        shares,
+        BitMap(range(clients)),
         dimension=dimension,
         scheme=AdditiveSharing(),
         summing=summing,
@@ -37,12 +53,12 @@ async def measure(summing: Summing, shares: list[Share], dimension: int) -> floa
 
 async def compare(clients: int, dimension: int) -> None:
     """Measure and print one line."""
-    shares = [Share(ShareKind.SEED, secrets.token_bytes(32)) for _ in range(clients)]
+    shares = Made(clients)
     adders = Adders(Summing(), open_summing("processes"))
     try:
-        thread = await measure(adders.small, shares, dimension)
-        first = await measure(adders.large, shares, dimension)
-        processes = await measure(adders.large, shares, dimension)
+        thread = await measure(adders.small, shares, clients, dimension)
+        first = await measure(adders.large, shares, clients, dimension)
+        processes = await measure(adders.large, shares, clients, dimension)
         chosen = "thread" if adders.for_sum(clients, dimension) is adders.small else "processes"
     finally:
         adders.close()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_compute import shares
 from tests.world.around_node import Federation
 
 
@@ -13,3 +14,9 @@ async def federation(tmp_path: Path) -> AsyncIterator[Federation]:
     made = Federation(tmp_path)
     yield made
     await made.close()
+
+
+@pytest.fixture(autouse=True)
+def bulks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store in one row what else, of so few data holders, would be in a row each."""
+    monkeypatch.setattr(shares, "SMALLEST_BULK", 3)

@@ -144,9 +144,9 @@ async def test_no_payload_is_left_on_disk_when_a_round_is_over(
     await federation.upload_all(spec, range(11))
     engine = create_engine(f"sqlite:///{tmp_path}/0/compute.sqlite")
     with engine.connect() as db:
-        rows = db.execute(text("SELECT payload FROM shares ORDER BY holder")).scalars().all()
+        rows = db.execute(text("SELECT payloads FROM bulks")).scalars().all()
     engine.dispose()
-    assert len(rows) == 11
+    assert len(rows) == 2  # seeds and vectors
     assert all(payload in files_of(tmp_path / "0") for payload in rows)
     federation.clock.move(60)
     await federation.step(times=3)
@@ -167,7 +167,7 @@ async def test_erasure_goes_on_after_a_crash(federation: Federation, tmp_path: P
     await federation.upload_all(spec, range(11), nodes=[0])
     engine = create_engine(f"sqlite:///{tmp_path}/0/compute.sqlite")
     with engine.begin() as db:
-        payloads = db.execute(text("SELECT payload FROM shares")).scalars().all()
+        payloads = db.execute(text("SELECT payloads FROM bulks")).scalars().all()
         db.execute(text("UPDATE rounds SET phase = 'abandoned', reported = true"))
     engine.dispose()
     federation.crash(0)

@@ -14,10 +14,14 @@ from sqlalchemy import create_engine, text
 
 from shoal_compute import store
 from shoal_compute.assembly import Service
+from shoal_compute.bulks import AcceptedShare
 from shoal_compute.gossip import Message
 from shoal_compute.leading import Leadership
 from shoal_compute.schema import VERSION, metadata
-from shoal_compute.shares import AcceptedShare, Outcome, add_shares
+from shoal_compute.shares import (
+    Outcome,
+    add_shares,
+)
 from shoal_compute.store import LostRace
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.storage.database import StorageThread, open_engine

@@ -1,24 +1,30 @@
 """What the node's transactions promise, on SQLite and on PostgreSQL."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from pyroaring import BitMap
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
 from shoal_compute import store
+from shoal_compute.bulks import AcceptedShare, Bulk, Place
 from shoal_compute.leading import release_lease, take_lease
-from shoal_compute.schema import VERSION, documents, lease, ledger, metadata, shares
+from shoal_compute.schema import VERSION, bulks, documents, lease, ledger, metadata, shares
 from shoal_compute.shares import (
-    AcceptedShare,
     Outcome,
+    add_bulks,
     add_shares,
     count_held,
     erase_payloads,
+    erased_at_once,
+    held_answers,
     held_holders,
+    holds,
+    places_of,
     read_shares,
     stored_digests,
 )
@@ -83,6 +89,18 @@ def share(client: int, *, attempt: int = 0, round_id: str = ROUND) -> AcceptedSh
         bytes(64),
         Share(ShareKind.SEED, payload),
     )
+
+
+def payloads(storage: StorageThread, holders: Iterable[int]) -> list[bytes]:
+    """Return what is stored of these holders, all of it seeds, in ascending order."""
+    found = []
+    for place in storage.run_here(places_of, ROUND, BitMap(holders), 1):
+        for packed in storage.run_here(read_shares, ROUND, place):
+            assert packed.kind is ShareKind.SEED
+            found += [
+                packed.payloads[start : start + 32] for start in range(0, 32 * packed.shares, 32)
+            ]
+    return sorted(found)
 
 
 def frozen(storage: StorageThread, clients: range = range(12)) -> Signed:
@@ -167,7 +185,89 @@ def test_a_large_batch_is_stored_whole(storage: StorageThread) -> None:
     ]
     assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED}
     assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED_BEFORE}
-    assert len(storage.run_here(read_shares, ROUND, list(range(2500)))) == 2500
+    assert len(payloads(storage, range(2500))) == 2500
+
+
+def bulk_of(*clients: int, attempt: int = 0) -> Bulk:
+    return Bulk.of([share(client, attempt=attempt) for client in clients])
+
+
+def rows(storage: StorageThread) -> tuple[int, int]:
+    """Return how many rows there are of one share each, and of many."""
+    tables = (shares, bulks)
+    query = [select(func.count()).select_from(table) for table in tables]
+    return tuple(storage.run_here(lambda db: [db.execute(each).scalar_one() for each in query]))
+
+
+def test_shares_that_come_together_are_stored_in_one_row(storage: StorageThread) -> None:
+    offered = [bulk_of(5, 2, 9), bulk_of(1, 7, 8, 3)]
+    assert storage.run_here(add_bulks, offered) == [[Outcome.STORED] * 3, [Outcome.STORED] * 4]
+    assert phase(storage) is Phase.COLLECTING
+    assert rows(storage) == ((0, 2) if not storage.is_shared else (7, 0))
+    held = storage.run_here(held_answers, 1)
+    assert held == StoredAnswers.of(
+        (client, share(client).answer) for client in (1, 2, 3, 5, 7, 8, 9)
+    )
+    assert storage.run_here(count_held, 1) == 7
+    assert [storage.run_here(holds, ROUND, client) for client in (1, 4, 5)] == [True, False, True]
+    assert storage.run_here(stored_digests, ROUND, [4, 5, 9]) == {
+        client: share(client).digest for client in (5, 9)
+    }
+    assert payloads(storage, [1, 4, 9]) == [bytes([1]) * 32, bytes([9]) * 32]
+
+
+def test_in_whatever_company_it_comes_the_first_share_of_a_client_stays(
+    storage: StorageThread,
+) -> None:
+    storage.run_here(add_shares, [share(1), share(2)])
+    storage.run_here(add_bulks, [bulk_of(5, 6, 7)])
+    stored, again, other = Outcome.STORED, Outcome.STORED_BEFORE, Outcome.CONFLICTING
+    offered = [bulk_of(1, 5, 8), bulk_of(1, 6, 9, attempt=1), bulk_of(10, 11, 10)]
+    assert storage.run_here(add_bulks, offered) == [
+        [again, again, stored],
+        [other, other, stored],
+        [stored, stored, again],
+    ]
+    late = [share(5), share(6, attempt=1), share(8), share(8, attempt=1)]
+    assert storage.run_here(add_shares, late) == [again, other, again, other]
+    assert storage.run_here(held_holders, 1) == BitMap([1, 2, 5, 6, 7, 8, 9, 10, 11])
+    assert storage.run_here(count_held, 1) == 9
+
+
+def test_a_frozen_round_takes_no_bulk_but_knows_those_it_has(storage: StorageThread) -> None:
+    storage.run_here(add_bulks, [bulk_of(1, 2, 3)])
+    assert frozen(storage, range(0)).body.held(POPULATION).holders == BitMap([1, 2, 3])
+    known, closed = Outcome.STORED_BEFORE, Outcome.CLOSED
+    assert storage.run_here(add_bulks, [bulk_of(1, 2, 4), bulk_of(5, 6, 7)]) == [
+        [known, known, closed],
+        [closed, closed, closed],
+    ]
+    unknown = Bulk.of([share(client, round_id="0" * 64) for client in range(3)])
+    assert storage.run_here(add_bulks, [unknown]) == [[Outcome.UNKNOWN_ROUND] * 3]
+
+
+def test_long_vectors_are_stored_a_few_in_a_row_and_erased_so(storage: StorageThread) -> None:
+    size = 400_000
+    long = [
+        replace(share(client), share=Share(ShareKind.VECTOR, bytes([client]) * size))
+        for client in range(40)
+    ]
+    storage.run_here(add_bulks, [Bulk.of(long)])
+    assert rows(storage) == ((0, 20) if not storage.is_shared else (40, 0))
+    places = storage.run_here(places_of, ROUND, BitMap([3, 4, 39]), size // 8)
+    packed = [each for place in places for each in storage.run_here(read_shares, ROUND, place)]
+    assert sum(each.shares for each in packed) == 3
+    found = b"".join(each.payloads for each in packed)
+    assert found == b"".join(long[client].share.payload for client in (3, 4, 39))
+
+    after, transactions = -1, 0
+    while after is not None:
+        after = storage.run_here(erase_payloads, ROUND, erased_at_once(size // 8), after)
+        transactions += 1
+    assert transactions >= 3
+    assert storage.run_here(read_shares, ROUND, Place(None, BitMap([3]))) == []
+    assert all(storage.run_here(read_shares, ROUND, place) == [] for place in places)
+    assert storage.run_here(held_holders, 1) == BitMap(range(40))
 
 
 def test_the_first_share_moves_the_round_on(storage: StorageThread) -> None:
@@ -389,14 +489,13 @@ def test_erasure_takes_the_payload_and_leaves_digest_and_signature(storage: Stor
 
     stored = share(1)
     assert storage.run_here(row) == (1, 1, stored.answer, stored.digest, bytes(64), 0, None)
-    assert storage.run_here(read_shares, ROUND, [1]) == []
+    assert payloads(storage, [1]) == []
     assert storage.run_here(stored_digests, ROUND, [1]) == {1: share(1).digest}
 
 
 def test_a_cohorts_shares_are_read_and_no_other(storage: StorageThread) -> None:
     storage.run_here(add_shares, [share(client) for client in range(6)])
-    found = storage.run_here(read_shares, ROUND, [1, 4, 9])
-    assert sorted(each.payload for each in found) == [share(1).share.payload, bytes([4]) * 32]
+    assert payloads(storage, [1, 4, 9]) == [share(1).share.payload, bytes([4]) * 32]
 
 
 def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_compute import executors
+from shoal_compute.bulks import AcceptedShare, Bulk, Packed, Place
 from shoal_compute.executors import Elsewhere, Summing, open_summing
-from shoal_compute.shares import AcceptedShare
 from shoal_compute.summing import Adders, SharesMissing, sum_shares
 from shoal_compute.tally import Tallies
 from shoal_hosting.startup import StartupRefused
@@ -46,11 +46,20 @@ def oracle(clients: set[int]) -> np.ndarray:
     return np.array(total, np.uint64)
 
 
-def reader(stored: set[int]):
-    async def read(clients: list[int]) -> list[Share]:
-        return [share(client) for client in clients if client in stored]
+class Store:
+    """Holds these clients' shares: those below 4 in one row, the others by themselves."""
 
-    return read
+    def __init__(self, stored: set[int]) -> None:
+        self.stored = stored
+
+    async def places(self, holders: BitMap) -> list[Place]:
+        together = holders & BitMap(range(4))
+        singly = [Place(None, BitMap([each])) for each in holders - together]
+        return singly + ([Place(1, together)] if together else [])
+
+    async def read(self, place: Place) -> list[Packed]:
+        shares = [share(client) for client in place.holders if client in self.stored]
+        return [Packed(each.kind, 1, each.payload) for each in shares]
 
 
 class AtOnce(Executor):
@@ -79,8 +88,8 @@ def test_a_tally_and_the_store_together_give_the_cohorts_sum(
             accepted = AcceptedShare(
                 known.id, client, bytes(16), bytes(32), bytes(64), share(client)
             )
-            tallies.count(known, [accepted])
-        return await tallies.total(known, BitMap(cohort), reader(counted | cohort))
+            await tallies.count(known, Bulk.of([accepted]))
+        return await tallies.total(known, BitMap(cohort), Store(counted | cohort))
 
     assert np.array_equal(asyncio.run(run()), oracle(cohort))
 
@@ -88,7 +97,7 @@ def test_a_tally_and_the_store_together_give_the_cohorts_sum(
 async def test_a_missing_share_is_noticed() -> None:
     with pytest.raises(SharesMissing), ThreadPoolExecutor(1) as executor:
         await sum_shares(
-            reader({1, 2}),
+            Store({1, 2}),
             BitMap([1, 2, 3]),
             dimension=DIMENSION,
             scheme=SCHEME,
@@ -96,28 +105,9 @@ async def test_a_missing_share_is_noticed() -> None:
         )
 
 
-async def test_long_vectors_are_read_a_few_at_a_time() -> None:
-    dimension, sizes = 100_000, []
-
-    async def read(clients: list[int]) -> list[Share]:
-        sizes.append(len(clients))
-        return [Share(ShareKind.SEED, seed(str(client))) for client in clients]
-
-    with ThreadPoolExecutor(1) as executor:
-        total = await sum_shares(
-            read, BitMap(range(23)), dimension=dimension, scheme=SCHEME, summing=Summing(executor)
-        )
-    expected = summation.add(
-        SCHEME, [Share(ShareKind.SEED, seed(str(n))) for n in range(23)], dimension
-    )
-    assert np.array_equal(total, expected)
-    assert sum(sizes) == 23
-    assert max(sizes) * 8 * dimension <= 4 << 20
-
-
 async def total_of(clients: range, summing: Summing, dimension: int = DIMENSION) -> np.ndarray:
     return await sum_shares(
-        reader(set(clients)),
+        Store(set(clients)),
         BitMap(clients),
         dimension=dimension,
         scheme=SCHEME,

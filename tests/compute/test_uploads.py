@@ -15,12 +15,10 @@ from shoal_compute.uploading import MOST_IN_BULK
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.shares import Share, ShareKind
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, RosterReference
-from shoal_protocol.trust.roster_changes import with_revoked
-from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.documents import Signed
 from tests.world import examples
 from tests.world.around_node import SECOND, Federation, envelopes
-from tests.world.examples import AUTHORITY, answer_id, client_key, random_bytes
+from tests.world.examples import answer_id, client_key, random_bytes
 
 
 @pytest.fixture
@@ -138,18 +136,7 @@ async def test_a_ciphertext_moved_to_another_holder_is_refused(
 async def test_a_client_revoked_since_the_round_began_is_refused(
     federation: Federation, spec: Signed[RoundSpec]
 ) -> None:
-    first = federation.consortium
-    roster = with_revoked(first.roster, [3])
-    manifest = first.manifest.model_copy(
-        update={
-            "sequence": 2,
-            "previous": first.digest,
-            "roster": RosterReference.of(roster),
-        }
-    )
-    signed = sign(manifest, AUTHORITY_NAME, AUTHORITY)
-    federation.books[0].accept(signed.encode(), roster.encode())
-    assert isinstance(federation.books[0].current, Consortium)
+    federation.revoke(0, [3])
     assert await refusal(federation, spec, envelopes(spec.body, 3)[0]) == "revoked-holder"
     assert (await federation.upload(0, spec, envelopes(spec.body, 4)[0])).status_code == 201
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from shoal_compute import shares
 from tests.world.federation import Federation
 from tests.world.trust import Trust, make_trust
 
@@ -29,3 +30,9 @@ def quiet() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
     structlog.configure(**before)
+
+
+@pytest.fixture(autouse=True)
+def bulks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store in one row what else, of so few data holders, would be in a row each."""
+    monkeypatch.setattr(shares, "SMALLEST_BULK", 1)

@@ -1,7 +1,6 @@
 """The count of lost and double-counted shares sees one that is planted, of either kind."""
 
 import itertools
-from collections.abc import Iterable
 from typing import Any
 from unittest.mock import patch
 
@@ -11,7 +10,7 @@ import pytest
 from bench.faults import Tally, run_job
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.sharing.shares import Share
+from shoal_protocol.sharing.shares import SEED_BYTES, ShareKind
 from shoal_protocol.wire.encoding import Uint64Vector
 from tests.world.federation import Federation
 from tests.world.losses import Losses, count_losses, explain
@@ -44,13 +43,16 @@ async def test_a_share_that_a_node_acknowledged_and_forgot_is_counted_as_lost(
 async def test_a_client_that_all_nodes_add_twice_is_counted_as_double(
     federation: Federation,
 ) -> None:
-    add, calls = summation.add, itertools.count()
+    add, calls = summation.add_packed, itertools.count()
 
-    def add_one_twice(scheme: Sharing, given: Iterable[Share], dimension: int) -> Uint64Vector:
-        listed = list(given)
-        return add(scheme, listed + listed[:1] * (next(calls) < len(federation.nodes)), dimension)
+    def add_one_twice(
+        scheme: Sharing, kind: ShareKind, payloads: bytes, dimension: int
+    ) -> Uint64Vector:
+        size = SEED_BYTES if kind is ShareKind.SEED else 8 * dimension
+        again = payloads[:size] if next(calls) < len(federation.nodes) else b""
+        return add(scheme, kind, payloads + again, dimension)
 
-    with patch.object(summation, "add", add_one_twice):
+    with patch.object(summation, "add_packed", add_one_twice):
         await federation.learn()
 
     losses = await count_losses(federation)

@@ -26,7 +26,6 @@ from shoal_protocol.sharing.sessions import (
     hour_for,
     hour_of,
     open_session,
-    round_key,
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.errors import ProtocolError
@@ -34,12 +33,12 @@ from shoal_protocol.wire.service_errors import RefusedOpening, UnopenableCiphert
 from tests.world.examples import OPENED_AT, SPEC, box_private_key, envelopes, random_bytes, seed
 from tests.world.session_examples import (
     HOLDER,
+    HOUR_KEY,
     KEY,
     NUMBER,
     OPENING,
     PREKEY,
     PREKEY_PRIVATE,
-    ROUND_KEY,
     SHARES,
     prekey,
     session_header,
@@ -52,8 +51,8 @@ def wrapped(wrapping: SessionWrapping, **changes: object) -> bytes:
     header = replace(session_header(wrapping), **changes)
     share = SHARES[wrapping]
     if wrapping is SessionWrapping.NOTICE:
-        share = Share(ShareKind.SEED, seed_for(header, ROUND_KEY))
-    return wrap(share, header, key=ROUND_KEY, manifest=MANIFEST)
+        share = Share(ShareKind.SEED, seed_for(header, HOUR_KEY, manifest=MANIFEST))
+    return wrap(share, header, key=HOUR_KEY, manifest=MANIFEST)
 
 
 @pytest.mark.parametrize("wrapping", SessionWrapping)
@@ -62,7 +61,7 @@ def test_a_node_reads_the_share_that_was_wrapped(wrapping: SessionWrapping) -> N
     assert is_under_session(encoded)
     envelope = parse_under_session(encoded)
     assert envelope.header == session_header(wrapping)
-    assert envelope.open(ROUND_KEY, manifest=MANIFEST) == SHARES[wrapping]
+    assert envelope.open(HOUR_KEY, manifest=MANIFEST) == SHARES[wrapping]
 
 
 def test_a_notice_is_small_and_holds_nothing_of_its_seed() -> None:
@@ -84,7 +83,7 @@ def test_no_bit_can_change(wrapping: SessionWrapping, data: st.DataObject) -> No
     changed = bytes(encoded)
     if is_under_session(changed):
         with pytest.raises(ProtocolError):
-            parse_under_session(changed).open(ROUND_KEY, manifest=MANIFEST)
+            parse_under_session(changed).open(HOUR_KEY, manifest=MANIFEST)
 
 
 @pytest.mark.parametrize("wrapping", SessionWrapping)
@@ -98,13 +97,13 @@ def test_a_ciphertext_opens_only_under_its_header(
 ) -> None:
     moved = replace(session_header(wrapping), **elsewhere).encode() + wrapped(wrapping)[64:]
     with pytest.raises(UnopenableCiphertext):
-        parse_under_session(moved).open(ROUND_KEY, manifest=MANIFEST)
+        parse_under_session(moved).open(HOUR_KEY, manifest=MANIFEST)
 
 
 @pytest.mark.parametrize("wrapping", SessionWrapping)
 def test_a_ciphertext_opens_only_in_its_round_and_manifest(wrapping: SessionWrapping) -> None:
     envelope = parse_under_session(wrapped(wrapping))
-    for key, manifest in ((ROUND_KEY, seed("other").hex()), (seed("other"), MANIFEST)):
+    for key, manifest in ((HOUR_KEY, seed("other").hex()), (seed("other"), MANIFEST)):
         with pytest.raises(UnopenableCiphertext):
             envelope.open(key, manifest=manifest)
 
@@ -113,7 +112,7 @@ def test_each_header_has_keys_of_its_own_for_its_seal_and_its_stream() -> None:
     headers = [
         session_header(wrapping, node) for wrapping in SessionWrapping for node in range(3)
     ] + [replace(session_header(SessionWrapping.NOTICE), answer=bytes([n]) * 16) for n in range(3)]
-    keys = {seed_for(header, ROUND_KEY) for header in headers}
+    keys = {seed_for(header, HOUR_KEY, manifest=MANIFEST) for header in headers}
     sealing = {wrapped(each.wrapping, node=each.node, answer=each.answer)[-16:] for each in headers}
     assert len(keys) == len(sealing) == len(headers)
 
@@ -121,7 +120,9 @@ def test_each_header_has_keys_of_its_own_for_its_seal_and_its_stream() -> None:
 def test_another_answer_has_another_seed() -> None:
     """A machine set back to a snapshot makes another vector, so another answer id."""
     one = session_header(SessionWrapping.NOTICE)
-    assert seed_for(one, ROUND_KEY) != seed_for(replace(one, answer=bytes(16)), ROUND_KEY)
+    assert seed_for(one, HOUR_KEY, manifest=MANIFEST) != seed_for(
+        replace(one, answer=bytes(16)), HOUR_KEY, manifest=MANIFEST
+    )
 
 
 def test_a_share_has_one_digest_whatever_it_is_wrapped_in() -> None:
@@ -144,7 +145,7 @@ def test_a_notice_of_another_seed_is_not_made() -> None:
         wrap(
             SHARES[SessionWrapping.SEED],
             session_header(SessionWrapping.NOTICE),
-            key=ROUND_KEY,
+            key=HOUR_KEY,
             manifest=MANIFEST,
         )
 
@@ -159,7 +160,6 @@ def test_the_chain_only_goes_forward() -> None:
 def test_a_round_has_the_key_of_the_hour_in_which_the_later_of_round_and_session_began() -> None:
     assert hour_for(NUMBER, OPENED_AT) == hour_of(OPENED_AT) == NUMBER // 3600 + 2
     assert hour_for(NUMBER, OPENED_AT - timedelta(hours=9)) == NUMBER // 3600
-    assert round_key(KEY, SPEC.digest) != round_key(KEY, "0" * 64)
 
 
 def test_keys_are_derived_by_rfc_5869() -> None:

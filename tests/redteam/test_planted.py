@@ -9,9 +9,9 @@ import pytest
 
 from shoal_aggregator import aggregation, aggregator
 from shoal_compute import announcing, attesting, shares, uploading
+from shoal_compute.bulks import AcceptedShare
 from shoal_compute.intake import Intake
 from shoal_compute.rounds import Round
-from shoal_compute.shares import AcceptedShare
 from shoal_compute.store import Kept
 from shoal_holder import release_timing, rounds
 from shoal_hosting.server.limits import BodyLimits

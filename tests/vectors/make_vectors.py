@@ -934,9 +934,9 @@ def session_cases() -> Iterator[Case]:
     }.items():
         yield name, "open_session_key", opened | {"opening": opening | change}
     for steps in (0, 1, 30):
-        chain = {"key": sessions.KEY.hex(), "steps": steps, "round": SPEC.digest}
-        yield f"a round's key after {steps} hours", "session_round_key", chain
-    key = sessions.ROUND_KEY.hex()
+        chain = {"key": sessions.KEY.hex(), "steps": steps}
+        yield f"a session's key after {steps} hours", "session_hour_key", chain
+    key = sessions.HOUR_KEY.hex()
     for wrapping, share in sessions.SHARES.items():
         head = sessions.session_header(wrapping)
         given = {"wrapping": wrapping.name.lower(), "node": head.node, "round": SPEC.digest, **ours}
@@ -944,7 +944,7 @@ def session_cases() -> Iterator[Case]:
         kind = f"{wrapping.name.lower()}"
         payload = "" if kind == "notice" else share.payload.hex()
         yield f"{kind} is wrapped", "wrap_share", given | {"payload": payload}
-        good = wrap(share, head, key=sessions.ROUND_KEY, manifest=SPEC.manifest)
+        good = wrap(share, head, key=sessions.HOUR_KEY, manifest=SPEC.manifest)
         for name, encoded in {
             "arrives": good,
             "moved to another holder": replace(head, holder=CLIENT + 1).encode() + good[64:],

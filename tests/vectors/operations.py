@@ -41,7 +41,6 @@ from shoal_protocol.sharing.sessions import (
     advance,
     first_key,
     open_session,
-    round_key,
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust import manifest
@@ -226,9 +225,8 @@ def open_session_key(given: Inputs) -> Output:
     return {"bytes": first_key(opening, prekey, bytes.fromhex(given["private_key"])).hex()}
 
 
-def session_round_key(given: Inputs) -> Output:
-    chain = advance(bytes.fromhex(given["key"]), given["steps"])
-    return {"bytes": round_key(chain, given["round"]).hex()}
+def session_hour_key(given: Inputs) -> Output:
+    return {"bytes": advance(bytes.fromhex(given["key"]), given["steps"]).hex()}
 
 
 def wrap_share(given: Inputs) -> Output:
@@ -243,7 +241,7 @@ def wrap_share(given: Inputs) -> Output:
     key, is_vector = bytes.fromhex(given["key"]), header.wrapping is SessionWrapping.VECTOR
     payload = bytes.fromhex(given["payload"])
     if header.wrapping is SessionWrapping.NOTICE:
-        payload = seed_for(header, key)
+        payload = seed_for(header, key, manifest=given["manifest"])
     share = Share(ShareKind.VECTOR if is_vector else ShareKind.SEED, payload)
     digest = share_digest(header.round_id, header.answer, share)
     encoded = wrap(share, header, key=key, manifest=given["manifest"])
@@ -251,7 +249,7 @@ def wrap_share(given: Inputs) -> Output:
 
 
 def unwrap_share(given: Inputs) -> Output:
-    """Take an envelope under a session in as the Compute node with the round's key."""
+    """Take an envelope under a session in as the Compute node with the hour's key."""
     envelope = parse_under_session(bytes.fromhex(given["envelope"]))
     share = envelope.open(bytes.fromhex(given["key"]), manifest=given["manifest"])
     return {"bytes": share.payload.hex()}
@@ -411,7 +409,7 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         accept_envelope,
         seal_session_key,
         open_session_key,
-        session_round_key,
+        session_hour_key,
         wrap_share,
         unwrap_share,
         pack_envelopes,

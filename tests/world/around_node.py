@@ -29,14 +29,15 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import EPOCH_BYTES, Header, frame, seal
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, RosterReference
+from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json, format_time
 from shoal_protocol.wire.vectors import decode_uint64
 from shoal_redteam.requests import request_for
 from tests.world import examples
 from tests.world.clock import HandMovedClock
-from tests.world.examples import OPENED_AT, client_key, random_bytes, signing_key
+from tests.world.examples import AUTHORITY, OPENED_AT, client_key, random_bytes, signing_key
 from tests.world.parties import party, reachable
 
 NODES = 3
@@ -132,6 +133,7 @@ def job_for(trust: Consortium, label: str = "job", **arguments: Any) -> Signed[J
         "dropouts": 2,
         "colluders": 3,
         "sharing": SHARING,
+        "wrapping": "sealed_box",
     }
     chosen = {name: arguments.get(name, default) for name, default in asked.items()}
     nonce = examples.seed(label)[:16].hex()
@@ -184,6 +186,14 @@ class Federation:
         """Drop a node as it is and start it again over what it stored."""
         self.discarded.append(self.services[node])
         self.services[node] = self._assemble(node)
+
+    def revoke(self, node: int, holders: Sequence[int]) -> None:
+        """Let a node accept the next manifest, under which these data holders are revoked."""
+        first = self.consortium
+        roster = with_revoked(first.roster, holders)
+        changes = {"sequence": 2, "previous": first.digest, "roster": RosterReference.of(roster)}
+        signed = sign(first.manifest.model_copy(update=changes), AUTHORITY_NAME, AUTHORITY)
+        self.books[node].accept(signed.encode(), roster.encode())
 
     async def close(self) -> None:
         for service in [*self.services, *self.discarded]:

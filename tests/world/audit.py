@@ -34,7 +34,7 @@ from shoal_protocol.sharing.received import Envelope, parse_any, unframe
 from shoal_protocol.sharing.session_envelope import (
     SessionEnvelope,
 )
-from shoal_protocol.sharing.sessions import advance, hour_for, round_key
+from shoal_protocol.sharing.sessions import advance, hour_for
 from shoal_protocol.sharing.shares import Share
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import decode, from_json
@@ -194,7 +194,7 @@ def _open(federation: Federation, node: str, encoded: bytes, spec: RoundSpec) ->
         holder, number = envelope.header.holder, envelope.header.number
         first = federation.session_keys[holder, number, node]
         chain = advance(first, hour_for(number, spec.opened_at) - number // 3600)
-        return envelope.open(round_key(chain, spec.digest), manifest=spec.manifest)
+        return envelope.open(chain, manifest=spec.manifest)
     key = load_party(federation.trust.directory / "parties" / node).box_private_key
     assert key is not None
     return envelope.open(bytes(key), bytes(key.public_key))

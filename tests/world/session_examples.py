@@ -13,7 +13,6 @@ from shoal_protocol.sharing.sessions import (
     advance,
     hour_for,
     open_session,
-    round_key,
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust.dictionary import DataDictionary, Number
@@ -51,7 +50,7 @@ OPENING, _KEYS = open_session(
     [PREKEY], holder=HOLDER, number=NUMBER, previous=None, random_bytes=random_bytes("session")
 )
 KEY = _KEYS[PREKEY.node]
-ROUND_KEY = round_key(advance(KEY, hour_for(NUMBER, SPEC.opened_at) - NUMBER // 3600), SPEC.digest)
+HOUR_KEY = advance(KEY, hour_for(NUMBER, SPEC.opened_at) - NUMBER // 3600)
 REFUSAL = SessionRefusal(
     authority=PREKEY.authority,
     node=PREKEY.node,
@@ -68,7 +67,8 @@ def session_header(wrapping: SessionWrapping, node: int = NODE) -> SessionHeader
 SHARES = {
     SessionWrapping.VECTOR: Share(ShareKind.VECTOR, np.arange(DIMENSION, dtype="<u8").tobytes()),
     SessionWrapping.NOTICE: Share(
-        ShareKind.SEED, seed_for(session_header(SessionWrapping.NOTICE), ROUND_KEY)
+        ShareKind.SEED,
+        seed_for(session_header(SessionWrapping.NOTICE), HOUR_KEY, manifest=SPEC.manifest),
     ),
     SessionWrapping.SEED: Share(ShareKind.SEED, seed("an earlier session's")),
 }

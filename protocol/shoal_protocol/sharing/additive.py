@@ -20,7 +20,7 @@ from shoal_protocol.sharing.shares import (
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
 
-_STREAM: Final = b"shoal-share1"
+STREAM: Final = b"shoal-share1"
 
 
 def expand(seed: bytes, dimension: int) -> Uint64Vector:
@@ -29,7 +29,7 @@ def expand(seed: bytes, dimension: int) -> Uint64Vector:
     Raises:
         ValueError: the seed is not 32 bytes.
     """
-    return read_words(key_stream(seed, _STREAM), dimension)
+    return read_words(key_stream(seed, STREAM), dimension)
 
 
 class AdditiveSharing(Model):

@@ -74,6 +74,12 @@ def sum_of(vectors: Iterable[Uint64Vector], dimension: int) -> Uint64Vector:
     return reduce(total)
 
 
+def sum_of_rows(vectors: Uint64Vector) -> Uint64Vector:
+    """Return the sum modulo p, shape (d,), of up to 2**32 vectors, shape (vectors, d)."""
+    low, high = (vectors & _LOW_HALF).sum(axis=0), (vectors >> _HALF).sum(axis=0)
+    return plus(times(reduce(high), 2**32), reduce(low))
+
+
 def uniform(words: Callable[[int], Uint64Vector], dimension: int) -> Uint64Vector:
     """Return uniform residues, shape (dimension,), from a source of uniform 64-bit words.
 

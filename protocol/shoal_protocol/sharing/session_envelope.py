@@ -11,22 +11,25 @@
     48      16     answer id, the same in all envelopes of one answer
     64      n + 16 ChaCha20-Poly1305 (RFC 8439) of the share; associated data: header and manifest
 
-A notice has no payload: its seed follows from the session. An explicit seed is one that does not,
-such as the same share's under a later session. The nonce is zero, for the key follows from the
-header, and one header has one payload.
+A notice has only a tag, 16 bytes: tag and seed follow from the session, both from one block of
+ChaCha20, a pseudo-random function of the answer id under a key that is bound to the rest. An
+explicit seed is one that does not follow, such as the same share's under a later session. The nonce
+is zero, for the key follows from the header, and one header has one payload.
 """
 
 import hashlib
+import hmac
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, MAGIC
 from shoal_protocol.sharing.sessions import derive
-from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.wire.encoding import VERSION, domain, sha256
 from shoal_protocol.wire.errors import UnsupportedVersion
 from shoal_protocol.wire.service_errors import MalformedEnvelope, UnopenableCiphertext
@@ -45,6 +48,9 @@ class SessionWrapping(IntEnum):
 
 
 _WRAPPINGS: Final = frozenset(map(int, SessionWrapping))
+_KINDS: Final = dict.fromkeys(SessionWrapping, ShareKind.SEED) | {
+    SessionWrapping.VECTOR: ShareKind.VECTOR
+}
 
 
 @dataclass(frozen=True)
@@ -94,54 +100,59 @@ class SessionEnvelope:
         return sha256("session_envelope", self.encoded)
 
     def open(self, key: bytes, *, manifest: str) -> Share:
-        """Authenticate and decrypt the share by the round's key with this holder.
+        """Authenticate and decrypt the share by the chain's key of the round's hour (`hour_for`).
 
         Raises:
             UnopenableCiphertext: made with another key, for another header or manifest, or damaged.
         """
         head, box = self.encoded[:HEADER_BYTES], self.encoded[HEADER_BYTES:]
-        seal = _key(key, b"seal", head)
+        if self.header.wrapping is SessionWrapping.NOTICE:
+            seed, tag = _notice(key, head, manifest)
+            if not hmac.compare_digest(tag, box):
+                raise UnopenableCiphertext
+            return Share(ShareKind.SEED, seed)
+        bound_to = head + bytes.fromhex(manifest)
         try:
-            payload = ChaCha20Poly1305(seal).decrypt(_NONCE, box, head + bytes.fromhex(manifest))
+            payload = ChaCha20Poly1305(_seal_key(key, head)).decrypt(_NONCE, box, bound_to)
         except InvalidTag as error:
             raise UnopenableCiphertext from error
-        match self.header.wrapping:
-            case SessionWrapping.VECTOR:
-                return Share(ShareKind.VECTOR, payload)
-            case SessionWrapping.SEED:
-                return Share(ShareKind.SEED, payload)
-        if payload:
-            raise UnopenableCiphertext
-        return Share(ShareKind.SEED, _key(key, b"stream", head))
+        return Share(_KINDS[self.header.wrapping], payload)
 
 
-def seed_for(header: SessionHeader, key: bytes) -> bytes:
+def seed_for(header: SessionHeader, key: bytes, *, manifest: str) -> bytes:
     """Return the seed, 32 bytes, for which a notice with this header stands."""
-    return _key(key, b"stream", header.encode())
+    return _notice(key, header.encode(), manifest)[0]
 
 
 def wrap(share: Share, header: SessionHeader, *, key: bytes, manifest: str) -> bytes:
-    """Encrypt and authenticate a share by the round's key with a node; the same bytes each time.
+    """Encrypt and authenticate a share by the chain's key of the hour; the same bytes each time.
 
     Raises:
         ValueError: the header speaks of another kind of share, or a notice of another seed.
     """
     head = header.encode()
-    is_vector = header.wrapping is SessionWrapping.VECTOR
-    if is_vector != (share.kind is ShareKind.VECTOR):
+    if share.kind is not _KINDS[header.wrapping]:
         raise ValueError("the header names another kind of share")
-    payload = share.payload
     if header.wrapping is SessionWrapping.NOTICE:
-        if share.payload != seed_for(header, key):
+        seed, tag = _notice(key, head, manifest)
+        if share.payload != seed:
             raise ValueError("a notice stands for the seed that follows from its session")
-        payload = b""
+        return head + tag
     data = head + bytes.fromhex(manifest)
-    return head + ChaCha20Poly1305(_key(key, b"seal", head)).encrypt(_NONCE, payload, data)
+    return head + ChaCha20Poly1305(_seal_key(key, head)).encrypt(_NONCE, share.payload, data)
 
 
-def _key(key: bytes, label: bytes, head: bytes) -> bytes:
+def _seal_key(key: bytes, head: bytes) -> bytes:
     """Return a key that is bound to the header: to node, wrapping, round, session and answer."""
-    return derive(key, label, hashlib.sha256(head).digest())
+    return derive(key, b"seal", hashlib.sha256(head).digest())
+
+
+def _notice(key: bytes, head: bytes, manifest: str) -> tuple[bytes, bytes]:
+    """Return a notice's seed, 32 bytes, and its tag, 16."""
+    bound = derive(key, b"notice", head[:-ANSWER_BYTES] + bytes.fromhex(manifest))
+    block = Cipher(algorithms.ChaCha20(bound, head[-ANSWER_BYTES:]), mode=None).encryptor()
+    seed_and_tag = block.update(bytes(SEED_BYTES + TAG_BYTES))
+    return seed_and_tag[:SEED_BYTES], seed_and_tag[SEED_BYTES:]
 
 
 def is_under_session(encoded: bytes) -> bool:

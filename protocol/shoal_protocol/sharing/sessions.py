@@ -223,8 +223,3 @@ def advance(key: bytes, steps: int) -> bytes:
     for _ in range(steps):
         key = derive(key, b"next")
     return key
-
-
-def round_key(chain_key: bytes, round_id: str) -> bytes:
-    """Return a round's key, from the chain's key of the round's hour (`hour_for`)."""
-    return derive(chain_key, b"round", bytes.fromhex(round_id))

@@ -22,7 +22,7 @@ from shoal_protocol.sharing.shares import (
 )
 from shoal_protocol.wire.encoding import Uint64Vector
 
-_STREAM: Final = b"shoal-field1"
+STREAM: Final = b"shoal-field1"
 
 
 def expand(seed: bytes, dimension: int) -> Uint64Vector:
@@ -31,7 +31,7 @@ def expand(seed: bytes, dimension: int) -> Uint64Vector:
     Raises:
         ValueError: the seed is not 32 bytes.
     """
-    stream = key_stream(seed, _STREAM)
+    stream = key_stream(seed, STREAM)
     return prime_field.uniform(lambda count: read_words(stream, count), dimension)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from shoal_protocol.sharing import additive, prime_field, shamir
+from shoal_protocol.sharing import additive, many_streams, prime_field, shamir
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shamir import Combined, Shamir
@@ -58,6 +58,35 @@ def add(sharing: Sharing, shares: Iterable[Share], dimension: int) -> Uint64Vect
         else:
             total += np.frombuffer(share.payload, "<u8")
     return total
+
+
+def add_packed(sharing: Sharing, kind: ShareKind, payloads: bytes, dimension: int) -> Uint64Vector:
+    """Return the sum, shape (d,), of shares of one kind, one behind another in `payloads`.
+
+    Raises:
+        ValueError: a share is cut short.
+    """
+    is_threshold = sharing.scheme == "threshold"
+    if kind is ShareKind.VECTOR:
+        vectors = np.frombuffer(payloads, "<u8").reshape(-1, dimension)
+        return prime_field.sum_of_rows(vectors) if is_threshold else vectors.sum(axis=0)
+    if is_threshold:
+        return _total_of_seeds(payloads, dimension)
+    return many_streams.total(payloads, additive.STREAM, dimension)
+
+
+def _total_of_seeds(seeds: bytes, dimension: int) -> Uint64Vector:
+    """Return the sum of the vectors of residues that seeds stand for, as `shamir.expand`."""
+    added, expanded = np.zeros(dimension, np.uint64), 0
+    for words in many_streams.streams(seeds, shamir.STREAM, dimension):
+        residues = words & np.uint64(prime_field.MODULUS)
+        # a word that gives no residue, as one in 2**61 does, is passed over by its stream
+        for row in np.flatnonzero((residues == prime_field.MODULUS).any(axis=1)).tolist():
+            start = SEED_BYTES * (expanded + row)
+            residues[row] = shamir.expand(seeds[start : start + SEED_BYTES], dimension)
+        added = prime_field.plus(added, prime_field.sum_of_rows(residues))
+        expanded += len(words)
+    return added
 
 
 def plus(sharing: Sharing, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:

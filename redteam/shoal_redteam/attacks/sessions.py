@@ -9,7 +9,6 @@ from shoal_protocol.sharing.sessions import (
     advance,
     hour_for,
     open_session,
-    round_key,
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
@@ -150,8 +149,7 @@ def _seed_node(played: PlayedRound, client: int) -> int:
 def _notice(played: PlayedRound, client: int, node: int, number: int, first: bytes) -> bytes:
     """Return a notice in the name of a client's holder, by the chain that begins with `first`."""
     target, spec = played.target, played.spec
-    chain = advance(first, hour_for(number, spec.opened_at) - number // 3600)
-    key = round_key(chain, played.signed.digest)
+    key = advance(first, hour_for(number, spec.opened_at) - number // 3600)
     header = SessionHeader(
         SessionWrapping.NOTICE,
         node,
@@ -160,7 +158,7 @@ def _notice(played: PlayedRound, client: int, node: int, number: int, first: byt
         played.signed.digest,
         target.random_bytes(16),
     )
-    share = Share(ShareKind.SEED, seed_for(header, key))
+    share = Share(ShareKind.SEED, seed_for(header, key, manifest=spec.manifest))
     return wrap(share, header, key=key, manifest=spec.manifest)
 
 

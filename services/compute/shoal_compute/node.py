@@ -4,11 +4,14 @@ The steps of a round are taken here, in order; each is durable before anybody ca
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from pyroaring import BitMap
 
 from shoal_compute import attesting, shares, store
+from shoal_compute.bulks import Packed, Place
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.gossiping import Gossip
 from shoal_compute.leading import Leadership
@@ -23,9 +26,9 @@ from shoal_compute.tally import Tallies
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
+from shoal_hosting.storage.database import StorageThread
 from shoal_hosting.work import Work
 from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers
-from shoal_protocol.sharing.shares import Share
 from shoal_protocol.wire.phases import FINISHED, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -33,6 +36,23 @@ log = structlog.get_logger()
 
 # How long a step waits for work that makes no progress, such as a peer that does not answer.
 PATIENCE_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A round's shares on file."""
+
+    storage: StorageThread
+    known: Round
+
+    async def places(self, holders: BitMap) -> list[Place]:
+        """Return where the shares of these data holders are."""
+        dimension = self.known.spec.body.dimension
+        return await self.storage.run(shares.places_of, self.known.id, holders, dimension)
+
+    async def read(self, place: Place) -> list[Packed]:
+        """Return the shares at a place, of those whose payload is stored."""
+        return await self.storage.run(shares.read_shares, self.known.id, place)
 
 
 class Node:
@@ -164,12 +184,10 @@ class Node:
             self._tallies.drop(known.id)
 
     async def _sum_up(self, known: Round, cohort: StoredAnswers) -> None:
-        async def read(holders: list[int]) -> list[Share]:
-            return await self._own.storage.run(shares.read_shares, known.id, holders)
-
         try:
             try:
-                total = await self._tallies.total(known, cohort.holders, read)
+                stored = Stored(self._own.storage, known)
+                total = await self._tallies.total(known, cohort.holders, stored)
             except SharesMissing:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))

@@ -1,6 +1,7 @@
 """Data holders' sessions with this node: takes openings, steps keys forward and erases them."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -114,6 +115,29 @@ class Sessions:
         if (known.number, known.verify_key) != (number, verify_key):
             raise UnknownSession
         return advance(known.key, hour - known.hour)
+
+    def keys(
+        self,
+        holders: Sequence[int],
+        numbers: Sequence[int],
+        verify_keys: Sequence[bytes],
+        opened_at: datetime,
+    ) -> list[bytes | None]:
+        """Return for each data holder what `key` does, and None where it raises."""
+        hour, sessions = hour_of(opened_at), self._known
+        found: list[bytes | None] = []
+        for holder, number, verify_key in zip(holders, numbers, verify_keys, strict=True):
+            known = sessions.get(holder)
+            if known is None or known.number != number or known.verify_key != verify_key:
+                found.append(None)
+            elif known.hour == hour:  # as nearly always
+                found.append(known.key)
+            else:
+                try:
+                    found.append(self.key(holder, number, verify_key, opened_at))
+                except UnknownSession:
+                    found.append(None)
+        return found
 
     async def refuse(self, encoded: bytes) -> Signed[SessionRefusal]:
         """Sign that an envelope's session is not known.

@@ -5,39 +5,43 @@ Every function here runs inside one transaction of the caller, which makes it du
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 from operator import attrgetter
 from typing import Final
 
+import numpy as np
 from pyroaring import BitMap
 from sqlalchemy import Connection, func, select, update
 
 from shoal_compute import machines
-from shoal_compute.schema import rounds, shares
+from shoal_compute.bulks import (
+    BULK_BYTES,
+    AcceptedShare,
+    Bulk,
+    Packed,
+    Place,
+    bulks_with,
+    chosen_of,
+    digests_in_bulks,
+    insert_bulk,
+)
+from shoal_compute.schema import bulks, rounds, shares
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.rounds.attestations import StoredAnswers
-from shoal_protocol.sharing.envelope import epoch_of
-from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.rounds.attestations import TAG_BYTES, StoredAnswers
+from shoal_protocol.sharing.envelope import ANSWER_BYTES, epoch_of
+from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.phases import ROUND, Event, Phase, after
 
+SMALLEST_BULK: Final = 64  # fewer are stored in a row each: every bulk may be looked through
+_READ_BYTES: Final = 4 << 20  # of payloads that are read together
+_RESTORED: Final = "SELECT 1 FROM machines WHERE epoch > 0 AND holder BETWEEN ? AND ? LIMIT 1"
+_SINGLY: Final = "SELECT holder FROM shares WHERE round = ? AND holder BETWEEN ? AND ?"
 # of payloads erased in one transaction, so that uploads do not wait long behind it
 _ERASED_BYTES: Final = 8 << 20
 _ERASED_PAYLOADS: Final = 500
 # Databases bound the number of values in one statement.
 MOST_VALUES: Final = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptedShare:
-    """One data holder's share that passed every check, with the proof that the holder sent it."""
-
-    round_id: str
-    holder: int
-    answer: bytes
-    digest: bytes
-    signature: bytes
-    share: Share
 
 
 class Outcome(Enum):
@@ -66,11 +70,10 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
     for round_id, number, phase_name in _lock_rounds(db, list(by_round)):
         positions, phase = by_round[round_id], Phase(phase_name)
         offered = [batch[position] for position in positions]
-        if (phase, Event.SHARE_STORED) in ROUND or phase is Phase.COLLECTING:
+        if _takes(phase):
             results = _store(db, number, offered)
-            if phase is Phase.ANNOUNCED and Outcome.STORED in results:
-                moved = after(ROUND, phase, Event.SHARE_STORED)
-                db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
+            if Outcome.STORED in results:
+                _move(db, number, phase)
         else:
             closed = Outcome.ABANDONED if phase is Phase.ABANDONED else Outcome.CLOSED
             stored = _digests(db, number, [share.holder for share in offered])
@@ -81,6 +84,53 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
         for position, outcome in zip(positions, results, strict=True):
             outcomes[position] = outcome
     return outcomes
+
+
+def add_bulks(db: Connection, offered: Sequence[Bulk]) -> list[list[Outcome]]:
+    """Do for the shares of each bulk what `add_shares` does."""
+    by_round: dict[str, list[Bulk]] = defaultdict(list)
+    for bulk in offered:
+        by_round[bulk.round_id].append(bulk)
+    stored = {each for each, bulks in by_round.items() if _store_in_bulks(db, each, bulks)}
+    left = [share for bulk in offered if bulk.round_id not in stored for share in bulk.singly()]
+    judged = iter(add_shares(db, left) if left else [])
+    return [
+        [Outcome.STORED] * len(bulk) if bulk.round_id in stored else list(islice(judged, len(bulk)))
+        for bulk in offered
+    ]
+
+
+def _store_in_bulks(db: Connection, round_id: str, offered: Sequence[Bulk]) -> bool:
+    """Store bulks of one round, in a row each, if nothing about any of their shares is unusual."""
+    holders = BitMap().union(*(BitMap(bulk.holders) for bulk in offered))
+    count = sum(map(len, offered))
+    if db.dialect.name != "sqlite" or not len(holders) == count >= SMALLEST_BULK:
+        return False
+    row = db.exec_driver_sql("SELECT number, phase FROM rounds WHERE id = ?", (round_id,)).first()
+    if row is None or not _takes(phase := Phase(row.phase)):
+        return False
+    number, between = int(row.number), (holders.min(), holders.max())
+    if db.exec_driver_sql(_RESTORED, between).first() or _any_held(db, number, holders):
+        return False
+    for bulk in offered:
+        insert_bulk(db, number, bulk)
+    _move(db, number, phase)
+    return True
+
+
+def _takes(phase: Phase) -> bool:
+    return (phase, Event.SHARE_STORED) in ROUND or phase is Phase.COLLECTING
+
+
+def _move(db: Connection, number: int, phase: Phase) -> None:
+    if phase is Phase.ANNOUNCED:
+        moved = after(ROUND, phase, Event.SHARE_STORED)
+        db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
+
+
+def _any_held(db: Connection, number: int, holders: BitMap) -> bool:
+    near = db.exec_driver_sql(_SINGLY, (number, holders.min(), holders.max())).scalars()
+    return any(each in holders for each in near) or any(bulks_with(db, number, holders))
 
 
 def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, str]]:
@@ -102,6 +152,7 @@ def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, s
 def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
     first: dict[int, AcceptedShare] = {}
     void = _void(db, number, offered)
+    in_bulks = digests_in_bulks(db, number, BitMap(share.holder for share in offered))
     for share in offered:
         if share.digest not in void:
             first.setdefault(share.holder, share)
@@ -116,11 +167,12 @@ def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Ou
             "payload": share.share.payload,
         }
         for share in sorted(first.values(), key=attrgetter("holder"))  # as every replica does
+        if share.holder not in in_bulks
     ]
     insert = insert_ignoring(db)(shares).on_conflict_do_nothing().returning(shares.c.holder)
     inserted = set(db.execute(insert, rows).scalars()) if rows else set()
     others = {share.holder for share in offered} - inserted
-    before = _digests(db, number, sorted(others))
+    before = _digests(db, number, sorted(others)) | in_bulks
     results = []
     for share in offered:
         if share.holder in inserted and first[share.holder] is share:
@@ -149,7 +201,7 @@ def _void(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> dict
 
 
 def _digests(db: Connection, number: int, holders: Sequence[int]) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    found = digests_in_bulks(db, number, BitMap(holders))
     for start in range(0, len(holders), MOST_VALUES):
         chosen = shares.c.holder.in_(holders[start : start + MOST_VALUES])
         query = select(shares.c.holder, shares.c.digest).where(shares.c.round == number, chosen)
@@ -165,38 +217,64 @@ def stored_digests(db: Connection, round_id: str, holders: Sequence[int]) -> dic
 
 def holds(db: Connection, round_id: str, holder: int) -> bool:
     """Tell whether a share of a data holder is, or was, stored in a round."""
-    query = select(shares.c.holder).join(rounds, shares.c.round == rounds.c.number)
-    found = query.where(rounds.c.id == round_id, shares.c.holder == holder)
-    return db.execute(found).first() is not None
+    return bool(stored_digests(db, round_id, [holder]))
 
 
 def held_holders(db: Connection, number: int) -> BitMap:
     """Return the data holders whose shares are stored in the round with this number."""
-    return BitMap(db.execute(select(shares.c.holder).where(shares.c.round == number)).scalars())
+    return held_answers(db, number).holders
 
 
 def held_answers(db: Connection, number: int) -> StoredAnswers:
     """Return the same holders with the tags of their answers."""
-    query = select(shares.c.holder, shares.c.answer).where(shares.c.round == number)
-    rows = db.execute(query.order_by(shares.c.holder)).all()
-    return StoredAnswers.of((holder, answer) for holder, answer in rows)
+    in_bulks = select(bulks.c.holders, bulks.c.answers).where(bulks.c.round == number)
+    singly = select(shares.c.holder, shares.c.answer).where(shares.c.round == number)
+    holders, tags = [np.empty(0, np.uint32)], [np.empty(0, f"V{TAG_BYTES}")]
+    answer = np.dtype([("tag", f"V{TAG_BYTES}"), ("rest", f"V{ANSWER_BYTES - TAG_BYTES}")])
+    for encoded, answers in db.execute(in_bulks):
+        holders.append(np.frombuffer(encoded, "<u4"))
+        tags.append(np.frombuffer(answers, answer)["tag"])
+    rows = db.execute(singly).all()
+    holders.append(np.array([holder for holder, _ in rows], np.uint32))
+    tags.append(np.frombuffer(b"".join(each[:TAG_BYTES] for _, each in rows), f"V{TAG_BYTES}"))
+    all_holders = np.concatenate(holders)
+    order = np.argsort(all_holders)
+    return StoredAnswers(BitMap(all_holders), np.concatenate(tags)[order].tobytes())
 
 
 def count_held(db: Connection, number: int) -> int:
     """Return how many data holders' shares are stored in the round with this number."""
-    query = select(func.count()).select_from(shares).where(shares.c.round == number)
-    return int(db.execute(query).scalar_one())
+    each = select(func.count()).select_from(shares).where(shares.c.round == number)
+    together = select(func.coalesce(func.sum(func.length(bulks.c.holders)), 0))
+    together = together.where(bulks.c.round == number)
+    return int(db.execute(each).scalar_one()) + int(db.execute(together).scalar_one()) // 4
 
 
-def read_shares(db: Connection, round_id: str, holders: Sequence[int]) -> list[Share]:
-    """Return the shares of `holders`, of those whose payload is stored, in any order."""
+def places_of(db: Connection, round_id: str, holders: BitMap, dimension: int) -> list[Place]:
+    """Return where the shares of `holders` are, so that each place is read at once."""
+    number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
+    found = [Place(bulk, some) for bulk, some in bulks_with(db, number, holders)]
+    singly = holders.difference(*(place.holders for place in found))
+    together = max(1, min(MOST_VALUES, _READ_BYTES // (8 * dimension)))
+    parts = (singly[start : start + together] for start in range(0, len(singly), together))
+    return found + [Place(None, part) for part in parts]
+
+
+def read_shares(db: Connection, round_id: str, place: Place) -> list[Packed]:
+    """Return the shares at a place, of those whose payload is stored, in any order."""
+    if place.bulk is not None:
+        row = db.execute(select(bulks).where(bulks.c.number == place.bulk)).one()
+        return [] if row.payloads is None else [chosen_of(row, place.holders)]
     number = select(rounds.c.number).where(rounds.c.id == round_id).scalar_subquery()
     query = (
         select(shares.c.kind, shares.c.payload)
-        .where(shares.c.round == number, shares.c.holder.in_(holders))
+        .where(shares.c.round == number, shares.c.holder.in_(list(place.holders)))
         .where(shares.c.payload.is_not(None))
     )
-    return [Share(ShareKind(kind), payload) for kind, payload in db.execute(query)]
+    by_kind: dict[int, list[bytes]] = defaultdict(list)
+    for kind, payload in db.execute(query):
+        by_kind[kind].append(payload)
+    return [Packed(ShareKind(kind), len(each), b"".join(each)) for kind, each in by_kind.items()]
 
 
 def erased_at_once(dimension: int) -> int:
@@ -211,6 +289,10 @@ def erase_payloads(db: Connection, round_id: str, most: int, after: int = -1) ->
     Digests and signatures stay: they show what was received, and hold no secret.
     """
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
+    left = (bulks.c.round == number) & bulks.c.payloads.is_not(None)
+    some = select(bulks.c.number).where(left).limit(max(1, _ERASED_BYTES // BULK_BYTES))
+    if db.execute(update(bulks).where(bulks.c.number.in_(some)).values(payloads=None)).rowcount:
+        return after
     due = (shares.c.round == number) & (shares.c.holder > after) & shares.c.payload.is_not(None)
     in_order = select(shares.c.holder).where(due).order_by(shares.c.holder)
     last: int | None = db.execute(in_order.offset(most - 1).limit(1)).scalar()

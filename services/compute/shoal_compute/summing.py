@@ -1,29 +1,35 @@
-"""Adds up stored shares, a batch at a time.
+"""Adds up stored shares, one place of the store at a time.
 
 A small sum is added up in a thread: other processes or machines would take longer to be told of
-it. Of a large one as many batches are in memory as can be worked on at once, and one more.
+it. Of a large one as many places are in memory as can be worked on at once, and one more.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from pyroaring import BitMap
 
+from shoal_compute.bulks import Packed, Place
 from shoal_compute.executors import Summing
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import Sharing
-from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.encoding import Uint64Vector
 
-# Reads the shares of these data holders, of those among them whose payload is stored.
-ReadShares = Callable[[list[int]], Awaitable[list[Share]]]
 
-_BATCH_BYTES: Final = 4 << 20
-_LARGEST_BATCH: Final = 2_000
+class StoredShares(Protocol):
+    """The shares of a round that are stored."""
+
+    async def places(self, holders: BitMap) -> list[Place]:
+        """Return where the shares of these data holders are."""
+
+    async def read(self, place: Place) -> list[Packed]:
+        """Return the shares at a place, of those whose payload is stored."""
+
+
 # What adding takes one thread, roughly, and what is not worth handing over: the processes take a
 # second or more to start, and then do it in half the time or less.
 _SECONDS_PER_SHARE: Final = 11e-6
@@ -54,7 +60,7 @@ class Adders:
 
 
 async def sum_shares(
-    read: ReadShares,
+    stored: StoredShares,
     holders: BitMap,
     *,
     dimension: int,
@@ -70,9 +76,9 @@ async def sum_shares(
     total = np.zeros(dimension, np.uint64)
     under_way: deque[asyncio.Task[Uint64Vector]] = deque()
     try:
-        for batch in _batches(holders, dimension):
-            shares = await read(batch)
-            if len(shares) != len(batch):
+        for place in await stored.places(holders) if holders else []:
+            shares = await stored.read(place)
+            if sum(each.shares for each in shares) != len(place.holders):
                 raise SharesMissing
             if len(under_way) == summing.at_once:
                 total = summation.plus(scheme, total, await under_way.popleft())
@@ -87,22 +93,15 @@ async def sum_shares(
 
 
 async def add_shares(
-    shares: Sequence[Share], *, dimension: int, scheme: Sharing, summing: Summing
+    shares: Sequence[Packed], *, dimension: int, scheme: Sharing, summing: Summing
 ) -> Uint64Vector:
     """Return the sum, shape (dimension,), of shares that are in memory."""
-    kinds = bytes(share.kind for share in shares)  # flat, for that is much quicker to hand over
-    payloads = [share.payload for share in shares]
-    return await summing.run(_add, scheme, kinds, payloads, dimension)
+    return await summing.run(_add, scheme, list(shares), dimension)
 
 
-def _add(scheme: Sharing, kinds: bytes, payloads: list[bytes], dimension: int) -> Uint64Vector:
-    shares = (
-        Share(ShareKind(kind), payload) for kind, payload in zip(kinds, payloads, strict=True)
-    )
-    return summation.add(scheme, shares, dimension)
-
-
-def _batches(holders: BitMap, dimension: int) -> Iterator[list[int]]:
-    size = max(1, min(_LARGEST_BATCH, _BATCH_BYTES // (8 * dimension)))
-    for start in range(0, len(holders), size):
-        yield list(holders[start : start + size])
+def _add(scheme: Sharing, shares: list[Packed], dimension: int) -> Uint64Vector:
+    total = np.zeros(dimension, np.uint64)
+    for each in shares:
+        added = summation.add_packed(scheme, each.kind, each.payloads, dimension)
+        total = summation.plus(scheme, total, added)
+    return total

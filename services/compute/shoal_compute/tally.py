@@ -6,24 +6,18 @@ subtracted.
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import structlog
 from pyroaring import BitMap
 
+from shoal_compute.bulks import Bulk, Packed
 from shoal_compute.rounds import Round
-from shoal_compute.shares import AcceptedShare
-from shoal_compute.summing import Adders, ReadShares, add_shares, sum_shares
+from shoal_compute.summing import Adders, StoredShares, add_shares, sum_shares
 from shoal_hosting.server.logs import describe_exception
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.shares import Share
 from shoal_protocol.wire.encoding import Uint64Vector
-
-# Shares that wait to be counted are in memory: beyond this they are left to the end.
-_WAITING_BYTES: Final = 16 << 20
 
 log = structlog.get_logger()
 
@@ -42,46 +36,34 @@ class Tallies:
         """Add up where `adders` say."""
         self._adders = adders
         self._tallies: dict[str, _Tally] = {}
-        self._waiting_bytes = 0
 
-    def count(self, known: Round, stored: Sequence[AcceptedShare]) -> None:
-        """Start adding shares that were just stored to the round's running sum."""
-        size = sum(len(share.share.payload) for share in stored)
-        if self._waiting_bytes + size > _WAITING_BYTES:
-            return
+    async def count(self, known: Round, stored: Bulk) -> None:
+        """Add shares that were just stored to the round's running sum.
+
+        Whoever waits for it, before more is taken, bounds what is in memory.
+        """
         tally = self._tallies.get(known.id)
         if tally is None:
             tally = _Tally(np.zeros(known.spec.body.dimension, np.uint64))
             self._tallies[known.id] = tally
-        self._waiting_bytes += size
-        task = asyncio.get_running_loop().create_task(self._count(known, tally, stored, size))
+        task = asyncio.get_running_loop().create_task(self._count(known, tally, stored))
         tally.under_way.add(task)
         task.add_done_callback(tally.under_way.discard)
+        await asyncio.shield(task)
 
-    async def _count(
-        self, known: Round, tally: _Tally, stored: Sequence[AcceptedShare], size: int
-    ) -> None:
-        shares = [share.share for share in stored]
+    async def _count(self, known: Round, tally: _Tally, stored: Bulk) -> None:
+        dimension, scheme = known.spec.body.dimension, known.intake.scheme
+        shares = [Packed(stored.kind, len(stored), b"".join(stored.payloads))]
+        summing = self._adders.for_sum(len(stored), dimension)
         try:
-            added = await self._add(known, shares)
+            added = await add_shares(shares, dimension=dimension, scheme=scheme, summing=summing)
         except Exception as error:  # noqa: BLE001 -- uncounted shares are read from the store
             log.error("shares were not counted as they came", **describe_exception(error))
         else:
-            tally.total = summation.plus(known.intake.scheme, tally.total, added)
-            tally.counted.update(share.holder for share in stored)
-        finally:
-            self._waiting_bytes -= size
+            tally.total = summation.plus(scheme, tally.total, added)
+            tally.counted |= BitMap(stored.holders)
 
-    async def _add(self, known: Round, shares: list[Share]) -> Uint64Vector:
-        dimension = known.spec.body.dimension
-        return await add_shares(
-            shares,
-            dimension=dimension,
-            scheme=known.intake.scheme,
-            summing=self._adders.for_sum(len(shares), dimension),
-        )
-
-    async def total(self, known: Round, cohort: BitMap, read: ReadShares) -> Uint64Vector:
+    async def total(self, known: Round, cohort: BitMap, stored: StoredShares) -> Uint64Vector:
         """Return the sum, shape (d,), of the shares of exactly the holders in `cohort`.
 
         Raises:
@@ -95,7 +77,7 @@ class Tallies:
         async def over(holders: BitMap) -> Uint64Vector:
             dimension = known.spec.body.dimension
             return await sum_shares(
-                read,
+                stored,
                 holders,
                 dimension=dimension,
                 scheme=known.intake.scheme,

@@ -1,22 +1,31 @@
 """Validates envelopes in threads, stores them in batches, acknowledges them once durable."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final
 
-from shoal_compute.intake import Upload, validate_all
+from pyroaring import BitMap
+
+from shoal_compute.bulks import AcceptedShare, Bulk
+from shoal_compute.intake import Judged, ManyUploads, Upload, validate_each, validate_many
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.sessions import Sessions
-from shoal_compute.shares import AcceptedShare, Outcome, add_shares, stored_digests
+from shoal_compute.shares import (
+    Outcome,
+    add_bulks,
+    add_shares,
+    stored_digests,
+)
 from shoal_compute.tally import Tallies
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.sharing.received import parse, unframe
 from shoal_protocol.sharing.session_envelope import is_under_session
+from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.receipt_query import decode_query
@@ -34,6 +43,8 @@ MOST_IN_BULK: Final = 10_000
 _VALIDATING_THREADS: Final = 2
 _VALIDATED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
+_JUDGED_TOGETHER: Final = 2_500  # of what came in one body
+_BULKS_IN_COMMIT: Final = 16
 _COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
 
 _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
@@ -65,6 +76,12 @@ class Uploads:
         self._sessions = sessions
         self._validation = Batches(
             self._validate, largest=_VALIDATED_AT_ONCE, at_once=_VALIDATING_THREADS
+        )
+        self._bulk_validation = Batches(
+            self._validate_bulks, largest=1, at_once=_VALIDATING_THREADS
+        )
+        self._bulks = Batches(
+            self._commit_bulks, largest=_BULKS_IN_COMMIT, at_once=_COMMITS_AT_ONCE
         )
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
 
@@ -129,7 +146,7 @@ class Uploads:
         return open_still and self._own.clock() < known.spec.body.deadline
 
     async def _store(self, known: Round, encoded: bytes) -> int | ProtocolError:
-        [judged] = await self._judge(known, [encoded])
+        judged = await self._judge(known, encoded)
         if isinstance(judged, ProtocolError):
             return judged
         return _status(await self._commits.submit(judged))
@@ -137,23 +154,40 @@ class Uploads:
     async def _store_all(
         self, known: Round, envelopes: Sequence[bytes]
     ) -> Sequence[int | ProtocolError]:
-        judged = await self._judge(known, envelopes)
-        accepted = [share for share in judged if isinstance(share, AcceptedShare)]
+        statuses: list[int | ProtocolError] = [201] * len(envelopes)  # unless told otherwise
+        places: list[Sequence[int]] = []
+        bulks: list[Bulk] = []
+        for judged in await self._judge_all(known, envelopes):
+            for place, refusal in judged.refused.items():
+                statuses[place] = refusal
+            places += [each for each, _ in judged.accepted]
+            bulks += [bulk for _, bulk in judged.accepted]
         try:
-            committed: Iterator[int | ProtocolError] = map(
-                _status, await self._commits.submit_all(accepted)
-            )
+            committed = await self._bulks.submit_all(bulks)
         except StorageUnavailable as error:
-            committed = repeat(error)
-        return [share if isinstance(share, ProtocolError) else next(committed) for share in judged]
+            for place in chain.from_iterable(places):
+                statuses[place] = error
+            return statuses
+        for each, outcomes in zip(places, committed, strict=True):
+            if outcomes.count(Outcome.STORED) < len(outcomes):
+                for place, outcome in zip(each, outcomes, strict=True):
+                    statuses[place] = _status(outcome)
+        return statuses
 
-    async def _judge(
-        self, known: Round, envelopes: Sequence[bytes]
-    ) -> list[AcceptedShare | ProtocolError]:
-        roster, key = self._own.book.current.roster, self._sessions.key
-        return await self._validation.submit_all(
-            [Upload(known.intake, roster, key, encoded) for encoded in envelopes]
+    async def _judge(self, known: Round, encoded: bytes) -> AcceptedShare | ProtocolError:
+        roster = self._own.book.current.roster
+        upload = Upload(known.intake, roster, self._sessions, encoded)
+        return await self._validation.submit(upload)
+
+    async def _judge_all(self, known: Round, envelopes: Sequence[bytes]) -> list[Judged]:
+        """Check envelopes in portions; places in each are counted among all."""
+        roster = self._own.book.current.roster
+        starts = range(0, len(envelopes), _JUDGED_TOGETHER)
+        portions = [envelopes[start : start + _JUDGED_TOGETHER] for start in starts]
+        judged = await self._bulk_validation.submit_all(
+            [ManyUploads(known.intake, roster, self._sessions, each) for each in portions]
         )
+        return [each.moved(start) for start, each in zip(starts, judged, strict=True)]
 
     async def _look_up(
         self, known: Round, envelopes: Sequence[bytes]
@@ -180,10 +214,13 @@ class Uploads:
     ) -> list[tuple[int, bytes] | ProtocolError]:
         """Return each envelope's holder, and the digest by which it would be on file."""
         if known.spec.body.wrapping == "session":  # which is known once it is opened
-            return [
-                each if isinstance(each, ProtocolError) else (each.holder, each.digest)
-                for each in await self._judge(known, envelopes)
-            ]
+            found: dict[int, tuple[int, bytes] | ProtocolError] = {}
+            for judged in await self._judge_all(known, envelopes):
+                found |= judged.refused
+                for places, bulk in judged.accepted:
+                    pairs = zip(bulk.holders.tolist(), bulk.digests, strict=True)
+                    found.update(zip(places, pairs, strict=True))
+            return [found[place] for place in range(len(envelopes))]
         named: list[tuple[int, bytes] | ProtocolError] = []
         for encoded in envelopes:
             try:
@@ -194,31 +231,45 @@ class Uploads:
         return named
 
     async def _validate(self, uploads: list[Upload]) -> list[AcceptedShare | ProtocolError]:
-        return await self._validators.run(validate_all, uploads)
+        return await self._validators.run(validate_each, uploads)
+
+    async def _validate_bulks(self, uploads: list[ManyUploads]) -> list[Judged]:
+        return await self._validators.run(validate_many, uploads)
 
     async def _commit(self, shares: list[AcceptedShare]) -> list[Outcome]:
         outcomes = await self._own.storage.run(add_shares, shares)
-        stored: dict[str, list[AcceptedShare]] = defaultdict(list)
+        stored: dict[tuple[str, ShareKind], list[AcceptedShare]] = defaultdict(list)
         for share, outcome in zip(shares, outcomes, strict=True):
             if outcome is Outcome.STORED:
-                stored[share.round_id].append(share)
-        for round_id, fresh in stored.items():
-            known = self._rounds.live.get(round_id)
-            if known is not None:
-                self._note(known, fresh)
+                stored[share.round_id, share.share.kind].append(share)
+        for fresh in stored.values():
+            await self._note(Bulk.of(fresh))
         self._metrics.batch_size.observe(len(shares))
-        self._metrics.shares_stored.inc(sum(map(len, stored.values())))
         return outcomes
 
-    def _note(self, known: Round, fresh: list[AcceptedShare]) -> None:
-        known.held.update(share.holder for share in fresh)
+    async def _commit_bulks(self, bulks: list[Bulk]) -> list[list[Outcome]]:
+        outcomes = await self._own.storage.run(add_bulks, bulks)
+        for bulk, each in zip(bulks, outcomes, strict=True):
+            if each.count(Outcome.STORED) == len(bulk):
+                await self._note(bulk)
+            elif fresh := [place for place, one in enumerate(each) if one is Outcome.STORED]:
+                await self._note(bulk.some(fresh))
+        self._metrics.batch_size.observe(sum(map(len, bulks)))
+        return outcomes
+
+    async def _note(self, fresh: Bulk) -> None:
+        self._metrics.shares_stored.inc(len(fresh))
+        known = self._rounds.live.get(fresh.round_id)
+        if known is None:
+            return
+        known.held |= BitMap(fresh.holders)
         if known.phase is Phase.ANNOUNCED:
             self._metrics.moved(known.phase, Phase.COLLECTING)
             known.phase = Phase.COLLECTING
-        if known.phase is Phase.COLLECTING and self._leads():
-            self._tallies.count(known, fresh)
         if len(known.held) == len(known.intake.asked):
             self._own.wake.set()
+        if known.phase is Phase.COLLECTING and self._leads():
+            await self._tallies.count(known, fresh)
 
 
 def _status(outcome: Outcome) -> int | ProtocolError:

@@ -48,7 +48,6 @@ from shoal_protocol.sharing.sessions import (
     hour_for,
     hour_of,
     open_session,
-    round_key,
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust.limits import CLOCKS_APART
@@ -266,7 +265,7 @@ class Sessions:
         header = SessionHeader(
             SessionWrapping.NOTICE, node, holder, self._session.number, spec.digest, answer
         )
-        return seed_for(header, round_key(key, spec.digest))
+        return seed_for(header, key, manifest=spec.manifest)
 
     def wrapped(self, spec: RoundSpec, node: int, waiting: Waiting) -> bytes:
         """Return the envelope of a stored share, as it is to be sent now."""
@@ -289,7 +288,7 @@ class Sessions:
             derived = waiting.session == session.number
             wrapping = SessionWrapping.NOTICE if derived else SessionWrapping.SEED
         place = SessionHeader(wrapping, node, holder, session.number, spec.digest, answer)
-        return wrap(share, place, key=round_key(key, spec.digest), manifest=spec.manifest)
+        return wrap(share, place, key=key, manifest=spec.manifest)
 
     def _chain_key(self, spec: RoundSpec, name: str) -> bytes | None:
         """Return the chain's key with a node for a round; None if there is none."""
