@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 from pyroaring import BitMap
+from sqlalchemy import Engine
 
 from bench.drive import FIRST_PHONE, Drive, contributions, quickstart
 from bench.raw_requests import Lines, ask, request
@@ -22,6 +23,7 @@ from bench.small_holders import CONNECTIONS, SECONDS, Holders, ask_trainer, chec
 from bench.table1.costs import Cost, Meter
 from shoal import Analyst, ColumnBounds, JobSettings
 from shoal_compute import shares
+from shoal_compute.bulks import Packed, Place
 from shoal_compute.executors import Summing
 from shoal_compute.summing import sum_shares
 from shoal_consortium.processes import Federation, Process
@@ -35,9 +37,9 @@ from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import frame
 from shoal_protocol.sharing.schemes import Wrapping
 from shoal_protocol.sharing.sessions import Prekey
-from shoal_protocol.sharing.shares import Share
 from shoal_protocol.studies.vector_sum import VectorSumTask
 from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.vectors import decode_uint64
 
 VECTOR: Final = ColumnBounds(name="x", lower=-1.0, upper=1.0)
@@ -211,16 +213,29 @@ class Services:
         )
 
 
-async def _summed(path: Path, spec: Signed[RoundSpec], holders: BitMap) -> Any:
+@dataclass(frozen=True)
+class _Stored:
+    """A round's shares in a node's database."""
+
+    engine: Engine
+    spec: Signed[RoundSpec]
+
+    async def places(self, holders: BitMap) -> list[Place]:
+        """Return where the shares of these data holders are."""
+        with self.engine.begin() as db:
+            return shares.places_of(db, self.spec.digest, holders, self.spec.body.dimension)
+
+    async def read(self, place: Place) -> list[Packed]:
+        """Return the shares at a place."""
+        with self.engine.begin() as db:
+            return shares.read_shares(db, self.spec.digest, place)
+
+
+async def _summed(path: Path, spec: Signed[RoundSpec], holders: BitMap) -> Uint64Vector:
     engine, summing = open_engine(sqlite_url(path)), Summing()
-
-    async def read(chosen: list[int]) -> list[Share]:
-        with engine.begin() as db:
-            return shares.read_shares(db, spec.digest, chosen)
-
     try:
         return await sum_shares(
-            read,
+            _Stored(engine, spec),
             holders,
             dimension=spec.body.dimension,
             scheme=spec.body.sharing,
