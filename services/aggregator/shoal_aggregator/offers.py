@@ -19,6 +19,7 @@ from shoal_aggregator.store import (
     insert_partial_sum,
     lock,
     move,
+    named,
 )
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum
 from shoal_protocol.wire.documents import Signed
@@ -64,7 +65,8 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
     """
     body, table = signed.body, schema.partial_sums
     phase = lock(db, body.round)
-    known = select(table.c.node, table.c.digest, table.c.cohort, table.c.cohort_size)
+    over = (table.c.cohort, table.c.cohort_size, table.c.nodes)
+    known = select(table.c.node, table.c.digest, *over)
     rows = db.execute(known.where(table.c.round == body.round)).all()
     own = {row.node: row.digest for row in rows}.get(body.node)
     if own is not None and own != signed.digest:
@@ -75,8 +77,8 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
         return Outcome.KNOWN
     if find_abandonment(db, body.round, body.node) is not None:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    cohorts = [(row.cohort, row.cohort_size) for row in rows]
-    elsewhere = len(cohorts) - cohorts.count((body.cohort, body.cohort_size))
+    cohorts = [(row.cohort, row.cohort_size, row.nodes) for row in rows]
+    elsewhere = len(cohorts) - cohorts.count((body.cohort, body.cohort_size, named(body)))
     if elsewhere > dispensable(db, body.round):
         return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
     if phase is Phase.PUBLISHED:

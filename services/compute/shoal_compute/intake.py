@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from pyroaring import BitMap
+
 from shoal_compute.shares import AcceptedShare
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.sharing import summation
@@ -43,6 +45,7 @@ class Intake:
     nodes: int
     dimension: int
     asked: AskedHolders
+    asked_here: BitMap  # those of them who share with this node
     scheme: Sharing
     wrapping: Wrapping
     opened_at: datetime
@@ -81,7 +84,7 @@ class Intake:
 
         Raises:
             MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest: as `parse`.
-            UnknownHolder, NotInPopulation, RevokedHolder: the holder may not take part.
+            UnknownHolder, NotInPopulation, RevokedHolder: the holder may not take part, or here.
             UnknownSession: there is no such session with it.
             BadSignature, UnopenableCiphertext, TransplantedCiphertext: forged or damaged.
             WrongShareKind, WrongLength, WrongResidue: not the share that this node is due.
@@ -92,7 +95,7 @@ class Intake:
         holder, answer = envelope.header.holder, envelope.header.answer
         if holder >= in_force.holders:
             raise UnknownHolder
-        if holder not in self.asked.holders:
+        if holder not in self.asked_here:
             raise NotInPopulation
         verify_key = in_force.key_of(holder)  # not revoked or replaced since the round began
         share, signature = self._open(envelope, verify_key, chain_key)

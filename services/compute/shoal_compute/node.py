@@ -19,7 +19,7 @@ from shoal_compute.rounds import Round
 from shoal_compute.schema import ledger
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
-from shoal_compute.tally import Tallies
+from shoal_compute.tally import Tallies, blinded
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
@@ -169,13 +169,16 @@ class Node:
 
         try:
             try:
-                total = await self._tallies.total(known, cohort.holders, read)
+                sums = await self._tallies.totals(known, cohort.holders, read)
             except SharesMissing:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
             charge = await self._own.storage.run(ledger.charge_of, known.id)
-            signed = attesting.attest_sum(known, cohort, total, charge, self._own.party.signing_key)
+            vote = known.votes[known.own]
+            total = await asyncio.to_thread(blinded, known, vote, sums)
+            key = self._own.party.signing_key
+            signed = attesting.attest_sum(known, cohort, total, charge, key, among=vote.nodes)
             await self._own.storage.run(store.agree, known.id, signed)
         except LostRace:
             await self._reload(known)

@@ -217,7 +217,7 @@ class Uploads:
             known.phase = Phase.COLLECTING
         if known.phase is Phase.COLLECTING and self._leads():
             self._tallies.count(known, fresh)
-        if len(known.held) == len(known.intake.asked):
+        if len(known.held) == len(known.intake.asked_here):
             self._own.wake.set()
 
 
