@@ -27,7 +27,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
@@ -110,7 +110,9 @@ class Drive:
         self._analyst = load_party(directory / "parties" / "analyst")
         self._requests: dict[str, bytes] = {}
 
-    def spec(self, query: SecondMomentMatrix, clients: int) -> Signed[RoundSpec]:
+    def spec(
+        self, query: SecondMomentMatrix, clients: int, *, sharing: Sharing = ADDITIVE
+    ) -> Signed[RoundSpec]:
         """Return the signed spec of a new job's round, for the first `clients` phones."""
         now = datetime.now(UTC)
         request = request_for(
@@ -121,7 +123,7 @@ class Drive:
             mechanism="discrete_gaussian",
             dropouts=0,
             colluders=0,
-            sharing=ADDITIVE,
+            sharing=sharing,
             opened_at=now.replace(microsecond=0),
         )
         asked = sign(request, self._analyst.name, self._analyst.signing_key)
@@ -139,7 +141,7 @@ class Drive:
             opened_at=now,
             deadline=now + DEADLINE,
             give_up_at=now + 2 * DEADLINE,
-            sharing=ADDITIVE,
+            sharing=sharing,
         )
         return sign(spec, self._trainer.name, self._trainer.signing_key)
 
@@ -168,11 +170,15 @@ class Drive:
         service = self.service(party)
         return Connection(service.url, service.certificate)
 
+    def announcement(self, spec: Signed[RoundSpec]) -> list[tuple[str, bytes]]:
+        """Return what a Compute node is handed of a round, by path; the aggregator the last."""
+        return [("/v1/jobs", self._requests[spec.body.job]), ("/v1/rounds", spec.encode())]
+
     async def announce(self, spec: Signed[RoundSpec]) -> None:
         """Hand the spec to every Compute node and the aggregator."""
         manifest = self.consortium.manifest
         for party in [*(node.name for node in manifest.compute_nodes), manifest.aggregator.name]:
-            messages = [("/v1/jobs", self._requests[spec.body.job]), ("/v1/rounds", spec.encode())]
+            messages = self.announcement(spec)
             async with self.connection(party) as connection:
                 for path, message in messages[party == manifest.aggregator.name :]:
                     reply = await connection.ask("POST", path, message)
