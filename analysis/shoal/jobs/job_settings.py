@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, TypeVar
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping, sharing_of
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import Document
@@ -53,7 +53,8 @@ class JobSettings:
     every Compute node is needed; `sharing=ThresholdSharing(threshold=t)` needs any t of them. With
     `committee=m` each data holder shares with m of them, of which the threshold counts.
     `wrapping="session"` lets data holders whose policy allows it answer by sessions: cheaper where
-    many small holders answer, or few answer many rounds.
+    many small holders answer, or few answer many rounds. `purpose` is one line for data holders
+    and for the certificate: what the job is for.
     """
 
     epsilon: float
@@ -68,6 +69,7 @@ class JobSettings:
     sharing: Sharing = ADDITIVE
     committee: int | None = None
     wrapping: Wrapping = "sealed_box"
+    purpose: Purpose = ""
 
     @property
     def privacy(self) -> PrivacyDemand:
@@ -107,6 +109,7 @@ class JobSettings:
             if self.committee is None
             else sharing_of(getattr(self.sharing, "threshold", None), self.committee),
             wrapping=self.wrapping,
+            purpose=self.purpose,
         )
 
 
