@@ -148,11 +148,16 @@ def _may_all_agree(known: Round) -> bool:
 def _is_to_begin(known: Round, nodes: tuple[str, ...], now: datetime) -> bool:
     """Tell whether this node may be the first to vote by the holdings of these nodes.
 
-    With committees one vote that differs costs the round. Where all holdings are here, all vote
-    alike; else the first node begins, and each after it only if those before are silent.
+    With committees one vote that differs costs the round, so nobody begins beside another's vote.
+    Where all holdings are here, all vote alike; else the first node begins, and each after it only
+    if those before are silent.
     """
     spec = known.spec.body
-    if spec.sharing.committee is None or len(nodes) == len(spec.compute_nodes):
+    if spec.sharing.committee is None:
+        return True
+    if known.own not in nodes or _standing(known, known.votes):
+        return False
+    if len(nodes) == len(spec.compute_nodes):
         return True
     turns = (spec.give_up_at - spec.proceed_at) / (len(nodes) + 1)
     return now >= spec.proceed_at + turns * nodes.index(known.own)
@@ -163,10 +168,11 @@ def _vote(known: Round, now: datetime) -> Decision | None:
     for vote in _votes_to_follow(known):
         if _may_be_followed(known, vote, now):
             return CastVote(vote.nodes, known.cohort(vote.nodes))
-    nodes = known.in_order(known.holdings)
+    spec, nodes = known.spec.body, known.in_order(known.holdings)
+    if spec.sharing.committee is not None:
+        nodes = known.in_order(_standing(known, nodes))
     if not _suffice(known, nodes, now):
         return None
-    spec = known.spec.body
     if not known.may_be_released(known.cohort(nodes)) and len(nodes) > spec.threshold:
         if now < spec.proceed_at:
             return None  # until then the nodes are not done without that hold too little
@@ -202,7 +208,9 @@ def _may_be_followed(known: Round, vote: Vote, now: datetime) -> bool:
     if not _suffice(known, vote.nodes, now):
         return False
     cohort = known.cohort(vote.nodes)
-    if known.spec.body.sharing.committee is not None and known.own not in vote.nodes:
+    if known.spec.body.sharing.committee is not None and (
+        known.own not in vote.nodes or known.abandonments.keys() & set(vote.nodes)
+    ):
         return False
     return (
         known.may_be_released(cohort)
