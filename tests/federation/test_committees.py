@@ -2,12 +2,19 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shoal_command.certificate_views import as_json
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.rounds.attestations import Holdings, PartialSum, Result, Vote
+from shoal_protocol.rounds.round_audit import account_of
 from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.documents import from_json
+from tests.federation.test_certificates import learned
 from tests.world.audit import audit
 from tests.world.durable import Death, DurableSteps, When
 from tests.world.federation import Federation
@@ -24,6 +31,11 @@ SESSIONS = {site: {"policy": POLICY.model_copy(update={"allow_sessions": True})}
 def five(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     home = tmp_path_factory.mktemp("five")
     return make_trust(home, nodes=5, minimum_threshold=2, minimum_committee=3)
+
+
+async def shown(federation: Federation, name: str, path: str) -> list[Any]:
+    body = (await federation.ask(name, path)).json()
+    return list(body["documents"]) if "documents" in body else [body]
 
 
 def received(federation: Federation) -> dict[int, set[int]]:
@@ -45,6 +57,36 @@ async def test_all_nodes_together_release_what_each_committee_holds(
         assert received(federation) == {0: {0, 1, 2}, 1: {1, 2, 3}, 2: {2, 3, 4}}
     assert len(results) == 2
     assert (report.cohort_sizes, report.partial_sums) == ((CLIENTS, CLIENTS), (5, 5))
+
+
+async def test_a_certificate_of_committees_holds_and_says_who_could_open_an_answer(
+    five: Trust, tmp_path: Path
+) -> None:
+    async with Federation(five, tmp_path, holders=HOLDERS) as federation:
+        job, encoded = await learned(federation, sharing=TWO)
+        [round_id] = await audit(federation)
+        documents = [
+            from_json(each, Holdings, Vote, PartialSum, Result)
+            for name, path in (
+                ("compute-0", "documents"),
+                ("aggregator", "partial-sums"),
+                ("aggregator", "result"),
+            )
+            for each in await shown(federation, name, f"/v1/rounds/{round_id}/{path}")
+        ]
+    verified = verify_certificate(encoded, five.consortium.signed_manifest.encode())
+    assert verified.certificate.job == job
+    said = as_json(verified)
+    assert said["prices"][-1]["who"] == "2 or more Compute nodes of its own committee of 3"
+    assert said["prices"][-2]["who"].startswith("1 of 5 Compute nodes")
+    assert [each["size"] for each in said["coalitions"]] == [2, 4]
+    assert said["coalitions"][0]["opens_own"] == pytest.approx(3 / 10)
+    assert said["coalitions"][0]["opens_some"] == 1.0  # any two of five are neighbours, or nearly
+    # the account of the round finds everybody in the cohort, and no misconduct
+    spec = verified.certificate.rounds[0].spec
+    found = account_of(spec, five.consortium, documents)
+    assert (found.outcome, found.cohort, found.misconduct) == ("published", spec.body.clients(), ())
+    assert len(documents) == 5 + 5 + 5 + 1
 
 
 async def test_sessions_are_opened_with_the_committee_alone(five: Trust, tmp_path: Path) -> None:

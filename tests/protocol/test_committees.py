@@ -12,14 +12,25 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.adversaries import coalition
-from shoal_protocol.rounds.attestations import StoredAnswers
+from shoal_protocol.rounds.attestations import (
+    Holdings,
+    PartialSum,
+    PartialSumReference,
+    Result,
+    StoredAnswers,
+    Vote,
+)
 from shoal_protocol.rounds.cohorts import asked_of, check_nodes, cohort_in, digest_in
+from shoal_protocol.rounds.outcomes import check_partial_sums
+from shoal_protocol.rounds.round_audit import account_of
 from shoal_protocol.sharing import committee_sums, summation
 from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.wire.service_errors import WrongCohort
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort
+from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
 from tests.world.examples import box_key, box_private_key, random_bytes
 
@@ -308,3 +319,99 @@ def test_chances_are_those_of_all_coalitions_counted_one_by_one(nodes: int) -> N
 def test_a_coalition_is_of_the_nodes() -> None:
     with pytest.raises(ValueError, match="of the nodes"):
         coalition(7, nodes=6, committee=3, opening=2)
+
+
+# A round's outcome, and its account
+
+SEVEN = examples.consortium(
+    nodes=7,
+    policy=examples.POLICY.model_copy(update={"minimum_threshold": 2, "minimum_committee": 3}),
+)
+LOSSY = examples.spec(
+    manifest=SEVEN, sharing=ThresholdSharing(committee=3, threshold=2), dropouts=4
+)
+THERE = LOSSY.compute_nodes[2:]
+BOUND = {"manifest": SEVEN.digest, "round": LOSSY.digest}
+
+
+def released(named: tuple[str, ...] = THERE) -> tuple[list[Signed[PartialSum]], Signed[Result]]:
+    """Return the sums of a cohort without the committees that begin at nodes 6 and 0."""
+    cohort = examples.held(holder for holder in ASKED if holder % 7 not in (6, 0))
+    over = {
+        "cohort": digest_in(LOSSY, cohort, THERE),
+        "cohort_size": len(cohort.holders),
+    }
+    zero = encode_uint64(np.zeros(LOSSY.dimension, np.uint64))
+    sums = [
+        examples.named(
+            node,
+            PartialSum(
+                node=node,
+                nodes=named if node == THERE[-1] else THERE,
+                values=zero,
+                charge=examples.charge(LOSSY, node),
+                **over,
+                **BOUND,
+            ),
+        )
+        for node in THERE
+    ]
+    references = tuple(PartialSumReference(node=each.signer, digest=each.digest) for each in sums)
+    body = Result(values=zero, partial_sums=references, **over, **BOUND)
+    return sums, examples.named("aggregator", body)
+
+
+def test_a_result_rests_on_exactly_the_sums_that_each_of_them_names() -> None:
+    sums, result = released()
+    check_partial_sums(sums, result.body, LOSSY, SEVEN)
+    sums, result = released(LOSSY.compute_nodes[1:])
+    with pytest.raises(RefusedResult, match="added to each other"):
+        check_partial_sums(sums, result.body, LOSSY, SEVEN)
+    sums, result = released(LOSSY.compute_nodes[-3:])
+    with pytest.raises(WrongCohort):
+        check_partial_sums(sums, result.body, LOSSY, SEVEN)
+
+
+def test_the_account_names_the_nodes_that_a_committee_lost() -> None:
+    sums, result = released()
+    documents: list[Signed[Any]] = [*sums, result]
+    for node in THERE:
+        asked = asked_of(LOSSY, node, ASKED)
+        lacks = BitMap([3]) if node == "compute-4" else BitMap()
+        held = examples.held(asked - lacks)
+        documents.append(
+            examples.named(
+                node,
+                Holdings.attest(
+                    held, asked, manifest=SEVEN.digest, round_id=LOSSY.digest, node=node
+                ),
+            )
+        )
+    whole = {
+        each.signer: each.body.held(asked_of(LOSSY, each.signer, ASKED))
+        for each in documents
+        if isinstance(each.body, Holdings)
+    }
+    cohort = cohort_in(LOSSY, whole)
+    assert list(cohort.holders) == [1, 2, 4, 5, 8, 9, 10, 11]
+    for node in THERE:
+        body = Vote(
+            node=node,
+            nodes=THERE,
+            cohort=digest_in(LOSSY, cohort, THERE),
+            cohort_size=len(cohort.holders),
+            **BOUND,
+        )
+        documents.append(examples.named(node, body))
+    found = account_of(examples.named("trainer", LOSSY), SEVEN, documents)
+    # its result is over a cohort that nobody voted for, with a holder whom a node lacks
+    assert found.unexplained == LOSSY.clients()
+    over = {"cohort": digest_in(LOSSY, cohort, THERE), "cohort_size": len(cohort.holders)}
+    honest = examples.named("aggregator", result.body.model_copy(update=over))
+    others = [each for each in documents if not isinstance(each.body, Result | PartialSum)]
+    found = account_of(examples.named("trainer", LOSSY), SEVEN, [*others, honest])
+    assert (found.cohort, found.differing, found.misconduct) == (cohort.holders, BitMap(), ())
+    assert found.lacking == {
+        ("compute-0", "compute-1"): BitMap([0, 6, 7]),
+        ("compute-4",): BitMap([3]),
+    }
