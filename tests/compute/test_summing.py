@@ -80,7 +80,7 @@ def test_a_tally_and_the_store_together_give_the_cohorts_sum(
                 known.id, client, bytes(16), bytes(32), bytes(64), share(client)
             )
             tallies.count(known, [accepted])
-        return (await tallies.totals(known, BitMap(cohort), reader(counted | cohort)))[0]
+        return await tallies.total(known, BitMap(cohort), reader(counted | cohort))
 
     assert np.array_equal(asyncio.run(run()), oracle(cohort))
 

@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from shoal_compute import attesting, shares, store
+from shoal_compute.committees import partial_sum
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.gossiping import Gossip
 from shoal_compute.leading import Leadership
@@ -19,7 +20,7 @@ from shoal_compute.rounds import Round
 from shoal_compute.schema import ledger
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
-from shoal_compute.tally import Tallies, blinded
+from shoal_compute.tally import Tallies
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
@@ -169,16 +170,19 @@ class Node:
 
         try:
             try:
-                sums = await self._tallies.totals(known, cohort.holders, read)
+                total = await partial_sum(
+                    known,
+                    cohort.holders,
+                    lambda holders: self._tallies.total(known, holders, read),
+                )
             except SharesMissing:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
             charge = await self._own.storage.run(ledger.charge_of, known.id)
-            vote = known.votes[known.own]
-            total = await asyncio.to_thread(blinded, known, vote, sums)
             key = self._own.party.signing_key
-            signed = attesting.attest_sum(known, cohort, total, charge, key, among=vote.nodes)
+            among = known.votes[known.own].nodes
+            signed = attesting.attest_sum(known, cohort, total, charge, key, among=among)
             await self._own.storage.run(store.agree, known.id, signed)
         except LostRace:
             await self._reload(known)

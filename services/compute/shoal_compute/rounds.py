@@ -98,10 +98,6 @@ class Round:
             return [0]
         return starts(sharing, node=intake.node, nodes=intake.nodes)
 
-    def committee_of(self, holder: int) -> int:
-        """Return in which of `committees` a data holder is."""
-        return 0 if len(self.committees) == 1 else holder % self.intake.nodes
-
     def by_committee(self, cohort: BitMap) -> dict[int, BitMap]:
         """Return the data holders of a cohort who share with this node, by `committees`."""
         here = cohort & self.intake.asked_here

@@ -6,8 +6,7 @@ subtracted.
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,8 +18,7 @@ from shoal_compute.rounds import Round
 from shoal_compute.shares import AcceptedShare
 from shoal_compute.summing import Adders, ReadShares, add_shares, sum_shares
 from shoal_hosting.server.logs import describe_exception
-from shoal_protocol.rounds.attestations import Vote
-from shoal_protocol.sharing import committee_sums, summation
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.shares import Share
 from shoal_protocol.wire.encoding import Uint64Vector
 
@@ -38,36 +36,33 @@ class _Tally:
 
 
 class Tallies:
-    """One running sum for each round that has shares; by threshold, for each of its committees.
-
-    For one event loop.
-    """
+    """One running sum for each round that has shares. For one event loop."""
 
     def __init__(self, adders: Adders) -> None:
         """Add up where `adders` say."""
         self._adders = adders
-        self._tallies: dict[str, dict[int, _Tally]] = {}  # by round and committee
+        self._tallies: dict[str, _Tally] = {}
         self._waiting_bytes = 0
 
     def count(self, known: Round, stored: Sequence[AcceptedShare]) -> None:
         """Start adding shares that were just stored to the round's running sum."""
+        if len(known.committees) > 1:
+            return  # whose sums are weighted: they are added up apart, at the end
         size = sum(len(share.share.payload) for share in stored)
         if self._waiting_bytes + size > _WAITING_BYTES:
             return
+        tally = self._tallies.get(known.id)
+        if tally is None:
+            tally = _Tally(np.zeros(known.spec.body.dimension, np.uint64))
+            self._tallies[known.id] = tally
         self._waiting_bytes += size
-        tallies = self._tallies.setdefault(known.id, {})
-        together: dict[int, list[AcceptedShare]] = defaultdict(list)
-        for share in stored:
-            together[known.committee_of(share.holder)].append(share)
-        for committee, shares in together.items():
-            tally = tallies.setdefault(
-                committee, _Tally(np.zeros(known.spec.body.dimension, np.uint64))
-            )
-            task = asyncio.get_running_loop().create_task(self._count(known, tally, shares))
-            tally.under_way.add(task)
-            task.add_done_callback(tally.under_way.discard)
+        task = asyncio.get_running_loop().create_task(self._count(known, tally, stored, size))
+        tally.under_way.add(task)
+        task.add_done_callback(tally.under_way.discard)
 
-    async def _count(self, known: Round, tally: _Tally, stored: Sequence[AcceptedShare]) -> None:
+    async def _count(
+        self, known: Round, tally: _Tally, stored: Sequence[AcceptedShare], size: int
+    ) -> None:
         shares = [share.share for share in stored]
         try:
             added = await self._add(known, shares)
@@ -77,7 +72,7 @@ class Tallies:
             tally.total = summation.plus(known.intake.scheme, tally.total, added)
             tally.counted.update(share.holder for share in stored)
         finally:
-            self._waiting_bytes -= sum(len(share.payload) for share in shares)
+            self._waiting_bytes -= size
 
     async def _add(self, known: Round, shares: list[Share]) -> Uint64Vector:
         dimension = known.spec.body.dimension
@@ -88,26 +83,14 @@ class Tallies:
             summing=self._adders.for_sum(len(shares), dimension),
         )
 
-    async def totals(
-        self, known: Round, cohort: BitMap, read: ReadShares
-    ) -> dict[int, Uint64Vector]:
-        """Return the sums, shape (d,), of the shares of exactly the holders here in `cohort`.
-
-        They are by `Round.committee_of`.
+    async def total(self, known: Round, cohort: BitMap, read: ReadShares) -> Uint64Vector:
+        """Return the sum, shape (d,), of the shares of exactly the holders in `cohort`.
 
         Raises:
             SharesMissing: not all of them are stored.
             StorageUnavailable: try again later.
         """
-        return {
-            committee: await self._total(known, committee, holders, read)
-            for committee, holders in known.by_committee(cohort).items()
-        }
-
-    async def _total(
-        self, known: Round, committee: int, cohort: BitMap, read: ReadShares
-    ) -> Uint64Vector:
-        tally = self._tallies.get(known.id, {}).get(committee)
+        tally = self._tallies.get(known.id)
         if tally is not None and tally.under_way:
             await asyncio.wait(tally.under_way)
 
@@ -128,33 +111,5 @@ class Tallies:
         return summation.minus(scheme, summation.plus(scheme, total, lacking), beyond)
 
     def drop(self, round_id: str) -> None:
-        """Forget the running sums of a round that needs them no more."""
+        """Forget the running sum of a round that needs it no more."""
         self._tallies.pop(round_id, None)
-
-
-def blinded(known: Round, vote: Vote, sums: Mapping[int, Uint64Vector]) -> Uint64Vector:
-    """Return this node's partial sum, shape (d,), from its `totals` over the cohort of its vote.
-
-    With committees they are weighted and masked: only all nodes of the vote together tell a total.
-    """
-    spec, intake = known.spec.body, known.intake
-    if spec.sharing.committee is None:
-        return sums[0]
-    among = {spec.compute_nodes.index(name): name for name in vote.nodes}
-    total = (
-        sums[0]
-        if spec.sharing.scheme == "additive"
-        else committee_sums.weighted(
-            spec.sharing, sums, node=intake.node, among=among, nodes=intake.nodes
-        )
-    )
-    parties = known.consortium.manifest.compute_nodes
-    mask = committee_sums.mask(
-        spec.sharing,
-        {each: bytes.fromhex(parties[each].box_key) for each in among if each != intake.node},
-        node=intake.node,
-        box_private_key=intake.box_private_key,
-        cohort=vote.cohort,
-        dimension=spec.dimension,
-    )
-    return summation.plus(spec.sharing, total, mask)
