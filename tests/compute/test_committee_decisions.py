@@ -10,14 +10,17 @@ from shoal_compute.decisions import CastVote, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import StoredRound
 from shoal_protocol.rounds.attestations import StoredAnswers
+from shoal_protocol.sharing.envelope import Header, seal
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.service_errors import NotInPopulation
 from tests.compute.test_decisions import GIVE_UP_AT, PROCEED_AT, abandon, told
 from tests.world import examples
 from tests.world.around_node import holdings, vote
-from tests.world.examples import OPENED_AT, POLICY, signing_key
+from tests.world.examples import OPENED_AT, POLICY, answer_id, signing_key
 from tests.world.parties import party, reachable
 
 TRUST = reachable(
@@ -144,3 +147,35 @@ def test_the_shares_of_a_cohort_are_told_apart_by_committee() -> None:
         0: [0, 5, 10],
         1: [1, 6],
     }
+
+
+@pytest.mark.parametrize(("holder", "allowed"), [(1, True), (2, False), (3, False), (4, True)])
+def test_a_node_takes_no_share_of_a_holder_whose_committee_it_is_not_in(
+    holder: int, allowed: bool
+) -> None:
+    known = known_at("compute-1")
+    header = Header(
+        SPEC.sharing.kind_for(holder=holder if allowed else 1, node=1, nodes=5),
+        1,
+        holder,
+        TRUST.digest,
+        SPEC.digest,
+        answer_id(holder),
+    )
+    size = SEED_BYTES if header.kind is ShareKind.SEED else 8 * SPEC.dimension
+    envelope = seal(
+        Share(header.kind, bytes(size)),
+        header,
+        box_key=examples.box_key(1),
+        key=examples.client_key(holder),
+        random_bytes=examples.random_bytes("a share"),
+    )
+
+    def judge() -> None:
+        known.intake.validate(envelope, TRUST.roster, lambda *session: bytes(32))
+
+    if allowed:
+        judge()
+    else:
+        with pytest.raises(NotInPopulation):
+            judge()

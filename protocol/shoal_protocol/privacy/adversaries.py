@@ -179,10 +179,14 @@ def statements(
         found.append(_stated(adversary, sees, promised, bought, populations, delta))
     own = [release.own() for release in releases]
     every = f"{needed} or more of {nodes} Compute nodes"
-    if committee is not None:
-        every = f"{needed} or more Compute nodes of its own committee of {committee}"
     least = min(release.smallest_answer for release in releases)
     what = f"each data holder's noisy sum, with the noise of its slots, {least:,} at least"
+    if committee is not None:
+        every = f"{needed} or more Compute nodes of its own committee of {committee}"
+        what = (
+            f"its data holder's noisy sum, with the noise of its slots, {least:,} at least; against "
+            "others' clients those of that committee count as colluders"
+        )
     return (*found, _stated(every, what, own, own, populations, delta))
 
 
