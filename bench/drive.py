@@ -29,7 +29,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Query, SecondMomentMatrix
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.sharing.schemes import ADDITIVE, Wrapping
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
@@ -113,7 +113,12 @@ class Drive:
         self._requests: dict[str, bytes] = {}
 
     def spec(
-        self, query: Query, clients: int, wrapping: Wrapping = "sealed_box"
+        self,
+        query: Query,
+        clients: int,
+        wrapping: Wrapping = "sealed_box",
+        *,
+        sharing: Sharing = ADDITIVE,
     ) -> Signed[RoundSpec]:
         """Return the signed spec of a new job's round, for the first `clients` phones."""
         now = datetime.now(UTC)
@@ -125,7 +130,7 @@ class Drive:
             mechanism="discrete_gaussian",
             dropouts=0,
             colluders=0,
-            sharing=ADDITIVE,
+            sharing=sharing,
             wrapping=wrapping,
             opened_at=now.replace(microsecond=0),
         )
@@ -144,7 +149,7 @@ class Drive:
             opened_at=now,
             deadline=now + DEADLINE,
             give_up_at=now + 2 * DEADLINE,
-            sharing=ADDITIVE,
+            sharing=sharing,
             wrapping=wrapping,
         )
         return sign(spec, self._trainer.name, self._trainer.signing_key)

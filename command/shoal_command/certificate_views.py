@@ -1,6 +1,7 @@
 """Shows a verified release certificate, in plain words and as JSON."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -10,7 +11,13 @@ from rich.text import Text
 from shoal_command import round_groups
 from shoal_command.rendering import plain
 from shoal_protocol.certificates.checks import Verified
-from shoal_protocol.certificates.release_certificate import CertifiedRound, LostRound, stated
+from shoal_protocol.certificates.release_certificate import (
+    CertifiedRound,
+    LostRound,
+    ReleaseCertificate,
+    stated,
+)
+from shoal_protocol.privacy.adversaries import coalitions
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
@@ -74,6 +81,7 @@ def as_json(verified: Verified) -> dict[str, Any]:
                 strict=True,
             )
         ],
+        "coalitions": _coalitions(certificate),
         "privacy": report.privacy.model_dump(mode="json"),
         "breakdown": [
             {**each.model_dump(mode="json"), "measured": each.measured} for each in report.breakdown
@@ -177,7 +185,11 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield "Rounds that released nothing", list(round_groups.lost(said))
     yield (
         "At what price for each client, by replacement of all its records",
-        [*(_price(each) for each in said["prices"]), _breakdown(said["breakdown"])],
+        [
+            *(_price(each) for each in said["prices"]),
+            *(f"{each['says']}." for each in said["coalitions"]),
+            _breakdown(said["breakdown"]),
+        ],
     )
     yield (
         "Who signed that this is so",
@@ -200,6 +212,17 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         else list(round_groups.ledgers(rounds)),
     )
     yield "What no certificate can show", [f"- {each}" for each in said["not_shown"]]
+
+
+def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
+    """Return the chances of random nodes to open a committee, of the rounds with fewest nodes."""
+    sharing = certificate.request.body.sharing
+    if sharing.committee is None:
+        return []
+    nodes = min(len(each.spec.body.compute_nodes) for each in certificate.rounds)
+    opening = sharing.opening(nodes)
+    found = coalitions(nodes=nodes, committee=sharing.committee, opening=opening)
+    return [{**asdict(each), "says": str(each)} for each in found]
 
 
 def _party(party: dict[str, str]) -> str:

@@ -70,11 +70,14 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     described = _described(chain[-1])
     _warn_of_shared_operators(chain[-1])
     nodes = len(chain[-1].manifest.compute_nodes)
-    needed = chain[-1].manifest.policy.minimum_threshold or nodes
+    policy = chain[-1].manifest.policy
+    needed, committee = policy.minimum_threshold or nodes, policy.minimum_committee
     present(
         described | {"versions": [each.digest for each in chain]},
         as_json,
-        f"Sums open with {needed} of {nodes} Compute nodes, or more.",
+        f"Sums open with {needed} of {nodes} Compute nodes, or more."
+        if committee is None
+        else f"Answers open with {min(needed, committee)} of {nodes} Compute nodes, or more.",
         shown=described,
     )
 

@@ -104,9 +104,12 @@ def posterior(report: PosteriorReport) -> RenderableType:
 
 def _sharing(report: PosteriorReport) -> str:
     """Say which Compute nodes were needed and, where some were lost, how many sums there are."""
+    committee = report.sharing.committee
     if report.sharing.scheme == "additive":
-        return "additive: all Compute nodes were needed"
-    said = f"threshold: any {report.sharing.threshold} Compute nodes were enough"
+        among = "" if committee is None else f", each data holder shares with {committee}"
+        return f"additive: all Compute nodes were needed{among}"
+    among = "" if committee is None else f" of each data holder's {committee}"
+    said = f"threshold: any {report.sharing.threshold} Compute nodes{among} were enough"
     counts = list(zip(report.partial_sums, report.compute_nodes, strict=True))
     if all(sums == nodes for sums, nodes in counts):
         return said

@@ -13,8 +13,8 @@ from shoal.planning.crowds import contributions_needed, draw_and_discard, instan
 from shoal.planning.load import ANSWER_SECONDS, assumed_open_sessions, sufficient_open_seconds
 from shoal_command.options import with_options_of
 from shoal_command.terminal import AsJson, present
-from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.privacy.adversaries import coalitions
+from shoal_protocol.sharing.schemes import sharing_of
 
 _NAMES = {"distributed_compute": "in rounds (DCA)", "draw_and_discard": "Draw and Discard"}
 
@@ -33,6 +33,9 @@ def plan(
     threshold: Annotated[
         int | None, typer.Option(help="How many Compute nodes open a sum; or all.")
     ] = None,
+    committee: Annotated[
+        int | None, typer.Option(help="How many Compute nodes each client shares with; or all.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a study would cost in rounds and by Draw and Discard, before it costs anything.
@@ -43,7 +46,7 @@ def plan(
     simulations gave of up to 3,000 instances and 1,000,000 contributions; simulate before a
     study spends anything.
     """
-    sharing = ADDITIVE if threshold is None else ThresholdSharing(threshold=threshold)
+    sharing = sharing_of(threshold, committee)
     study = Study.model_validate(sizes | {"sharing": sharing})
     if study.open_sessions and "instances" not in sizes:
         instances = instances_for_load(study.open_sessions, study.coefficients)
@@ -121,6 +124,12 @@ def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> Iterator[str]:
         )
         yield f"{name}, for: {chosen}."
         yield f"{name}, trust: {trust(each)}"
+        if study.sharing.committee is not None and each.protocol == "distributed_compute":
+            opening = study.sharing.opening(study.nodes)
+            for chance in coalitions(
+                nodes=study.nodes, committee=study.sharing.committee, opening=opening
+            ):
+                yield f"{name}, coalitions: {chance}."
         yield f"{name}, formulas: {formulas(each)}"
     yield _ASSUMED
 

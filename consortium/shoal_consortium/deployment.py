@@ -147,7 +147,7 @@ def _threshold(manifest: Manifest) -> Iterator[Finding]:
             f"minimum_threshold is {lowest}, and there are {nodes} Compute nodes: "
             "threshold sharing can never be used",
         )
-    elif lowest < majority:
+    elif lowest < majority and manifest.policy.minimum_committee is None:
         yield Finding(
             Severity.CAUTION,
             "policy",

@@ -60,6 +60,11 @@ class Plan:
         if self.compute_nodes < 2:
             raise ValueError("a consortium has at least two Compute nodes")
         lowest, majority = self.policy.minimum_threshold, self.compute_nodes // 2 + 1
+        committee = self.policy.minimum_committee
+        if committee is not None and not committee < self.compute_nodes:
+            raise ValueError("a committee has fewer nodes than there are Compute nodes")
+        if committee is not None:
+            majority = 2
         if lowest is not None and not majority <= lowest <= self.compute_nodes:
             raise ValueError(
                 f"a threshold of {lowest} can never be used: of {self.compute_nodes} Compute nodes "

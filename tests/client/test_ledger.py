@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
         state.add_round(round_id, JOB, number, b"spec", None)
     for round_id, cost, unused in ((ROUNDS[0], COSTS[0], (2, 3)), (ROUNDS[1], COSTS[1], ())):
         slots = {"used": BitMap((0, 1)), "unused": BitMap(unused)}
-        state.record_answer(round_id, cost, NOW, **slots, envelopes=[b"e"])
+        state.record_answer(round_id, cost, NOW, **slots, envelopes={0: b"e"})
     state.close()
     return path
 
@@ -68,7 +68,7 @@ def test_a_ledger_goes_on_where_it_ended(path: Path) -> None:
     state = reopen(path)
     state.add_round("f" * 64, JOB, 5, b"spec", None)
     slots = {"used": BitMap([2]), "unused": BitMap()}
-    state.record_answer("f" * 64, COSTS[1], NOW, **slots, envelopes=[b"e"])
+    state.record_answer("f" * 64, COSTS[1], NOW, **slots, envelopes={0: b"e"})
     state.close()
     state = reopen(path)
     assert verify_chain(state.chain(after=0, count=9)).head.number == 4

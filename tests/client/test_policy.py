@@ -9,6 +9,7 @@ from shoal_holder.policy import Policy
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.terms import Level, Power, Term
+from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.studies.cohort_card import CohortCardTask, NumberVariable
@@ -173,6 +174,24 @@ def test_threshold_sharing_is_refused_unless_the_rules_allow_it(
     refusal = with_rules(minimum_threshold=minimum).refusal(request_for(sharing=sharing))
     assert (refusal is None) == (reason is None)
     assert reason is None or reason in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("minimum", "sharing", "allowed"),
+    [
+        (None, AdditiveSharing(committee=3), False),
+        (4, AdditiveSharing(committee=3), False),
+        (3, AdditiveSharing(committee=3), True),
+        (3, ThresholdSharing(committee=3, threshold=2), True),
+        (3, ThresholdSharing(committee=4, threshold=3), True),
+    ],
+)
+def test_committees_are_refused_unless_the_rules_allow_them_so_small(
+    request_for, minimum: int | None, sharing: Sharing, allowed: bool
+) -> None:
+    rules = with_rules(minimum_threshold=2, minimum_committee=minimum)
+    refusal = rules.refusal(request_for(sharing=sharing))
+    assert refusal is None if allowed else "minimum_committee" in str(refusal)
 
 
 def test_all_queries_of_a_task_must_be_allowed(request_for) -> None:

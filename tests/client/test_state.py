@@ -55,7 +55,7 @@ def answer(
     cost: Cost = SPENT,
     round_id: str = ROUND,
 ) -> None:
-    envelopes = [b"%s for %d" % (text, node) + bytes(SIGNATURE_BYTES) for node in range(3)]
+    envelopes = {node: b"%s for %d" % (text, node) + bytes(SIGNATURE_BYTES) for node in range(3)}
     slots = {"used": BitMap(used), "unused": BitMap(unused)}
     state.record_answer(round_id, cost, NOW, **slots, envelopes=envelopes)
 
@@ -121,9 +121,9 @@ def test_a_job_has_one_round_of_each_number_for_ever(state: State) -> None:
 def test_debit_and_envelopes_are_stored_together_or_not_at_all(state: State) -> None:
     with_round(state)
 
-    class Interrupted(list[bytes]):
-        def __iter__(self) -> Iterator[bytes]:
-            yield b"first"
+    class Interrupted(dict[int, bytes]):
+        def items(self) -> Iterator[tuple[int, bytes]]:  # type: ignore[override]
+            yield 0, b"first"
             raise OSError("interrupted between two envelopes")
 
     with pytest.raises(OSError):

@@ -511,6 +511,19 @@ def test_quickstart_refuses_a_threshold_that_can_never_be_used(
     assert not (tmp_path / "trial" / "consortium").exists()
 
 
+@pytest.mark.parametrize(("nodes", "works"), [(5, True), (3, False)])
+def test_quickstart_takes_committees_that_are_smaller_than_all_nodes(
+    tmp_path: Path, nodes: int, works: bool
+) -> None:
+    arguments = ["--compute", nodes, "--threshold", 2, "--minimum-committee", 3]
+    done = shoal("quickstart", tmp_path / "made", *arguments, status=0 if works else 1)
+    if works:
+        policy = open_chain(tmp_path / "made" / "consortium")[0].manifest.policy
+        assert (policy.minimum_threshold, policy.minimum_committee) == (2, 3)
+    else:
+        assert "a committee has fewer nodes" in done.stderr
+
+
 @pytest.mark.parametrize(
     "command", [("ledger", "verify"), ("certificate", "fetch"), ("round", "account")]
 )

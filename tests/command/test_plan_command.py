@@ -31,6 +31,18 @@ def test_both_ways_stand_side_by_side_with_error_trust_and_formulas() -> None:
         assert fact in said
 
 
+@pytest.mark.slow
+def test_of_committees_it_says_who_could_open_an_answer() -> None:
+    options = ("--nodes", 30, "--committee", 3, "--threshold", 2)
+    said = " ".join(shoal("plan", *SIZES, *options).stdout.split())
+    assert "1 of 30 Compute nodes and 500 other clients" in said
+    assert (
+        "2 Compute nodes drawn at random open a committee with a chance of 0.138, a given data "
+        "holder's with 0.0069." in said
+    )
+    shoal("plan", *SIZES, "--committee", 3, status=1)  # of three nodes all are in it
+
+
 def test_the_same_comes_as_json() -> None:
     said = json.loads(shoal("plan", *SIZES, "--json").stdout)
     assert said["study"]["clients"] == 50_000

@@ -1,5 +1,6 @@
 """Task files: one shape for all tasks, with an example of each."""
 
+import dataclasses
 import tomllib
 from typing import get_args
 
@@ -7,8 +8,12 @@ import pydantic
 import pytest
 
 from shoal.jobs.task_files import example, parse_task_file
+from shoal_protocol.sharing.additive import AdditiveSharing
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.studies import TaskName
 from tests.command.running import shoal
+from tests.world.clock import NOW
 
 
 @pytest.mark.parametrize("name", get_args(TaskName))
@@ -31,6 +36,26 @@ def test_a_regressions_file_may_name_an_offset_and_weights():
     file = parse_task_file(content | columns | {"weights": {"share": [0, 1]}})
     assert [each.name for each in file.task.columns][-3:] == ["log_years", "days", "share"]
     assert parse_task_file(content | {"target": {"days": [0, 90]}}).task.offset is None
+
+
+def test_a_file_may_name_how_many_nodes_share_an_answer_and_how_many_open_it():
+    content = tomllib.loads(example("regression"))
+    for table, expected in (
+        ({"threshold": 2}, ThresholdSharing(threshold=2)),
+        ({"committee": 3}, AdditiveSharing(committee=3)),
+        ({"committee": 3, "threshold": 2}, ThresholdSharing(threshold=2, committee=3)),
+    ):
+        settings = parse_task_file(content | {"sharing": table}).settings
+        assert settings.sharing == expected
+        alike = dataclasses.replace(settings, sharing=ADDITIVE, committee=table.get("committee"))
+        task = parse_task_file(content).task
+        made = {"manifest": "0" * 64, "nonce": "0" * 32, "analyst": "analyst", "now": NOW}
+        request = settings.request(task, **made)
+        assert request.sharing == expected
+        if "threshold" not in table:
+            assert alike.request(task, **made) == request
+    with pytest.raises(pydantic.ValidationError):
+        parse_task_file(content | {"sharing": {"committee": 11}})
 
 
 @pytest.mark.parametrize(

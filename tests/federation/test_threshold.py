@@ -134,11 +134,11 @@ def lying(node: str) -> Iterator[None]:
     """Have a node sign partial sums that are off by one in their first coordinate."""
     attest_sum = attesting.attest_sum
 
-    def lie(known: Round, cohort: Any, total: Uint64Vector, *rest: Any) -> Any:
+    def lie(known: Round, cohort: Any, total: Uint64Vector, *rest: Any, **named: Any) -> Any:
         if known.own == node:
             total = total.copy()
             total[0] = summation.plus(THREE, total[:1], np.ones(1, np.uint64))[0]
-        return attest_sum(known, cohort, total, *rest)
+        return attest_sum(known, cohort, total, *rest, **named)
 
     with patch.object(attesting, "attest_sum", lie):
         yield

@@ -255,7 +255,7 @@ def check_spec(
     policy, query = manifest["policy"], spec["query"]
     require(now < spec["deadline"], "the deadline has passed")  # times sort as text
     require(spec["opened_at"] < spec["deadline"] < spec["give_up_at"], "times")
-    check_sharing(spec, policy["minimum_threshold"])
+    check_sharing(spec, policy)
     require(spec["population_size"] <= 2**20, "population")
     names = [node["name"] for node in manifest["compute_nodes"]]
     require(spec["compute_nodes"] == names, "compute_nodes")
@@ -302,15 +302,21 @@ def is_price(declared: float, computed: float) -> bool:
     return computed * (1 - 4e-11) <= declared <= computed * (1 + 1e-9)
 
 
-def check_sharing(spec: dict[str, Any], minimum: int | None) -> None:
-    if spec["sharing"] == {"scheme": "additive"}:
+def check_sharing(spec: dict[str, Any], policy: dict[str, Any]) -> None:
+    sharing, nodes = dict(spec["sharing"]), len(spec["compute_nodes"])
+    minimum, committee = policy["minimum_threshold"], sharing.pop("committee", nodes)
+    if "committee" in spec["sharing"]:
+        smallest = policy.get("minimum_committee")
+        require(type(committee) is int and 2 <= committee <= 10, "committee")
+        require(smallest is not None and smallest <= committee < nodes, "committee")
+    if sharing == {"scheme": "additive"}:
         require(spec["modulus_bits"] == 64, "modulus_bits")
         require(spec["proceed_at"] == spec["give_up_at"], "proceed_at")
         return
-    threshold, nodes = spec["sharing"].get("threshold"), len(spec["compute_nodes"])
-    known = spec["sharing"] == {"scheme": "threshold", "threshold": threshold}
+    threshold = sharing.get("threshold")
+    known = sharing == {"scheme": "threshold", "threshold": threshold}
     require(known and type(threshold) is int, "sharing")
-    require(minimum is not None and minimum <= threshold <= nodes < 2 * threshold, "threshold")
+    require(minimum is not None and minimum <= threshold <= committee < 2 * threshold, "threshold")
     require(spec["modulus_bits"] == 61, "modulus_bits")
     require(spec["deadline"] < spec["proceed_at"] < spec["give_up_at"], "proceed_at")
 
@@ -863,6 +869,14 @@ def field_stream(seed: bytes, dimension: int) -> list[int]:
     return list(itertools.islice((word for word in lowest if word != PRIME), dimension))
 
 
+def members(sharing: dict[str, Any], holder: int, nodes: int) -> tuple[list[int], int]:
+    """Return the nodes that get shares, in order, and by what their kinds rotate."""
+    committee = sharing.get("committee")
+    if committee is None:
+        return list(range(nodes)), holder
+    return [(holder + place) % nodes for place in range(committee)], holder // nodes
+
+
 def split(
     values: list[int], holder: int, nodes: int, draw: Callable[[int], bytes]
 ) -> list[tuple[int, bytes]]:
@@ -980,7 +994,7 @@ class Client:
         draw: Callable[[int], bytes],
         now: str,
     ) -> list[bytes]:
-        """Return one envelope for each Compute node; noise was drawn by section 14."""
+        """Return one envelope for each of its Compute nodes; noise was drawn by section 14."""
         spec, signer, signature = read_signed(signed_spec, "round_spec")
         require(spec["manifest"] == self.digest and spec["job"] == self.job, "round")
         require(signer == self.manifest["trainer"]["name"], "trainer")
@@ -994,10 +1008,11 @@ class Client:
         content = struct.pack(f"<{len(noisy)}q", *noisy) + draw(32)
         answer = hmac.digest(secret, content, "sha256")[:16]
         nodes, threshold = self.manifest["compute_nodes"], spec["sharing"].get("threshold")
+        mine, turn = members(spec["sharing"], self.holder, len(nodes))
         if threshold is None:
-            shares = split(noisy, self.holder, len(nodes), draw)
+            shares = split(noisy, turn, len(mine), draw)
         else:
-            shares = split_by_threshold(noisy, self.holder, len(nodes), threshold, draw)
+            shares = split_by_threshold(noisy, turn, len(mine), threshold, draw)
         return [
             envelope(
                 share,
@@ -1009,5 +1024,5 @@ class Client:
                 box_key=nodes[node]["box_key"],
                 key=self.key,
             )
-            for node, share in enumerate(shares)
+            for node, share in zip(mine, shares, strict=True)
         ]

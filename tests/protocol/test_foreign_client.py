@@ -21,6 +21,7 @@ from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
+from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
@@ -32,6 +33,7 @@ from tests.protocol import foreign_client as foreign
 from tests.protocol import foreign_crowd
 from tests.vectors.make_vectors import FOLDER
 from tests.vectors.operations import Inputs
+from tests.world import examples
 from tests.world.examples import (
     CONSORTIUM,
     DIMENSION,
@@ -151,6 +153,31 @@ def test_any_two_of_its_three_threshold_shares_give_its_noisy_answer(client: int
         assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)
 
 
+def test_its_answer_in_committees_goes_to_its_own_nodes_alone() -> None:
+    policy = examples.POLICY.model_copy(update={"minimum_committee": 2})
+    consortium = examples.consortium(policy=policy)
+    sharing = AdditiveSharing(committee=2)
+    job = DOCUMENTS["job_request"].body.model_copy(
+        update={"manifest": consortium.digest, "sharing": sharing}
+    )
+    spec = examples.spec(manifest=consortium, sharing=sharing, job=job.digest, query=MATRIX)
+    for client in (0, 2, 3, 5):
+        holder = make_client(client, consortium)
+        holder.join(named("analyst", job).encode())
+        encoded = named("trainer", spec).encode()
+        sums = {}
+        for each in holder.answer(encoded, RECORDS, NOISE, random_bytes("foreign"), NOW):
+            node = parse(each).header.node
+            share = parse(each).open(box_private_key(node), box_key(node))
+            summation.check(
+                sharing, share, holder=client, node=node, nodes=NODES, dimension=DIMENSION
+            )
+            sums[node] = summation.add(sharing, [share], DIMENSION)
+        assert list(sums) == sharing.members(holder=client, nodes=NODES)
+        total = from_ring(np.sum(list(sums.values()), axis=0, dtype=np.uint64))
+        assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -250,11 +277,12 @@ def split_like_the_vector(given: Inputs) -> dict[str, Any]:
     def draw(size: int) -> bytes:
         return bytes.fromhex(next(seeds))
 
+    mine, turn = foreign.members(given["sharing"], client, nodes)
     if given["sharing"]["scheme"] == "additive":
-        shares = foreign.split(list(secret), client, nodes, draw)
+        shares = foreign.split(list(secret), turn, len(mine), draw)
     else:
         threshold = given["sharing"]["threshold"]
-        shares = foreign.split_by_threshold(list(secret), client, nodes, threshold, draw)
+        shares = foreign.split_by_threshold(list(secret), turn, len(mine), threshold, draw)
     return {
         "kinds": [["seed", "vector"][kind] for kind, _ in shares],
         "bytes": [payload.hex() for _, payload in shares],
@@ -337,8 +365,9 @@ FOREIGN_OPERATIONS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "decode_set": lambda given: {"clients": sorted(foreign.read_set(given["base64"]))},
     "cohort_digest": lambda given: {
         "digest": foreign.sha256(
-            "cohort",
+            "committees_cohort" if "nodes" in given else "cohort",
             bytes.fromhex(given["round"])
+            + (foreign.write_json(given["nodes"]) if "nodes" in given else b"")
             + b"".join(
                 struct.pack("<I", holder) + bytes.fromhex(given["tags"])[4 * place :][:4]
                 for place, holder in enumerate(given["holders"])

@@ -344,6 +344,8 @@ def test_an_integer_beyond_the_field_is_the_callers_fault() -> None:
 def test_a_threshold_is_what_the_policy_allows_and_more_than_half(
     threshold: int, nodes: int, minimum: int | None, reason: str | None
 ) -> None:
-    refusal = ThresholdSharing(threshold=threshold).refusal(nodes=nodes, minimum_threshold=minimum)
+    refusal = ThresholdSharing(threshold=threshold).refusal(
+        nodes=nodes, minimum_threshold=minimum, minimum_committee=None
+    )
     assert (refusal is None) == (reason is None)
     assert reason is None or reason in str(refusal)

@@ -142,8 +142,11 @@ def free_rounds(patch: pytest.MonkeyPatch) -> None:
     """Compute nodes release rounds for next to nothing, and the aggregator lets them."""
     attest = attesting.attest_sum
 
-    def attested(known: Any, cohort: Any, total: Any, charge: LedgerEntry, key: Any) -> Any:
-        return attest(known, cohort, total, charge.model_copy(update={"mu": 1e-9}), key)
+    def attested(
+        known: Any, cohort: Any, total: Any, charge: LedgerEntry, key: Any, **named: Any
+    ) -> Any:
+        free = charge.model_copy(update={"mu": 1e-9})
+        return attest(known, cohort, total, free, key, **named)
 
     patch.setattr(attesting, "attest_sum", attested)
     patch.setattr(aggregator, "check_partial_sum", nothing)

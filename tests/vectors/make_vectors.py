@@ -6,7 +6,7 @@ python -m tests.vectors.make_vectors
 import base64
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,8 @@ from shoal_protocol.queries import (
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
 from shoal_protocol.queries.terms import Level, Term
-from shoal_protocol.sharing import summation
+from shoal_protocol.sharing import committee_sums, summation
+from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.prime_field import MODULUS
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
@@ -145,6 +146,8 @@ def set_cases() -> Iterator[Case]:
         held = examples.held(examples.COHORT, attempt)
         given = {"holders": list(held.holders), "tags": held.tags.hex()}
         yield name, "cohort_digest", {"round": SPEC.digest, **given}
+    given["nodes"] = ["compute-0", "compute-1", "compute-3"]
+    yield "a cohort in committees", "cohort_digest", {"round": SPEC.digest, **given}
 
 
 def as_base64(content: bytes) -> str:
@@ -197,11 +200,22 @@ def sharing_cases() -> Iterator[Case]:
             "split_secret",
             splitting(sharing, secret, client, nodes, threshold - 1),
         )
+    for client, nodes, committee in ((0, 5, 3), (9, 5, 3), (2**32 - 1, 7, 4)):
+        for threshold in (None, committee - 1):
+            sharing = {"scheme": "additive", "committee": committee}
+            if threshold is not None:
+                sharing |= {"scheme": "threshold", "threshold": threshold}
+            yield (
+                f"client {client}, {threshold or committee} of its {committee} of {nodes} nodes",
+                "split_secret",
+                splitting(sharing, secret, client, nodes, (threshold or committee) - 1),
+            )
     yield from sum_cases()
+    yield from blinded_cases()
 
 
 def splitting(
-    sharing: dict[str, Any], secret: list[str], client: int, nodes: int, seeds: int
+    sharing: Mapping[str, Any], secret: list[str], client: int, nodes: int, seeds: int
 ) -> dict[str, Any]:
     return {
         "sharing": sharing,
@@ -242,6 +256,32 @@ def sum_cases() -> Iterator[Case]:
         ("a wrong sum among 4 is seen", wrong, (0, 2, 3, 4)),
     ):
         yield name, "combine_sums", opened(three, {node: given[node] for node in nodes})
+    given = {node: each for node, each in sums.items() if node != 4}
+    for sharing in (AdditiveSharing(committee=3), ThresholdSharing(committee=3, threshold=2)):
+        weighted = sums if sharing.scheme == "additive" else given
+        yield f"{sharing.scheme}, in committees", "combine_sums", opened(sharing, weighted)
+
+
+def blinded_cases() -> Iterator[Case]:
+    """Yield what nodes 0 and 2 of five publish, of whom by threshold the last is lost."""
+    for sharing in (AdditiveSharing(committee=3), ThresholdSharing(committee=3, threshold=2)):
+        among = [0, 1, 2, 3, 4][: sharing.needed(5)]
+        for node in (0, 2):
+            sums = {
+                start: np.arange(3, dtype=np.uint64) * np.uint64(2**59 + start)
+                for start in committee_sums.starts(sharing, node=node, nodes=5)
+            }
+            inputs = {
+                "sharing": sharing.model_dump(mode="json"),
+                "nodes": 5,
+                "node": node,
+                "among": among,
+                "sums": {str(start): each.tobytes().hex() for start, each in sums.items()},
+                "box_private_key": examples.box_private_key(node).hex(),
+                "box_keys": {str(k): examples.box_key(k).hex() for k in among if k != node},
+                "cohort": seed("a cohort").hex(),
+            }
+            yield f"node {node}, {sharing.scheme}", "blind_sum", inputs
 
 
 def query_cases() -> Iterator[Case]:

@@ -22,7 +22,7 @@ from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, spec_checks
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.sharing import additive, shamir, summation
+from shoal_protocol.sharing import additive, committee_sums, shamir, summation
 from shoal_protocol.sharing.envelope import Header, envelope_digest, frame, seal
 from shoal_protocol.sharing.received import parse, unframe
 from shoal_protocol.sharing.schemes import Sharing
@@ -115,7 +115,8 @@ def decode_set(given: Inputs) -> Output:
 
 def cohort_digest(given: Inputs) -> Output:
     cohort = attestations.StoredAnswers(BitMap(given["holders"]), bytes.fromhex(given["tags"]))
-    return {"digest": attestations.cohort_digest(given["round"], cohort)}
+    among = given.get("nodes", ())
+    return {"digest": attestations.cohort_digest(given["round"], cohort, among)}
 
 
 def encode_roster(given: Inputs) -> Output:
@@ -162,6 +163,28 @@ def combine_sums(given: Inputs) -> Output:
         return {"values": None}
     values = summation.decode(sharing, combined.total).tolist()
     return {"values": [str(value) for value in values], "wrong": sorted(combined.wrong)}
+
+
+def blind_sum(given: Inputs) -> Output:
+    """Weigh and mask one node's sums, by the first nodes of their committees."""
+    sharing = _sharing(given)
+    sums = {
+        int(start): np.frombuffer(bytes.fromhex(each), "<u8")
+        for start, each in given["sums"].items()
+    }
+    among, node = given["among"], given["node"]
+    total = sum(sums.values(), np.uint64(0))
+    if sharing.scheme == "threshold":
+        total = committee_sums.weighted(sharing, sums, node=node, among=among, nodes=given["nodes"])
+    mask = committee_sums.mask(
+        sharing,
+        {int(other): bytes.fromhex(key) for other, key in given["box_keys"].items()},
+        node=node,
+        box_private_key=bytes.fromhex(given["box_private_key"]),
+        cohort=given["cohort"],
+        dimension=len(total),
+    )
+    return {"bytes": summation.plus(sharing, total, mask).tobytes().hex()}
 
 
 def encode_query(given: Inputs) -> Output:
@@ -404,6 +427,7 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         expand_seed,
         split_secret,
         combine_sums,
+        blind_sum,
         encode_query,
         seal_share,
         accept_envelope,

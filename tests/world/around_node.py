@@ -17,13 +17,13 @@ from shoal_compute import node as node_module
 from shoal_compute.assembly import Service, assemble
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.rounds import cohorts
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     Holdings,
     PartialSum,
     Vote,
-    cohort_digest,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
@@ -350,10 +350,12 @@ def envelopes(
 def holdings(
     spec: RoundSpec, node: str, clients: Iterable[int], attempt: str = "first"
 ) -> Signed[Holdings]:
-    held = examples.held(clients, attempt)
+    """Return holdings of those of these clients that share with the node."""
+    asked = cohorts.asked_of(spec, node, spec.clients() | BitMap(clients))
+    held = examples.held(sorted(asked & BitMap(clients)), attempt)
     body = Holdings.attest(
         held,
-        spec.clients() | held.holders,
+        asked,
         manifest=spec.manifest,
         round_id=spec.digest,
         node=node,
@@ -374,7 +376,7 @@ def vote(
         round=spec.digest,
         node=node,
         nodes=tuple(holders or spec.compute_nodes),
-        cohort=cohort_digest(spec.digest, chosen),
+        cohort=cohorts.digest_in(spec, chosen, tuple(holders or spec.compute_nodes)),
         cohort_size=len(chosen.holders),
     )
     return sign(body, node, signing_key(node))

@@ -16,6 +16,7 @@ from pyroaring import BitMap
 from shoal_holder.slots import slots_by_id
 from shoal_hosting.party import load_party
 from shoal_protocol.privacy.accounting import Cost, compose
+from shoal_protocol.rounds import cohorts
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -24,8 +25,6 @@ from shoal_protocol.rounds.attestations import (
     Result,
     StoredAnswers,
     Vote,
-    cohort_digest,
-    cohort_of,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
@@ -113,7 +112,10 @@ def _note(seen: Seen, value: Any) -> None:
     body = signed.body
     seen.signed[body.round, body.kind, signed.signer].add(signed.digest)
     if isinstance(body, Holdings):
-        seen.holdings[body.round, signed.signer] = body.held(seen.asked(body.round).holders)
+        asked = cohorts.asked_of(
+            seen.specs[body.round], signed.signer, seen.asked(body.round).holders
+        )
+        seen.holdings[body.round, signed.signer] = body.held(asked)
     elif isinstance(body, Vote):
         seen.holders[body.round, body.cohort].add(body.nodes)
 
@@ -164,9 +166,13 @@ def cohort_in(seen: Seen, round_id: str, digest: str) -> BitMap:
     voted = seen.holders[round_id, digest]
     assert voted, "a cohort that nobody voted for"
     assert all(len(nodes) >= seen.specs[round_id].threshold for nodes in voted)
-    cohorts = [cohort_of(seen.holdings[round_id, node] for node in nodes) for nodes in voted]
-    assert {cohort_digest(round_id, cohort) for cohort in cohorts} == {digest}
-    return cohorts[0].holders
+    spec = seen.specs[round_id]
+    found = {
+        nodes: cohorts.cohort_in(spec, {node: seen.holdings[round_id, node] for node in nodes})
+        for nodes in voted
+    }
+    assert {cohorts.digest_in(spec, each, nodes) for nodes, each in found.items()} == {digest}
+    return next(iter(found.values())).holders
 
 
 def contributions_of(
@@ -176,13 +182,16 @@ def contributions_of(
     scheme, nodes = spec.sharing, federation.nodes
     opened = {}
     for (of_round, holder), by_node in seen.envelopes.items():
-        if of_round == round_id and len(by_node) >= spec.threshold:
+        if of_round == round_id and len(by_node) >= spec.opening:
             added = {}
+            members = scheme.members(holder=holder, nodes=len(nodes))
+            assert by_node.keys() <= set(members), "a share for a node of another committee"
             for index, sent in sorted(by_node.items()):
                 # a retry sends the same share, however it is wrapped
                 [share] = {_open(federation, nodes[index], each, spec) for each in sent}
-                added[index] = summation.add(scheme, [share], spec.dimension)
-            combined = summation.combine(scheme, added, nodes=len(nodes))
+                added[members.index(index)] = summation.add(scheme, [share], spec.dimension)
+            among_members = scheme.model_copy(update={"committee": None})
+            combined = summation.combine(among_members, added, nodes=len(members))
             assert combined is not None, "the shares of one answer contradict each other"
             opened[holder] = summation.decode(scheme, combined.total)
     return opened

@@ -8,7 +8,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping, sharing_of
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import Document
 
@@ -50,7 +50,8 @@ class JobSettings:
     records. The noise suffices even if `dropouts` clients go missing and `colluders` of the
     others reveal theirs. Clients have `join_seconds` to join and `round_seconds` to answer
     each round; services have `grace_seconds` more before they give a round up. By default
-    every Compute node is needed; `sharing=ThresholdSharing(threshold=t)` needs any t of them.
+    every Compute node is needed; `sharing=ThresholdSharing(threshold=t)` needs any t of them. With
+    `committee=m` each data holder shares with m of them, of which the threshold counts.
     `wrapping="session"` lets data holders whose policy allows it answer by sessions: cheaper where
     many small holders answer, or few answer many rounds. `purpose` is one line for data holders
     and for the certificate: what the job is for.
@@ -66,6 +67,7 @@ class JobSettings:
     round_seconds: int
     grace_seconds: int
     sharing: Sharing = ADDITIVE
+    committee: int | None = None
     wrapping: Wrapping = "sealed_box"
     purpose: Purpose = ""
 
@@ -103,7 +105,9 @@ class JobSettings:
             join_deadline=now + timedelta(seconds=self.join_seconds),
             round_seconds=self.round_seconds,
             grace_seconds=self.grace_seconds,
-            sharing=self.sharing,
+            sharing=self.sharing
+            if self.committee is None
+            else sharing_of(getattr(self.sharing, "threshold", None), self.committee),
             wrapping=self.wrapping,
             purpose=self.purpose,
         )

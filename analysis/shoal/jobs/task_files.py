@@ -11,8 +11,7 @@ from shoal.jobs.job_settings import Bounds, JobSettings, columns_of
 from shoal_holder.toml_files import read_toml
 from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import sharing_of
 from shoal_protocol.studies import STUDIES, Task, TaskName
 from shoal_protocol.wire.documents import Model
 
@@ -34,6 +33,7 @@ grace = 120                    # from there, for the services, until they give u
 
 # [sharing]                    # to go on without some Compute nodes, where the policy allows it:
 # threshold = 2                # any two of them open a sum; without this, all of them are needed
+# committee = 3                # each data holder shares with three of many; without this, with all
 #
 # [wrapping]                   # for many small data holders, or many rounds
 # sessions = true              # who allows it answers by a session; without this, by sealed boxes
@@ -59,8 +59,9 @@ class _Deadlines(Model):
     grace: Seconds
 
 
-class _Threshold(Model):
-    threshold: int
+class _Sharing(Model):
+    threshold: int | None = None
+    committee: int | None = None
 
 
 class _Wrapping(Model):
@@ -78,7 +79,7 @@ class _TaskFile(Model):
     privacy: PrivacyDemand
     population: _Population
     deadlines: _Deadlines
-    sharing: _Threshold | None = None
+    sharing: _Sharing = _Sharing()
     wrapping: _Wrapping = _Wrapping(sessions=False)
 
 
@@ -122,7 +123,6 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
         field, is_single = _field_of_columns(str(task.get("name")))
         columns = columns_of(file.columns)
         task[field] = columns[0] if is_single and len(columns) == 1 else columns
-    sharing = ThresholdSharing(**file.sharing.model_dump()) if file.sharing else ADDITIVE
     settings = JobSettings(
         **file.privacy.model_dump(),
         minimum_population=file.population.minimum,
@@ -130,7 +130,7 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
         join_seconds=file.deadlines.join,
         round_seconds=file.deadlines.round,
         grace_seconds=file.deadlines.grace,
-        sharing=sharing,
+        sharing=sharing_of(file.sharing.threshold, file.sharing.committee),
         wrapping="session" if file.wrapping.sessions else "sealed_box",
         purpose=file.purpose,
     )

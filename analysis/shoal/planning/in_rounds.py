@@ -73,7 +73,7 @@ def distributed_compute(study: Study) -> Prospect:
         error=error,
         settings={
             "Compute nodes": study.nodes,
-            "of which open a sum": study.sharing.needed(study.nodes),
+            "of which open a sum": study.sharing.opening(study.nodes),
             "dropouts": dropouts,
             "colluders": colluders,
             "most numbers in a sum": max(query.dimension for query in queries),

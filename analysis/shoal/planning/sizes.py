@@ -44,7 +44,7 @@ def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int
         envelope_size(
             study.sharing.kind_for(holder=0, node=node, nodes=study.nodes), query.dimension
         )
-        for node in range(study.nodes)
+        for node in study.sharing.members(holder=0, nodes=study.nodes)
     )
     population = min(population, LARGEST_POPULATION)
     dropouts, colluders = study.tolerated

@@ -77,7 +77,9 @@ class Study(Model):
     def _sizes_agree(self) -> Self:
         if self.tolerated[0] + self.tolerated[1] + 1 >= self.clients:
             raise ValueError("there must be more clients than dropouts + colluders + 1")
-        if reason := self.sharing.refusal(nodes=self.nodes, minimum_threshold=2):
+        if reason := self.sharing.refusal(
+            nodes=self.nodes, minimum_threshold=2, minimum_committee=2
+        ):
             raise ValueError(reason)
         return self
 

@@ -179,7 +179,7 @@ def stated(
 ) -> tuple[Statement, ...]:
     """Return the statements about a job's rounds, in the order of `ADVERSARIES`."""
     specs = [*(each.spec.body for each in rounds), *(each.spec.body for each in lost)]
-    weakest = min(specs, key=lambda spec: spec.threshold)
+    weakest = min(specs, key=lambda spec: spec.opening)
     summed = [
         release_of(each.spec.body, cohort_size=each.result.body.cohort_size) for each in rounds
     ]
@@ -187,7 +187,8 @@ def stated(
         [*summed, *(replace(release_of(each.spec.body), is_lost=True) for each in lost)],
         delta=request.privacy.delta,
         nodes=len(weakest.compute_nodes),
-        needed=weakest.threshold,
+        needed=weakest.opening,
+        committee=weakest.sharing.committee,
         asked=[spec.clients() for spec in specs],
     )
 

@@ -14,6 +14,7 @@ from shoal_protocol.queries import Mechanism, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.terms import Level
+from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust import limits
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
@@ -36,6 +37,9 @@ class HolderRules(Model):
     minimum_population: int = Field(ge=2)
     minimum_colluders: int = Field(ge=0)
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
+    minimum_committee: int | None = Field(
+        default=None, ge=2, le=LARGEST_COMMITTEE, exclude_if=lambda value: value is None
+    )
     mechanisms: tuple[Mechanism, ...] = ()
     models: tuple[Annotated[str, Field(pattern=r"^[^@]+@[0-9a-f]{64}$")], ...] = ()
     allow_sessions: bool = False
@@ -105,6 +109,8 @@ class HolderRules(Model):
         return None
 
     def _sharing_refusal(self, sharing: Sharing) -> str | None:
+        if sharing.committee is not None and sharing.committee < (self.minimum_committee or 255):
+            return "this data holder allows no committee so small: see `minimum_committee`"
         if sharing.scheme == "additive":
             return None
         if self.minimum_threshold is None:

@@ -121,7 +121,7 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
         RefusedJob: the detail says what to change.
     """
     policy, nodes = manifest.policy, len(manifest.compute_nodes)
-    if reason := request.sharing.refusal(nodes=nodes, minimum_threshold=policy.minimum_threshold):
+    if reason := policy.sharing_refusal(request.sharing, nodes=nodes):
         raise RefusedJob(reason)
     batch = request.terms.batch
     if request.smallest_round - request.privacy.dropouts < policy.minimum_cohort:

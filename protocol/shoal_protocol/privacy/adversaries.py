@@ -7,6 +7,7 @@ clients than the calibration assumed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 
 from pyroaring import BitMap
 
@@ -66,6 +67,68 @@ class Release:
 
 
 @dataclass(frozen=True)
+class Coalition:
+    """Compute nodes drawn at random, of which `opening` of one committee open its answers.
+
+    `opens_some` is the chance that they open at least one committee, `opens_own` that they open a
+    given data holder's: on average they see so large a part of all answers.
+    """
+
+    size: int
+    opens_some: float
+    opens_own: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.size} Compute nodes drawn at random open a committee with a chance of "
+            f"{self.opens_some:.3g}, a given data holder's with {self.opens_own:.3g}"
+        )
+
+
+def coalition(size: int, *, nodes: int, committee: int, opening: int) -> Coalition:
+    """Return the exact chances of `size` of `nodes` nodes, all such coalitions being as likely.
+
+    Committees are `committee` nodes in a row, one from each node of the ring on. Rings in which no
+    row has `opening` nodes of the coalition are counted node by node, by the last ones that are in
+    it: 4^committee * nodes * size steps at most.
+
+    Raises:
+        ValueError: there are no such coalitions or committees.
+    """
+    if not (0 <= size <= nodes and 1 <= opening <= committee < nodes):
+        raise ValueError("a coalition is of the nodes, and a committee of fewer than all")
+    alike = comb(nodes, size)
+    own = sum(
+        comb(committee, among) * comb(nodes - committee, size - among)
+        for among in range(opening, min(committee, size) + 1)
+    )
+    closed, width = 0, committee - 1
+    for first in range(1 << width):  # which of the first nodes are in it, the lowest bit the newest
+        rings = {(first, first.bit_count()): 1}
+        # go on round the ring until the first ones have come again, which are counted already
+        for place in range(width, nodes + width):
+            following: dict[tuple[int, int], int] = {}
+            again = None if place < nodes else first >> (width - 1 - place + nodes) & 1
+            for (last, count), ways in rings.items():
+                for inside in (0, 1) if again is None else (again,):
+                    total = count + inside * (again is None)
+                    if total <= size and last.bit_count() + inside < opening:
+                        state = (last << 1 | inside) & (1 << width) - 1, total
+                        following[state] = following.get(state, 0) + ways
+            rings = following
+        closed += sum(ways for (_, count), ways in rings.items() if count == size)
+    return Coalition(size, (alike - closed) / alike, own / alike)
+
+
+def coalitions(*, nodes: int, committee: int, opening: int) -> tuple[Coalition, ...]:
+    """Return the chances of a few coalitions: the smallest that can open an answer, and larger."""
+    sizes = sorted({opening, min(2 * opening, nodes), max(opening, nodes // 3)})
+    return tuple(
+        coalition(size, nodes=nodes, committee=committee, opening=opening) for size in sizes
+    )
+
+
+@dataclass(frozen=True)
 class Statement:
     """One adversary's view of a job's rounds, and the most that it costs any client.
 
@@ -87,9 +150,12 @@ def statements(
     delta: float,
     nodes: int,
     needed: int,
+    committee: int | None = None,
     asked: Sequence[BitMap] | None = None,
 ) -> tuple[Statement, ...]:
     """State a job's price against each adversary; `needed` of `nodes` nodes open a sum.
+
+    With committees it is `needed` of a `committee` that open the answers shared in it.
 
     `asked` are the clients whom each round asked: the price is that of the client that pays most.
     Without it every round asked everybody.
@@ -115,6 +181,12 @@ def statements(
     every = f"{needed} or more of {nodes} Compute nodes"
     least = min(release.smallest_answer for release in releases)
     what = f"each data holder's noisy sum, with the noise of its slots, {least:,} at least"
+    if committee is not None:
+        every = f"{needed} or more Compute nodes of its own committee of {committee}"
+        what = (
+            f"its data holder's noisy sum, with the noise of its slots, {least:,} at least; "
+            "against others' clients those of that committee count as colluders"
+        )
     return (*found, _stated(every, what, own, own, populations, delta))
 
 

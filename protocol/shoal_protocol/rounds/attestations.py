@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Final, Literal, Self
 
@@ -17,6 +17,7 @@ from shoal_protocol.wire.encoding import (
     Base64,
     Digest,
     Name,
+    canonical_json,
     decode_clients,
     domain,
     encode_clients,
@@ -121,8 +122,15 @@ class PartialSum(RoundDocument):
     node: Name
     cohort: Digest
     cohort_size: int = Field(ge=1)
+    # with committees: the nodes whose partial sums add up to the total, in the spec's order
+    nodes: tuple[Name, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
     values: Base64  # dimension little-endian 64-bit residues
     charge: LedgerEntry  # of the node's own ledger: by it the round was charged
+
+    @property
+    def over(self) -> tuple[str, int, tuple[str, ...] | None]:
+        """Return what partial sums that are added up have in common: cohort, its size, nodes."""
+        return self.cohort, self.cohort_size, self.nodes
 
 
 class PartialSumReference(Model):
@@ -190,13 +198,17 @@ def cohort_of(held: Iterable[StoredAnswers]) -> StoredAnswers:
     return StoredAnswers(BitMap(np.asarray(common.to_array())[same]), tags[same].tobytes())
 
 
-def cohort_digest(round_id: str, cohort: StoredAnswers) -> str:
+def cohort_digest(round_id: str, cohort: StoredAnswers, among: Sequence[str] = ()) -> str:
     """Return the digest that names `cohort` in `round_id`: its holders, and their answers by tag.
 
-    Nodes whose shares are of different answers so never vote for one digest.
+    Nodes whose shares are of different answers so never vote for one digest. With committees it
+    also names the nodes `among` which the cohort is shared: all of them must publish.
     """
     members = np.empty(len(cohort.holders), [("holder", "<u4"), ("tag", f"V{TAG_BYTES}")])
     members["holder"] = cohort.holders.to_array()
     members["tag"] = np.frombuffer(cohort.tags, f"V{TAG_BYTES}")
-    content = domain("cohort") + bytes.fromhex(round_id) + members.tobytes()
-    return hashlib.sha256(content).hexdigest()
+    content = domain("cohort") + bytes.fromhex(round_id)
+    if among:
+        content = domain("committees_cohort") + bytes.fromhex(round_id)
+        content += canonical_json(list(among))
+    return hashlib.sha256(content + members.tobytes()).hexdigest()

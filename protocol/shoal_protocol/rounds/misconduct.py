@@ -21,9 +21,8 @@ from shoal_protocol.rounds.attestations import (
     Result,
     StoredAnswers,
     Vote,
-    cohort_digest,
-    cohort_of,
 )
+from shoal_protocol.rounds.cohorts import asked_of, cohort_in, digest_in
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.ring import to_ring
@@ -81,7 +80,9 @@ class Evidence:
 
     def _take_holdings(self, signer: str, body: Holdings) -> None:
         try:
-            self._held[signer].append(body.held(self._asked.holders))
+            self._held[signer].append(
+                body.held(asked_of(self._spec.body, signer, self._asked.holders))
+            )
         except MalformedDocument:
             what = "its holdings contradict themselves or whom the round asks"
             self._contradictory.append(Misconduct(signer, what))
@@ -112,9 +113,13 @@ class Evidence:
         for vote in self._votes():
             if vote.cohort == cohort:
                 for found in self._versions(vote.nodes):
-                    if cohort_digest(self._spec.digest, cohort_of(found.values())) == cohort:
+                    if self._digest(found) == cohort:
                         return found
         return None
+
+    def _digest(self, found: dict[str, StoredAnswers]) -> str:
+        spec = self._spec.body
+        return digest_in(spec, cohort_in(spec, found), list(found))
 
     def _votes(self) -> Iterator[Vote]:
         for signed in self.of_kind(Vote).values():
@@ -159,22 +164,24 @@ class Evidence:
                 yield Misconduct(signer, "it signed a result and that there is none")
 
     def _of_vote(self, signer: str, vote: Vote) -> Iterator[Misconduct]:
-        named = [self._held[name] for name in vote.nodes]
+        spec, named = self._spec.body, [self._held[name] for name in vote.nodes]
         if not all(named):
             return  # not all holdings are shown, so nothing can be said
         follows = False
         for found in self._versions(vote.nodes):
-            cohort = cohort_of(found.values())
-            if cohort_digest(self._spec.digest, cohort) == vote.cohort:
+            if self._digest(found) == vote.cohort:
+                cohort = cohort_in(spec, found)
                 follows = self._asked.count(cohort.holders) == vote.cohort_size
                 own = self._held.get(signer, [])
-                if own and all(cohort_of([*found.values(), each]) != cohort for each in own):
+                with_own = [cohort_in(spec, found | {signer: each}) for each in own]
+                outside = spec.sharing.committee is not None and signer not in vote.nodes
+                if outside or (own and all(each != cohort for each in with_own)):
                     yield Misconduct(
                         signer, "it voted for data holders whose shares it does not hold"
                     )
         if not follows and prod(map(len, named)) <= _MOST_VERSIONS:
             yield Misconduct(signer, "its vote does not follow from the holdings that it names")
-        elif follows and vote.cohort_size < self._spec.body.minimum_cohort:
+        elif follows and vote.cohort_size < spec.minimum_cohort:
             yield Misconduct(signer, "it voted for a cohort that is too small")
 
     def _wrong_sums(self) -> Iterator[Misconduct]:
@@ -190,6 +197,8 @@ class Evidence:
                     (used if each.digest in named else others)[index] = vector
             if len(used) < max(spec.threshold, len(named)):
                 continue  # not all that the result is based on are shown
+            if spec.sharing.committee is not None:
+                others = {}  # nothing that came besides is part of the total
             total = summation.combine(spec.sharing, used, nodes=len(spec.compute_nodes))
             if total is None or not self._is_total(total.total, result):
                 yield Misconduct(self._aggregator, "its result is not the sum of what it names")

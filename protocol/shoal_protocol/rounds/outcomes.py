@@ -6,6 +6,7 @@ import numpy as np
 
 from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, PartialSumReference, Result
+from shoal_protocol.rounds.cohorts import check_nodes
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
@@ -95,7 +96,8 @@ def check_partial_sums(
     for each in sums:
         parties.verify(each)
         _check_partial_sum(each.body, result, spec)
-    if [each.body.node for each in sums] != [each.node for each in result.partial_sums]:
+    named = [each.body.node for each in sums]
+    if named != [each.node for each in result.partial_sums]:
         raise RefusedResult("the partial sums shown are not those that the result names")
     shown = tuple(PartialSumReference(node=each.body.node, digest=each.digest) for each in sums)
     if shown != result.partial_sums:
@@ -103,6 +105,8 @@ def check_partial_sums(
     residues = {
         spec.compute_nodes.index(each.body.node): decode_uint64(each.body.values) for each in sums
     }
+    if any(each.body.nodes not in (None, tuple(named)) for each in sums):
+        raise RefusedResult("the result is not of the partial sums that are added to each other")
     combined = summation.combine(spec.sharing, residues, nodes=len(spec.compute_nodes))
     if combined is None or combined.wrong:
         raise RefusedResult("the Compute nodes' partial sums contradict each other")
@@ -141,6 +145,7 @@ def _check_partial_sum(body: PartialSum, result: Result, spec: RoundSpec) -> Non
     check_charge(body.charge, spec, node=body.node)
     if (body.cohort, body.cohort_size) != (result.cohort, result.cohort_size):
         raise WrongCohort("a partial sum is over another cohort than the result")
+    check_nodes(spec, body.node, body.nodes)
     residues = decode_uint64(body.values)
     if len(residues) != spec.dimension:
         raise WrongLength("a partial sum has one residue for each coordinate of the round's query")

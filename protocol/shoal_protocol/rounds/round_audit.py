@@ -16,8 +16,8 @@ from shoal_protocol.rounds.attestations import (
     AbandonmentReason,
     Result,
     StoredAnswers,
-    cohort_of,
 )
+from shoal_protocol.rounds.cohorts import asked_of, cohort_in, survivors
 from shoal_protocol.rounds.misconduct import Evidence, Misconduct
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
@@ -111,13 +111,12 @@ def account_of(
             unexplained = population
         else:
             asked = AskedHolders.of(population, consortium.roster)
-            together = cohort_of(found.values()).holders
-            held_by_all = BitMap.intersection(*(each.holders for each in found.values()))
-            cohort, differing = asked.slots_of(together), asked.slots_of(held_by_all - together)
-            lacking = {
-                nodes: asked.slots_of(holders)
-                for nodes, holders in _lacking(found, asked.holders).items()
-            }
+            together = cohort_in(spec.body, found).holders
+            without = _lacking(spec.body, found, asked.holders)
+            left_out = BitMap.union(BitMap(), *without.values())
+            cohort = asked.slots_of(together)
+            differing = asked.slots_of(asked.holders - together - left_out)
+            lacking = {nodes: asked.slots_of(holders) for nodes, holders in without.items()}
     elif called_off:
         outcome = "abandoned"
     return Account(
@@ -138,13 +137,27 @@ def account_of(
     )
 
 
-def _lacking(held: dict[str, StoredAnswers], asked: BitMap) -> dict[tuple[str, ...], BitMap]:
-    """Return the data holders whom at least one of these nodes lacks, by the nodes that do."""
+def _lacking(
+    spec: RoundSpec, held: dict[str, StoredAnswers], asked: BitMap
+) -> dict[tuple[str, ...], BitMap]:
+    """Return the data holders whom at least one of their nodes lacks, by the nodes that do.
+
+    A committee of whose nodes too few are in `held` lacks the others.
+    """
+    needed, nodes = spec.sharing.opening(len(spec.compute_nodes)), len(spec.compute_nodes)
+    there = survivors(spec, list(held))
     left: dict[tuple[str, ...], BitMap] = {(): asked}
-    for name, each in held.items():
+    for name in spec.compute_nodes:
+        lacks = asked_of(spec, name, asked)
+        if name in held:
+            lacks = lacks - held[name].holders
+        elif spec.sharing.committee is None:
+            continue
+        else:
+            lacks = BitMap(holder for holder in lacks if there[holder % nodes] < needed)
         split: dict[tuple[str, ...], BitMap] = {}
-        for nodes, holders in left.items():
-            split[nodes] = holders & each.holders
-            split[(*nodes, name)] = holders - each.holders
-        left = {nodes: holders for nodes, holders in split.items() if holders}
-    return {nodes: holders for nodes, holders in left.items() if nodes}
+        for names, holders in left.items():
+            split[names] = holders - lacks
+            split[(*names, name)] = holders & lacks
+        left = {names: holders for names, holders in split.items() if holders}
+    return {names: holders for names, holders in left.items() if names}

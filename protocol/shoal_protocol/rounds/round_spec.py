@@ -57,8 +57,13 @@ class RoundSpec(BoundDocument):
 
     @property
     def threshold(self) -> int:
-        """Return how many Compute nodes' partial sums give the round's total."""
+        """Return how many Compute nodes' partial sums give the round's total, at least."""
         return self.sharing.needed(len(self.compute_nodes))
+
+    @property
+    def opening(self) -> int:
+        """Return how many Compute nodes' shares open a data holder's answer."""
+        return self.sharing.opening(len(self.compute_nodes))
 
     @property
     def cost(self) -> Cost:

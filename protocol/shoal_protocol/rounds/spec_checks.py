@@ -55,7 +55,7 @@ def check_terms(spec: RoundSpec, manifest: Manifest) -> None:
     policy = manifest.policy
     _check_times(spec, policy.maximum_round_seconds)
     _check_parties(spec, manifest)
-    _check_sharing(spec, policy.minimum_threshold)
+    _check_sharing(spec, policy)
     if spec.query.name not in policy.queries:
         raise RefusedSpec("the policy does not allow this query")
     if spec.colluders < policy.minimum_colluders:
@@ -108,9 +108,8 @@ def _check_parties(spec: RoundSpec, manifest: Manifest) -> None:
         raise RefusedSpec(f"minimum_cohort must be at least {manifest.policy.minimum_cohort}")
 
 
-def _check_sharing(spec: RoundSpec, minimum_threshold: int | None) -> None:
-    nodes = len(spec.compute_nodes)
-    if reason := spec.sharing.refusal(nodes=nodes, minimum_threshold=minimum_threshold):
+def _check_sharing(spec: RoundSpec, policy: Policy) -> None:
+    if reason := policy.sharing_refusal(spec.sharing, nodes=len(spec.compute_nodes)):
         raise RefusedSpec(reason)
     if spec.modulus_bits != spec.sharing.modulus_bits:
         raise RefusedSpec("modulus_bits is not that of the sharing scheme")

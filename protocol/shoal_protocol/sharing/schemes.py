@@ -13,3 +13,14 @@ Wrapping = Literal["sealed_box", "session"]
 """How envelopes keep shares secret: each by itself, or also by the holder's session with a node."""
 
 ADDITIVE: Final = AdditiveSharing()
+
+
+def sharing_of(threshold: int | None, committee: int | None) -> Sharing:
+    """Return the scheme with this threshold and committee; None is all of the nodes.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+    if threshold is None:
+        return AdditiveSharing(committee=committee)
+    return ThresholdSharing(threshold=threshold, committee=committee)

@@ -108,9 +108,19 @@ def combine(sharing: Sharing, sums: Mapping[int, Uint64Vector], *, nodes: int) -
     named, and the total is that of the others. None if they contradict each other beyond that:
     nobody can say what the total is.
 
+    With committees `sums` are those of all nodes that are named in each: they are weighted, so they
+    are just added up, and nothing shows that one is wrong.
+
     Raises:
         ValueError: there are too few sums, or one of no node.
     """
+    if sharing.committee is not None:
+        if len(sums) < sharing.needed(nodes) or not sums.keys() <= set(range(nodes)):
+            raise ValueError(f"the partial sums of {sharing.needed(nodes)} nodes are needed")
+        total, *others = sums.values()
+        for other in others:
+            total = plus(sharing, total, other)
+        return Combined(total)
     if sharing.scheme == "threshold":
         if len(sums) < sharing.threshold or not sums.keys() <= set(range(nodes)):
             raise ValueError(f"the partial sums of {sharing.threshold} Compute nodes are needed")

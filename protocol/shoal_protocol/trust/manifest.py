@@ -13,6 +13,8 @@ from pydantic import Field, StringConstraints
 
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Mechanism, QueryName
+from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
+from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.limits import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECONDS
 from shoal_protocol.trust.roster import Roster, roster_size
 from shoal_protocol.wire.documents import (
@@ -117,6 +119,14 @@ class Policy(Model):
         description="allow jobs in which so many Compute nodes or more, and more than half, open a "
         "sum without the others; without it all are needed",
     )
+    minimum_committee: int | None = Field(
+        default=None,
+        ge=2,
+        le=LARGEST_COMMITTEE,
+        exclude_if=lambda value: value is None,
+        description="allow jobs in which each data holder shares with so many Compute nodes or "
+        "more, of all; without it with all",
+    )
     maximum_local_epsilon: float | None = Field(
         default=None,
         gt=0,
@@ -147,6 +157,14 @@ class Policy(Model):
     def cap(self) -> Cap:
         """Return what all jobs together may cost one client."""
         return Cap(epsilon=self.maximum_epsilon, delta=self.delta)
+
+    def sharing_refusal(self, sharing: Sharing, *, nodes: int) -> str | None:
+        """Return why no round may be shared like this among so many nodes, or None if it may."""
+        return sharing.refusal(
+            nodes=nodes,
+            minimum_threshold=self.minimum_threshold,
+            minimum_committee=self.minimum_committee,
+        )
 
 
 class RosterReference(Model):

@@ -198,10 +198,10 @@ def sealed(
 def threshold_of(target: Target) -> ThresholdSharing | None:
     """Return the sharing with the smallest threshold that the policy allows, if it allows any."""
     nodes = len(target.nodes)
-    least = target.consortium.manifest.policy.minimum_threshold
+    policy = target.consortium.manifest.policy
     for threshold in range(2, nodes):
         sharing = ThresholdSharing(threshold=threshold)
-        if sharing.refusal(nodes=nodes, minimum_threshold=least) is None:
+        if policy.sharing_refusal(sharing, nodes=nodes) is None:
             return sharing
     return None
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result
+from shoal_protocol.rounds.cohorts import check_nodes
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
@@ -48,6 +49,7 @@ def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
         raise WrongCohort(
             "the cohort is smaller than minimum_cohort, or larger than the population"
         )
+    check_nodes(spec, body.node, body.nodes)
     residues = decode_uint64(body.values)
     if residues.nbytes != spec.dimension * _RESIDUE_BYTES:
         raise WrongLength("values must hold 8 bytes for each coordinate of the round's query")
@@ -59,9 +61,9 @@ def of_largest_cohort(sums: Sequence[PartialSum]) -> list[PartialSum]:
 
     Only one cohort can have a threshold of them, for that is more than half of the nodes.
     """
-    cohorts = [(each.cohort, each.cohort_size) for each in sums]
+    cohorts = [each.over for each in sums]
     largest = max(cohorts, key=cohorts.count)
-    return [each for each in sums if (each.cohort, each.cohort_size) == largest]
+    return [each for each in sums if each.over == largest]
 
 
 def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
@@ -73,12 +75,12 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
         ValueError: `sums` are not of enough Compute nodes, one of each, over one cohort.
     """
     by_node = {each.node: each for each in sums}
-    cohorts = {(each.cohort, each.cohort_size) for each in sums}
+    cohorts = {each.over for each in sums}
     if len(sums) != len(by_node) or not by_node.keys() <= set(spec.compute_nodes):
         raise ValueError("at most one partial sum of each Compute node is needed")
     if len(cohorts) != 1:
         raise ValueError("the partial sums are not over one cohort")
-    ((cohort, cohort_size),) = cohorts
+    ((cohort, cohort_size, _),) = cohorts
     combined = _combined(spec, sums)
     if combined is None:
         return Unusable(CONTRADICTORY)
@@ -114,8 +116,7 @@ def blamed(
 
     It may be one that the result is made of, if that rests on too few to be checked.
     """
-    cohort = (late.cohort, late.cohort_size)
-    same = [each for each in others if (each.cohort, each.cohort_size) == cohort]
+    same = [each for each in others if each.over == late.over]
     for sums in ([*used, late], [*used, *same, late]):
         combined = _combined(spec, sums)
         if combined is not None and combined.wrong:

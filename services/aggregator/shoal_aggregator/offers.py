@@ -18,6 +18,7 @@ from shoal_aggregator.store import (
     insert_partial_sum,
     lock,
     move,
+    named,
     threshold,
 )
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum
@@ -65,7 +66,8 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
     """
     body, table = signed.body, schema.partial_sums
     phase = lock(db, body.round)
-    known = select(table.c.node, table.c.digest, table.c.cohort, table.c.cohort_size)
+    over = (table.c.cohort, table.c.cohort_size, table.c.nodes)
+    known = select(table.c.node, table.c.digest, *over)
     rows = db.execute(known.where(table.c.round == body.round)).all()
     own = {row.node: row.digest for row in rows}.get(body.node)
     if own is not None and own != signed.digest:
@@ -76,8 +78,8 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
         return Outcome.KNOWN
     if find_abandonment(db, body.round, body.node) is not None:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    cohorts = [(row.cohort, row.cohort_size) for row in rows]
-    here = cohorts.count((body.cohort, body.cohort_size))
+    cohorts = [(row.cohort, row.cohort_size, row.nodes) for row in rows]
+    here = cohorts.count((body.cohort, body.cohort_size, named(body)))
     needed, spare = threshold(db, body.round)
     if len(cohorts) - here > spare:
         return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
@@ -85,7 +87,8 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
         return Outcome.LATE
     move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
     insert_partial_sum(db, signed, Standing.OPEN)
-    return Outcome.ENOUGH if here + 1 >= needed else Outcome.STORED
+    awaited = needed if body.nodes is None else len(body.nodes)
+    return Outcome.ENOUGH if here + 1 >= awaited else Outcome.STORED
 
 
 def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:

@@ -16,7 +16,7 @@ from sqlalchemy import (
 from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
 
-VERSION: Final = 5
+VERSION: Final = 6
 
 metadata = MetaData()
 
@@ -51,6 +51,8 @@ partial_sums = Table(
     Column("digest", String(64), nullable=False),
     Column("cohort", String(64), nullable=False),
     Column("cohort_size", Integer, nullable=False),
+    Column("nodes", String, nullable=False),  # whose sums it is added to, if it names them
+    Column("awaited", Integer, nullable=False),  # how many of such sums are enough for a total
     Column("standing", String(8), nullable=False),
     Column("document", Bytes, nullable=False),
 )

@@ -20,6 +20,7 @@ from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import AGGREGATION, AggregationEvent, Phase, after
 from shoal_protocol.wire.service_errors import ConflictingDocument
 
+EPOCH: Final = datetime.fromtimestamp(0, UTC)  # with committees no further sum is waited for
 OPEN: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 
 
@@ -71,17 +72,26 @@ def move(db: Connection, round_id: str, phase: Phase, event: AggregationEvent) -
 
 
 def insert_partial_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> None:
-    body = signed.body
+    body, columns = signed.body, schema.rounds.c
     insertion = schema.partial_sums.insert().values(
         round=body.round,
         node=body.node,
         digest=signed.digest,
         cohort=body.cohort,
         cohort_size=body.cohort_size,
+        nodes=named(body),
+        awaited=select(columns.threshold).where(columns.id == body.round).scalar_subquery()
+        if body.nodes is None
+        else len(body.nodes),
         standing=standing.value,
         document=signed.encode(),
     )
     db.execute(insertion)
+
+
+def named(body: PartialSum) -> str:
+    """Return the nodes that a partial sum names, as they are stored."""
+    return ",".join(body.nodes or ())
 
 
 def count(db: Connection, table: Table, round_id: str) -> int:
@@ -138,7 +148,7 @@ def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
         phase=Phase.ANNOUNCED.value,
         nodes=len(signed.body.compute_nodes),
         threshold=signed.body.threshold,
-        proceed_at=milliseconds(signed.body.proceed_at),
+        proceed_at=milliseconds(body.proceed_at if body.sharing.committee is None else EPOCH),
         give_up_at=milliseconds(signed.body.give_up_at),
     )
     here = (columns.job == body.job) & (columns.number >= body.number)
@@ -193,11 +203,12 @@ def due(db: Connection, now: datetime) -> Due:
 def complete_rounds(db: Connection, now: datetime) -> Sequence[str]:
     """Return the open rounds with enough partial sums over one cohort for a result.
 
-    Enough is one of each node or, from the round's `proceed_at` on, its threshold.
+    Enough is one of each node or, from the round's `proceed_at` on, its threshold; of sums that
+    name the nodes, one of each of these.
     """
     columns = schema.rounds.c
-    most, may_proceed = _most_sums(), columns.proceed_at <= milliseconds(now)
-    is_enough = (most == columns.nodes) | ((most >= columns.threshold) & may_proceed)
+    may_proceed = columns.proceed_at <= milliseconds(now)
+    is_enough = (_most_sums() == columns.nodes) | ((_lacking() <= 0) & may_proceed)
     return _open_rounds(db, is_enough)
 
 
@@ -205,7 +216,7 @@ def overdue_rounds(db: Connection, now: datetime) -> Sequence[str]:
     """Return the open rounds that are past `give_up_at` and lack partial sums."""
     columns = schema.rounds.c
     is_over = columns.give_up_at <= milliseconds(now)
-    return _open_rounds(db, is_over & (_most_sums() < columns.threshold))
+    return _open_rounds(db, is_over & (_lacking() > 0))
 
 
 def next_time(db: Connection, now: datetime) -> datetime | None:
@@ -253,7 +264,7 @@ def abandon(db: Connection, decision: Signed[Abandonment], *, stored: int | None
     round_id = decision.body.round
     phase = lock(db, round_id)
     columns = schema.rounds.c
-    lacking = select(_most_sums() < columns.threshold).where(columns.id == round_id)
+    lacking = select(_lacking() > 0).where(columns.id == round_id)
     if stored is None:
         holds = db.execute(lacking).scalar_one()
     else:
@@ -283,7 +294,7 @@ def find_newest_sum(db: Connection, node: str) -> Sequence[Stored]:
         select(sums.digest, sums.document)
         .join(schema.rounds, rounds.id == sums.round)
         .where(sums.node == node, rounds.phase == Phase.PUBLISHED.value)
-        .order_by(rounds.proceed_at.desc(), rounds.number.desc())
+        .order_by(rounds.give_up_at.desc(), rounds.number.desc())
         .limit(1)
     )
     return [Stored(*row) for row in db.execute(query)]
@@ -310,17 +321,28 @@ def find_decision(db: Connection, round_id: str, aggregator: str) -> Stored | No
 
 def _most_sums() -> ColumnElement[int]:
     """Return SQL for the number of a round's partial sums over the cohort that has the most."""
-    sums = schema.partial_sums.alias()
-    counted = (
-        select(func.count())
-        .where(sums.c.round == schema.rounds.c.id)
-        .group_by(sums.c.cohort, sums.c.cohort_size)
+    return func.coalesce(_of_a_cohort(func.count(), func.count().desc()), 0)
+
+
+def _lacking() -> ColumnElement[int]:
+    """Return SQL for how many partial sums a round lacks at least for a total."""
+    sums = schema.partial_sums.c
+    lacking = func.max(sums.awaited) - func.count()
+    return func.coalesce(_of_a_cohort(lacking, lacking), schema.rounds.c.threshold)
+
+
+def _of_a_cohort(value: ColumnElement[int], order: ColumnElement[int]) -> ColumnElement[int]:
+    """Return SQL for a value of the partial sums over one cohort, which is the first by `order`."""
+    sums = schema.partial_sums.c
+    return (
+        select(value)
+        .where(sums.round == schema.rounds.c.id)
+        .group_by(sums.cohort, sums.cohort_size, sums.nodes)
         .correlate(schema.rounds)
-        .order_by(func.count().desc())
+        .order_by(order)
         .limit(1)
         .scalar_subquery()
     )
-    return func.coalesce(counted, 0)
 
 
 def _open_rounds(db: Connection, condition: ColumnElement[bool]) -> Sequence[str]:

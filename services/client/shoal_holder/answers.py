@@ -68,8 +68,14 @@ class Answers:
                 epoch=machine.read(self._state.file).epoch,
                 random_bytes=site.random_bytes,
             )
+        members = spec.sharing.members(holder=holder, nodes=len(spec.compute_nodes))
         return self._state.record_answer(
-            round_id, spec.cost, site.clock(), used=used, unused=asked - used, envelopes=envelopes
+            round_id,
+            spec.cost,
+            site.clock(),
+            used=used,
+            unused=asked - used,
+            envelopes=dict(zip(members, envelopes, strict=True)),
         )
 
     def _portions(

@@ -88,11 +88,11 @@ def seal_contribution(
     epoch: int = 0,
     random_bytes: RandomBytes,
 ) -> list[bytes]:
-    """Return one sealed and signed envelope for each Compute node, in the manifest's order.
+    """Return one sealed and signed envelope for each of the holder's nodes, in `members`' order.
 
-    `values` are records that are encoded, `noise` was drawn for them alone, `holder` is the
-    index of `key` on the roster, and `epoch` that of its machine. Seal once per round, and keep the
-    bytes for retries.
+    `box_keys` are those of all nodes, in the manifest's order. `values` are records that are
+    encoded, `noise` was drawn for them alone, `holder` is the index of `key` on the roster, and
+    `epoch` that of its machine. Seal once per round, and keep the bytes for retries.
 
     Raises:
         ValueError: one of the two does not have the spec's dimension.
@@ -101,6 +101,7 @@ def seal_contribution(
         raise ValueError("values and noise must have the spec's dimension")
     noisy = values + noise
     answer = answer_id(key, spec.digest, noisy, random_bytes(32), epoch=epoch)
+    members = spec.sharing.members(holder=holder, nodes=len(box_keys))
     shares = spec.sharing.split(
         spec.sharing.encode(noisy), holder=holder, nodes=len(box_keys), random_bytes=random_bytes
     )
@@ -119,7 +120,7 @@ def seal_contribution(
             key=key,
             random_bytes=random_bytes,
         )
-        for node, share in enumerate(shares)
+        for node, share in zip(members, shares, strict=True)
     ]
 
 

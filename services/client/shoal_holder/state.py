@@ -4,7 +4,7 @@ One SQLite file. One transaction debits the slots' cost and stores the bytes to 
 first of them is sent. A round of a job is answered only once. The ledger only grows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -231,9 +231,9 @@ class State:
         *,
         used: BitMap,
         unused: BitMap,
-        envelopes: Sequence[bytes | Unwrapped],
+        envelopes: Mapping[int, bytes | Unwrapped],
     ) -> bool:
-        """Debit `cost` to each slot in `used` and store the envelopes, one for each node; or none.
+        """Debit `cost` to each slot in `used` and store the envelopes, by node; or none.
 
         The ledger names the `unused` slots, too, which the answer covers at no cost to them. False
         if the round's job has ended here meanwhile: nothing may be sent then.
@@ -251,10 +251,7 @@ class State:
             self.file.database.executemany(
                 "INSERT INTO outbox (round, node, outcome, digest, envelope, session)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    (round_id, node, PENDING, *_as_stored(each))
-                    for node, each in enumerate(envelopes)
-                ),
+                ((round_id, node, PENDING, *_as_stored(each)) for node, each in envelopes.items()),
             )
         return True
 

@@ -315,6 +315,6 @@ def _state(known: Round, held: int) -> dict[str, Any]:
         "phase": known.phase.value,
         "reason": known.reason,
         "population_size": known.spec.body.population_size,
-        "asked": len(known.intake.asked),
+        "asked": len(known.intake.asked_here),
         "held": held,
     }

@@ -1,7 +1,5 @@
 """Makes this node's attestations and checks other parties'."""
 
-from collections.abc import Sequence
-
 from nacl.signing import SigningKey
 
 from shoal_compute.rounds import Round
@@ -14,8 +12,8 @@ from shoal_protocol.rounds.attestations import (
     PartialSum,
     StoredAnswers,
     Vote,
-    cohort_digest,
 )
+from shoal_protocol.rounds.cohorts import digest_in
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.errors import MalformedDocument
@@ -27,7 +25,7 @@ def attest_holdings(known: Round, held: StoredAnswers, key: SigningKey) -> Signe
     """Sign that this node holds these shares and no other."""
     body = Holdings.attest(
         held,
-        known.intake.asked.holders,
+        known.intake.asked_here,
         manifest=known.consortium.digest,
         round_id=known.id,
         node=known.own,
@@ -36,24 +34,32 @@ def attest_holdings(known: Round, held: StoredAnswers, key: SigningKey) -> Signe
 
 
 def attest_vote(
-    known: Round, nodes: Sequence[str], cohort: StoredAnswers, key: SigningKey
+    known: Round, nodes: tuple[str, ...], cohort: StoredAnswers, key: SigningKey
 ) -> Signed[Vote]:
     """Sign that this node will sum over `cohort`, which `nodes` have in common, and no other."""
     body = Vote(
         manifest=known.consortium.digest,
         round=known.id,
         node=known.own,
-        nodes=tuple(nodes),
-        cohort=cohort_digest(known.id, cohort),
+        nodes=nodes,
+        cohort=digest_in(known.spec.body, cohort, nodes),
         cohort_size=known.size(cohort),
     )
     return sign(body, known.own, key)
 
 
 def attest_sum(
-    known: Round, cohort: StoredAnswers, total: Uint64Vector, charge: LedgerEntry, key: SigningKey
+    known: Round,
+    cohort: StoredAnswers,
+    total: Uint64Vector,
+    charge: LedgerEntry,
+    key: SigningKey,
+    *,
+    among: tuple[str, ...] = (),
 ) -> Signed[PartialSum]:
     """Sign `total`, shape (d,), as the sum of this node's shares over `cohort`.
+
+    With committees it is to be added to those of the nodes `among` which this node voted for it.
 
     `charge` is the entry of this node's own ledger by which it charged the round.
     """
@@ -61,8 +67,9 @@ def attest_sum(
         manifest=known.consortium.digest,
         round=known.id,
         node=known.own,
-        cohort=cohort_digest(known.id, cohort),
+        cohort=digest_in(known.spec.body, cohort, among),
         cohort_size=known.size(cohort),
+        nodes=None if known.spec.body.sharing.committee is None else among,
         values=encode_uint64(total),
         charge=charge,
     )
@@ -90,8 +97,10 @@ def check_attestation(known: Round, signed: SignedAttestation) -> None:
         raise WrongRound
     known.consortium.verify(signed)
     if isinstance(signed.body, Holdings):
-        signed.body.held(known.intake.asked.holders)
+        signed.body.held(known.asked_of(signed.body.node))
     elif isinstance(signed.body, Vote):
-        nodes = signed.body.nodes
-        if nodes != known.in_order(nodes) or len(nodes) < known.spec.body.threshold:
+        spec, nodes = known.spec.body, signed.body.nodes
+        if nodes != known.in_order(nodes) or len(nodes) < spec.threshold:
             raise MalformedDocument("a vote names enough of the round's nodes, in its order")
+        if spec.sharing.committee is not None and signed.signer not in nodes:
+            raise MalformedDocument("with committees a vote names its signer, too")

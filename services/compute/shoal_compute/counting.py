@@ -47,7 +47,7 @@ class Counts:
         if before is not None and begun < before.next_at:
             return
         peers_froze = all(name in known.holdings for name in known.peers)
-        enough = len(known.held) + 1 if peers_froze else len(known.intake.asked)
+        enough = len(known.held) + 1 if peers_froze else len(known.intake.asked_here)
         count, held = await self._storage.run(_count, known.id, enough)
         if held is not None:
             known.held |= held

@@ -78,10 +78,11 @@ def decide(known: Round, now: datetime) -> Decision | None:
 def _takes_no_more(known: Round, now: datetime) -> bool:
     """Tell whether to freeze: also on a slow clock, when waiting cannot add to the cohort."""
     spec = known.spec.body
-    if now >= spec.deadline or len(known.held) == len(known.intake.asked):
+    if now >= spec.deadline or len(known.held) == len(known.intake.asked_here):
         return True
     return (
-        known.holdings.keys() >= set(known.peers)
+        spec.sharing.committee is None
+        and known.holdings.keys() >= set(known.peers)
         and known.cohort(known.peers).holders <= known.held
     )
 
@@ -97,7 +98,7 @@ def _reason_to_give_up(known: Round, now: datetime) -> AbandonmentReason | None:
     if known.own not in standing or len(standing) < spec.threshold:
         lost = _named(each for each in spec.compute_nodes if each in known.abandonments)
         return AbandonmentReason(code="called_off_by_node", detail=f"given up by {lost}")
-    if _most_votes_to_come(known) < spec.threshold:
+    if _most_votes_to_come(known) < spec.threshold or not _may_all_agree(known):
         return AbandonmentReason(code="votes_differ")
     if now >= spec.give_up_at:
         if len(known.holdings) < len(spec.compute_nodes):
@@ -135,19 +136,49 @@ def _most_votes_to_come(known: Round) -> int:
     return yet_to_vote + max((voted.count(cohort) for cohort in candidates), default=0)
 
 
+def _may_all_agree(known: Round) -> bool:
+    """Tell whether this node's vote can have those of all nodes that have to publish with it."""
+    own = known.votes.get(known.own)
+    if own is None or known.spec.body.sharing.committee is None:
+        return True
+    others = [known.votes.get(name, own) for name in _standing(known, own.nodes)]
+    return len(others) == len(own.nodes) and all(each.cohort == own.cohort for each in others)
+
+
+def _is_to_begin(known: Round, nodes: tuple[str, ...], now: datetime) -> bool:
+    """Tell whether this node may be the first to vote by the holdings of these nodes.
+
+    With committees one vote that differs costs the round, so nobody begins beside another's vote.
+    Where all holdings are here, all vote alike; else the first node begins, and each after it only
+    if those before are silent.
+    """
+    spec = known.spec.body
+    if spec.sharing.committee is None:
+        return True
+    if known.own not in nodes or _standing(known, known.votes):
+        return False
+    if len(nodes) == len(spec.compute_nodes):
+        return True
+    turns = (spec.give_up_at - spec.proceed_at) / (len(nodes) + 1)
+    return now >= spec.proceed_at + turns * nodes.index(known.own)
+
+
 def _vote(known: Round, now: datetime) -> Decision | None:
     """Vote as another node did if possible, else by the holdings that are here."""
     for vote in _votes_to_follow(known):
         if _may_be_followed(known, vote, now):
             return CastVote(vote.nodes, known.cohort(vote.nodes))
-    nodes = known.in_order(known.holdings)
+    spec, nodes = known.spec.body, known.in_order(known.holdings)
+    if spec.sharing.committee is not None:
+        nodes = known.in_order(_standing(known, nodes))
     if not _suffice(known, nodes, now):
         return None
-    spec = known.spec.body
     if not known.may_be_released(known.cohort(nodes)) and len(nodes) > spec.threshold:
         if now < spec.proceed_at:
             return None  # until then the nodes are not done without that hold too little
         nodes = _without_those_that_hold_little(known, nodes)
+    if not _is_to_begin(known, nodes, now):
+        return None
     if not known.may_be_released(known.cohort(nodes)):
         return GiveUp(AbandonmentReason(code="cohort_too_small"))
     return CastVote(nodes, known.cohort(nodes))
@@ -177,6 +208,10 @@ def _may_be_followed(known: Round, vote: Vote, now: datetime) -> bool:
     if not _suffice(known, vote.nodes, now):
         return False
     cohort = known.cohort(vote.nodes)
+    if known.spec.body.sharing.committee is not None and (
+        known.own not in vote.nodes or known.abandonments.keys() & set(vote.nodes)
+    ):
+        return False
     return (
         known.may_be_released(cohort)
         and vote.cohort == known.cohort_digest(vote.nodes)
@@ -203,6 +238,9 @@ def _sum(known: Round) -> Decision | None:
     agreed = [
         name for name in _standing(known, known.votes) if known.votes[name].cohort == own.cohort
     ]
-    if len(agreed) < known.spec.body.threshold:
+    needed = known.spec.body.threshold
+    if known.spec.body.sharing.committee is not None:
+        agreed, needed = [name for name in agreed if name in own.nodes], len(own.nodes)
+    if len(agreed) < needed:
         return None
     return SumUp(known.cohort(own.nodes))

@@ -84,6 +84,7 @@ class Intake:
     nodes: int
     dimension: int
     asked: AskedHolders
+    asked_here: BitMap  # those of them who share with this node
     scheme: Sharing
     wrapping: Wrapping
     opened_at: datetime
@@ -122,7 +123,7 @@ class Intake:
 
         Raises:
             MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest: as `parse`.
-            UnknownHolder, NotInPopulation, RevokedHolder: the holder may not take part.
+            UnknownHolder, NotInPopulation, RevokedHolder: the holder may not take part, or here.
             UnknownSession: there is no such session with it.
             BadSignature, UnopenableCiphertext, TransplantedCiphertext: forged or damaged.
             WrongShareKind, WrongLength, WrongResidue: not the share that this node is due.
@@ -133,7 +134,7 @@ class Intake:
         holder, answer = envelope.header.holder, envelope.header.answer
         if holder >= in_force.holders:
             raise UnknownHolder
-        if holder not in self.asked.holders:
+        if holder not in self.asked_here:
             raise NotInPopulation
         verify_key = in_force.key_of(holder)  # not revoked or replaced since the round began
         share, signature = self._open(envelope, verify_key, sessions)
@@ -210,7 +211,7 @@ class Intake:
         holders, numbers, due = opening_many.headers(
             chosen, _WRAPPINGS[kind], node=self.node, round_id=self.round_id
         )
-        strange = BitMap(holders) - self.asked.holders
+        strange = BitMap(holders) - self.asked_here
         due = due & (self._kinds[holders % self.nodes] == kind) & (holders < in_force.holders)
         if strange:
             due &= ~np.isin(holders, strange.to_array())

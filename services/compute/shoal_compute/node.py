@@ -12,6 +12,7 @@ from pyroaring import BitMap
 
 from shoal_compute import attesting, shares, store
 from shoal_compute.bulks import Packed, Place
+from shoal_compute.committees import partial_sum
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.gossiping import Gossip
 from shoal_compute.leading import Leadership
@@ -187,13 +188,19 @@ class Node:
         try:
             try:
                 stored = Stored(self._own.storage, known)
-                total = await self._tallies.total(known, cohort.holders, stored)
+                total = await partial_sum(
+                    known,
+                    cohort.holders,
+                    lambda holders: self._tallies.total(known, holders, stored),
+                )
             except SharesMissing:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
             charge = await self._own.storage.run(ledger.charge_of, known.id)
-            signed = attesting.attest_sum(known, cohort, total, charge, self._own.party.signing_key)
+            key = self._own.party.signing_key
+            among = known.votes[known.own].nodes
+            signed = attesting.attest_sum(known, cohort, total, charge, key, among=among)
             await self._own.storage.run(store.agree, known.id, signed)
         except LostRace:
             await self._reload(known)

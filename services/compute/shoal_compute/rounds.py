@@ -5,6 +5,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 from pyroaring import BitMap
 
 from shoal_compute.intake import Intake
@@ -17,10 +18,10 @@ from shoal_protocol.rounds.attestations import (
     PartialSum,
     StoredAnswers,
     Vote,
-    cohort_digest,
-    cohort_of,
 )
+from shoal_protocol.rounds.cohorts import asked_of, cohort_in, digest_in
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.committee_sums import starts
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.phases import FINISHED, Phase
@@ -73,14 +74,39 @@ class Round:
     def cohort_digest(self, nodes: tuple[str, ...]) -> str:
         """Return the digest of `cohort`."""
         if nodes not in self._digests:
-            self._digests[nodes] = cohort_digest(self.id, self.cohort(nodes))
+            self._digests[nodes] = digest_in(self.spec.body, self.cohort(nodes), nodes)
         return self._digests[nodes]
 
     def cohort(self, nodes: tuple[str, ...]) -> StoredAnswers:
         """Return the cohort that the holdings of these nodes, all known here, give."""
         if nodes not in self._cohorts:
-            self._cohorts[nodes] = cohort_of(self.holdings[name] for name in nodes)
+            held = {name: self.holdings[name] for name in nodes}
+            self._cohorts[nodes] = cohort_in(self.spec.body, held)
         return self._cohorts[nodes]
+
+    def asked_of(self, node: str) -> BitMap:
+        """Return the data holders that are asked to share with a node of the round."""
+        return asked_of(self.spec.body, node, self.intake.asked.holders)
+
+    @cached_property
+    def committees(self) -> list[int]:
+        """Return the committees, by their first nodes, whose shares here are added up apart.
+
+        They are by threshold, for then their sums have different weights; else there is only 0.
+        """
+        sharing, intake = self.spec.body.sharing, self.intake
+        if sharing.committee is None or sharing.scheme == "additive":
+            return [0]
+        return starts(sharing, node=intake.node, nodes=intake.nodes)
+
+    def by_committee(self, cohort: BitMap) -> dict[int, BitMap]:
+        """Return the data holders of a cohort who share with this node, by `committees`."""
+        here = cohort & self.intake.asked_here
+        if len(self.committees) == 1:
+            return {0: here}
+        holders = np.asarray(here.to_array())
+        each = holders.astype(np.int64) % self.intake.nodes
+        return {start: BitMap(holders[each == start]) for start in self.committees}
 
     def size(self, cohort: StoredAnswers) -> int:
         """Return how many slots a cohort has."""
@@ -103,7 +129,7 @@ class Round:
         if kept is Kept.EVIDENCE:
             self.equivocation |= isinstance(body, Holdings | Vote)
         elif isinstance(body, Holdings):
-            self.holdings[body.node] = body.held(self.intake.asked.holders)
+            self.holdings[body.node] = body.held(self.asked_of(body.node))
         elif isinstance(body, Vote):
             self.votes[body.node] = body
         elif isinstance(body, Abandonment):
@@ -122,13 +148,15 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
     spec = stored.spec.body
     if party.box_private_key is None:
         raise ValueError("a Compute node needs a box key")
+    asked = AskedHolders.of(spec.clients(), consortium.roster)
     intake = Intake(
         round_id=stored.id,
         manifest=spec.manifest,
         node=[each.name for each in consortium.manifest.compute_nodes].index(party.name),
         nodes=len(spec.compute_nodes),
         dimension=spec.dimension,
-        asked=AskedHolders.of(spec.clients(), consortium.roster),
+        asked=asked,
+        asked_here=asked_of(spec, party.name, asked.holders),
         scheme=spec.sharing,
         wrapping=spec.wrapping,
         opened_at=spec.opened_at,

@@ -42,6 +42,8 @@ class Tallies:
 
         Whoever waits for it, before more is taken, bounds what is in memory.
         """
+        if len(known.committees) > 1:
+            return  # whose sums are weighted: they are added up apart, at the end
         tally = self._tallies.get(known.id)
         if tally is None:
             tally = _Tally(np.zeros(known.spec.body.dimension, np.uint64))

@@ -266,7 +266,7 @@ class Uploads:
         if known.phase is Phase.ANNOUNCED:
             self._metrics.moved(known.phase, Phase.COLLECTING)
             known.phase = Phase.COLLECTING
-        if len(known.held) == len(known.intake.asked):
+        if len(known.held) == len(known.intake.asked_here):
             self._own.wake.set()
         if known.phase is Phase.COLLECTING and self._leads():
             await self._tallies.count(known, fresh)

@@ -31,6 +31,7 @@ from shoal_hosting.private_files import replace_and_erase
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, Header, seal
+from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.session_envelope import (
     SessionHeader,
     SessionWrapping,
@@ -88,7 +89,7 @@ class Sessions:
         self._site, self._state, self._report = site, state, report
         self._path = state.file.directory / FILE
         self._session: _Session | None = None
-        self._asks: dict[str, bool] = {}  # by job: does it ask for sessions?
+        self._asks: dict[str, Sharing | None] = {}  # by job: how, if it asks for sessions
         with suppress(FileNotFoundError, ValidationError):
             self._session = _Session.model_validate_json(self._path.read_bytes())
 
@@ -106,8 +107,7 @@ class Sessions:
     def _told(self) -> SessionsDue:
         self._erase()
         if self._is_due(self._site.clock()):
-            nodes = self._site.book.current.manifest.compute_nodes
-            return SessionsDue(prekeys_of=tuple(node.name for node in nodes))
+            return SessionsDue(prekeys_of=tuple(sorted(self._nodes())))
         if self._session is None:
             return SessionsDue()
         waiting = [name for name, each in self._session.chains.items() if each.outcome == PENDING]
@@ -121,22 +121,29 @@ class Sessions:
             return False
         if last is None or last.verify_key != bytes(site.key.verify_key).hex():
             return True
-        nodes = {node.name for node in site.book.current.manifest.compute_nodes}
         with_us = {
             name for name, each in last.chains.items() if each.outcome in (PENDING, ACKNOWLEDGED)
         }
         age = timedelta(seconds=now.timestamp() - last.number)
-        return age >= (LONGEST if nodes <= with_us else SOONEST)
+        return age >= (LONGEST if self._nodes() <= with_us else SOONEST)
 
     def _is_asked_for(self) -> bool:
         jobs = {each.job: each for each in self._state.open_jobs()}
         self._asks = {
-            job: self._asks[job]
-            if job in self._asks
-            else decode(each.request, JobRequest).body.wrapping == "session"
+            job: self._asks[job] if job in self._asks else _shared_by_sessions(each.request)
             for job, each in jobs.items()
         }
         return any(self._asks.values())
+
+    def _nodes(self) -> set[str]:
+        """Return the nodes that get shares of the answers to these jobs."""
+        listed, holder = self._site.book.current.manifest.compute_nodes, self._site.holder
+        return {
+            listed[node].name
+            for sharing in self._asks.values()
+            if sharing is not None and holder is not None
+            for node in sharing.members(holder=holder, nodes=len(listed))
+        }
 
     def _open(self, asked: OpenSession) -> SessionsDue:
         """Open a session to the prekeys that are there.
@@ -226,7 +233,7 @@ class Sessions:
         raise UnknownRound
 
     def split(self, spec: RoundSpec, holder: int, noisy: Int64Vector) -> list[Unwrapped]:
-        """Split an answer, shape (dimension,), into one share for each node, in order, for good.
+        """Split an answer, shape (dimension,), into a share for each of its `members`, for good.
 
         A seed follows from the session with its node; where there is none, it is drawn.
         """
@@ -235,7 +242,7 @@ class Sessions:
         answer = answer_id(self._site.key, spec.digest, noisy, fresh, epoch=epoch)
         nodes = len(spec.compute_nodes)
         numbers, seeds = [], []
-        for node in range(nodes):
+        for node in spec.sharing.members(holder=holder, nodes=nodes):
             kind = spec.sharing.kind_for(holder=holder, node=node, nodes=nodes)
             derived = None
             if kind is ShareKind.SEED:
@@ -319,6 +326,11 @@ class Sessions:
     def _keep(self, session: _Session) -> None:
         replace_and_erase(self._path, session.model_dump_json().encode())
         self._session = session
+
+
+def _shared_by_sessions(request: bytes) -> Sharing | None:
+    body = decode(request, JobRequest).body
+    return body.sharing if body.wrapping == "session" else None
 
 
 def _stepped(chain: _Chain, hour: int) -> _Chain:
