@@ -22,7 +22,13 @@ from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, compile_model
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
-from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
+from shoal_protocol.trust.dictionary import (
+    COUNTING,
+    Category,
+    event_fault_of,
+    fault_of,
+    uncoded_event,
+)
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,7 @@ class SimulatedFederation(OnRecords):
             ValueError: a column of the task is missing, or not as the variables that were agreed
                 say, its model is not at hand, or there are too few clients for it.
         """
+        self._require_coding(task)
         self._require_dictionary(task)
         records = self._records.select(variables_of(task.columns))
         [seeds] = self._seeds.spawn(1)
@@ -172,6 +179,17 @@ class SimulatedFederation(OnRecords):
         as_levels = set(task.query_names()) <= COUNTING
         if fault := fault_of(known, columns, as_levels=as_levels):
             raise ValueError(fault)
+
+    def _require_coding(self, task: Task) -> None:
+        """Check that an event is 0 or 1, or that its value is named."""
+        event = getattr(task, "event", None)
+        if event not in self.columns or task.event_value is not None:  # type: ignore[union-attr]
+            return
+        if fault := event_fault_of(self.variables().get(event)):
+            raise ValueError(fault)
+        values = self[event]
+        if not np.isin(values[~np.isnan(values)], (0.0, 1.0)).all():
+            raise ValueError(uncoded_event(event, "2"))
 
     def _compiled(self, task: NumpyroTask) -> CompiledModel:
         if task.entry_point not in self._models:
