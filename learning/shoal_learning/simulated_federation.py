@@ -22,13 +22,8 @@ from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, compile_model
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
-from shoal_protocol.trust.dictionary import (
-    COUNTING,
-    Category,
-    event_fault_of,
-    fault_of,
-    uncoded_event,
-)
+from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
+from shoal_protocol.trust.events import event_fault_of, uncoded_event
 
 
 @dataclass(frozen=True)
@@ -183,7 +178,7 @@ class SimulatedFederation(OnRecords):
     def _require_coding(self, task: Task) -> None:
         """Check that an event is 0 or 1, or that its value is named."""
         event = getattr(task, "event", None)
-        if event not in self.columns or task.event_value is not None:  # type: ignore[union-attr]
+        if event not in self.columns or getattr(task, "event_value", None) is not None:
             return
         if fault := event_fault_of(self.variables().get(event)):
             raise ValueError(fault)

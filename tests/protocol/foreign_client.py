@@ -523,6 +523,7 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     """Return the client's integers."""
     if len(records) > query["records_per_client"]:
         raise ValueError("wrong number of records")
+    records = [each for each in records if has_levels(query["columns"], each)]
     if query["name"] == "gradient_sum":
         vectors = [gradient_row(query, record) for record in records]
         return [sum(entries) for entries in zip([0] * len(query["point"]), *vectors, strict=True)]
@@ -735,13 +736,28 @@ def class_score(query: dict[str, Any], record: list[float]) -> list[int]:
     return onto_the_grid([e * x * weight for e in residuals for x in row], 1.0, 4**bits, bits)
 
 
-def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:
+def values_of(columns: list[dict[str, Any]], record: list[float]) -> dict[str, float]:
     read = [
         factor["variable"] if column["term"] else column["name"]
         for column in columns
         for factor in (column["term"] or {"factors": [column]})["factors"]
     ]
-    values = dict(zip(dict.fromkeys(read), record, strict=True))
+    return dict(zip(dict.fromkeys(read), record, strict=True))
+
+
+def has_levels(columns: list[dict[str, Any]], record: list[float]) -> bool:
+    """Whether a record has one of the levels wherever a factor says among which it is to be."""
+    values = values_of(columns, record)
+    return all(
+        values[factor["variable"]] in factor["among"]
+        for column in columns
+        for factor in (column["term"] or {"factors": []})["factors"]
+        if factor.get("among")
+    )
+
+
+def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:
+    values = values_of(columns, record)
     return [
         values[column["name"]]
         if column["term"] is None

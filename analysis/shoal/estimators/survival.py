@@ -20,7 +20,8 @@ from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialTask,
 )
 from shoal_protocol.studies.piecewise_exponential.posterior import SurvivalCurves
-from shoal_protocol.trust.dictionary import Category, event_fault_of
+from shoal_protocol.trust.dictionary import Category
+from shoal_protocol.trust.events import event_fault_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +107,7 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
 
     task_type = PiecewiseExponentialTask
     _answer = "time"
-    event = None  # where a formula says it
+    event: Any = None  # where a formula says it
 
     def _read(self, formula: str) -> tuple[str, dict[str, str]]:
         found = _SURVIVAL.match(formula)
