@@ -23,6 +23,7 @@ from shoal_learning.regression.judging import (
     FAR,
     NOISE_OUTWEIGHS,
     NOT_ENDED,
+    beyond_bounds,
     far_out,
     verdict,
 )
@@ -237,7 +238,7 @@ class Known:
 
     def _verdict(self, model: HazardModel, estimated: HazardEstimate, variances: Floats) -> Verdict:
         names = [each.name for each in self.task.features]
-        reasons = far_out(names, model.far)
+        reasons = beyond_bounds(self.task.columns[:-1], self.found) + far_out(names, model.far)
         x, slopes = model.sample.rows[:, 1:], estimated.parameters.slopes
         sd, products = self._mixing(model.sample)
         least, vectors = np.linalg.eigh(products)

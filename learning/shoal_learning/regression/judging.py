@@ -10,7 +10,9 @@ from shoal_learning.quasi_likelihood import NoisyMoments
 from shoal_learning.regression.measured import Measured
 from shoal_learning.regression.score_likelihood import RegressionModel, ScoreModel
 from shoal_protocol.posteriors.grounds import CROWDED, PRIOR_DECIDES
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.regression import RegressionTask, Verdict
+from shoal_protocol.studies.regression.verdicts import misplaced
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +37,7 @@ def judged_linear(
 ) -> Verdict:
     """Return the verdict on coefficients with `covariance`, (k, k), and priors of `prior_sd`."""
     target = task.target
-    reasons = []
+    reasons = beyond_bounds(task.columns, found)
     if task.purpose == "prediction":
         reasons.append("values are pulled so that predictions err less, which no interval knows")
     crowd = found.spreads[-1] / target.half_range
@@ -63,7 +65,7 @@ def judged_scores(
     The last round asked at `asked_at`, shape (p,); `cut` is the share of its residuals that were
     cut, and the noise in it. `expected` is the covariance by noise if coefficients are alike.
     """
-    reasons = []
+    reasons = beyond_bounds(task.columns, found)
     seen, sd = cut
     if seen - _SURELY * sd > _CUT:
         reasons.append(
@@ -85,6 +87,7 @@ def judged_scores(
 
 def judged_classes(
     names: Sequence[str],
+    bounds: Sequence[ColumnBounds],
     found: Measured,
     model: ScoreModel,
     *,
@@ -95,11 +98,12 @@ def judged_classes(
 ) -> Verdict:
     """Return the verdict on K - 1 predictors whose coefficients `names` have `covariance`.
 
+    `bounds` are the features', which were `found`.
     `predictors` are those of the sample's rows, shape (s, K), and `asked` those of the last round.
     `expected` is the covariance by noise if coefficients are alike.
     """
     features = [name.split(": ", 1)[1] for name in names[1 : len(found.spreads)]]
-    reasons = far_out(features, model.far)
+    reasons = beyond_bounds(bounds, found) + far_out(features, model.far)
     rows, levels = model.sample.rows, predictors.shape[1] - 1
     width = rows.shape[1]
     error = 0.0
@@ -133,6 +137,30 @@ def _verdict_on_slopes(
     names = [each.name for each in task.features]
     variances = np.diagonal(covariance)[1:]
     return verdict(reasons, names, variances, prior_sd[1:], found.looseness[: len(names)])
+
+
+def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]:
+    """Return which of the first `columns` that were `found` seem to be cut nearly everywhere."""
+    measured = zip(
+        columns,
+        found.centres.tolist(),
+        found.spreads.tolist(),
+        found.looseness.tolist(),
+        (~np.isnan(found.shares)).tolist(),
+        strict=False,
+    )
+    said = [
+        misplaced(
+            each.name,
+            (each.lower, each.upper),
+            centre=centre,
+            spread=spread,
+            looseness=looseness,
+            is_binary=is_binary,
+        )
+        for each, centre, spread, looseness, is_binary in measured
+    ]
+    return [each for each in said if each is not None]
 
 
 def far_out(features: Sequence[str], shares: Floats) -> list[str]:

@@ -263,6 +263,7 @@ class _Known:
             records=max(1, round(self.records)),
             verdict=judged_classes(
                 names,
+                self.task.features,
                 self.found,
                 model,
                 predictors=model.predictors(estimated.mean),

@@ -1,0 +1,92 @@
+"""Verdicts on columns and targets that are not what the analyst takes them for.
+
+Thresholds are far from what is asserted here: no test fails by chance once in a thousand runs.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal import SimulatedFederation
+from shoal.estimators import GammaRegression, LinearRegression, LogisticRegression, Moments
+
+AGE, WAGE, SCHOOL = (16.0, 95.0), (0.0, 60.0), (0.0, 20.0)
+MONTHS, CENTS = (192.0, 1140.0), (500.0, 6000.0)
+
+
+def workers(count: int = 4000) -> dict[str, np.ndarray]:
+    """Return workers as a survey has them: lopsided ages and wages, years of school, and sex."""
+    generator = np.random.default_rng(1)
+    age = np.clip(16.0 + generator.gamma(3.0, 7.5, count), 16.0, 95.0)
+    school = np.clip(generator.normal(13.0, 3.0, count), 0.0, 20.0)
+    wage = (3.0 + 0.6 * school + 0.15 * age) * generator.gamma(9.0, 1 / 9, count)
+    return {
+        "age": age,
+        "school": school,
+        "wage": wage,
+        "male": generator.integers(0, 2, count).astype(float),
+        "sex": 1.0 + (generator.random(count) < 0.1),
+    }
+
+
+def there(seed: int = 1, epsilon: float = 2.0, **columns: np.ndarray) -> SimulatedFederation:
+    return SimulatedFederation(
+        {**workers(), **columns},
+        epsilon=epsilon,
+        delta=1e-5,
+        dropouts=20,
+        colluders=20,
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", [LinearRegression, LogisticRegression, GammaRegression])
+def test_a_column_in_another_unit_is_doubted(kind: Any, seed: int) -> None:
+    target = {"male": (0, 1)} if kind is LogisticRegression else {"wage": WAGE}
+    plain = kind(features={"school": SCHOOL, "age": AGE}, target=target).fit(there(seed))
+    assert "at or beyond its bound" not in plain.verdict_
+    model = kind(features={"school": SCHOOL, "age": MONTHS}, target=target).fit(there(seed))
+    assert model.verdict_.startswith("doubtful: age: nearly all values are at or beyond its bound")
+    assert "its bound 192: is the unit right?" in model.verdict_
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_target_in_another_unit_is_doubted(seed: int) -> None:
+    for kind, bounds, bound in (
+        (LinearRegression, CENTS, "500"),
+        (GammaRegression, CENTS, "500"),
+        (LinearRegression, (0.0, 4.0), "4"),
+    ):
+        model = kind(features={"school": SCHOOL, "age": AGE}, target={"wage": bounds})
+        verdict = model.fit(there(seed)).verdict_
+        assert f"wage: nearly all values are at or beyond its bound {bound}: is" in verdict
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_column_most_of_which_is_cut_is_doubted(seed: int) -> None:
+    model = LinearRegression(features={"school": SCHOOL, "age": (16, 30)}, target={"wage": WAGE})
+    assert "age: a large share of the values is at or beyond its bound 30" in (
+        model.fit(there(seed)).verdict_
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_lopsided_and_binary_columns_are_not_doubted_for_their_bounds(seed: int) -> None:
+    model = LinearRegression(
+        features={"school": (-20, 60), "age": (-300, 95), "sex": (1, 2)},
+        target={"wage": (-60, 180)},
+    )
+    assert "bound" not in model.fit(there(seed)).verdict_
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_moments_say_which_columns_bounds_cut(seed: int) -> None:
+    model = Moments(columns={"wage": WAGE, "age": MONTHS, "school": SCHOOL}).fit(there(seed))
+    said = "age: nearly all values are at or beyond its bound 192: is the unit right?"
+    assert said in str(model.posterior_.caution)
+    assert said in str(model.summary())
+    answers = model.answers_
+    assert said in str(answers.linear_model("wage", ["age", "school"]).verdict)
+    assert answers.linear_model("wage", ["school"]).verdict.kind == "trustworthy"
