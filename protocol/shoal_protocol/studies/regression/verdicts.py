@@ -41,19 +41,21 @@ def misplaced(
 ) -> str | None:
     """Return that a column's mean and spread look as if its bounds cut most values, or None.
 
-    Half of its values or more are there. A bound of 0 is where many quantities end, a column from 0
-    to 1 may well be constant, and one that `is_binary` has all values at its bounds. `looseness` is
-    how many times as small a spread may be.
+    Half of its values or more are there. Many quantities pile up at 0, a column from about 0 to 1
+    may well be constant, and one that `is_binary` has all values at its bounds. `looseness` is how
+    many times as small a spread may be.
     """
     lower, upper = bounds
     half = upper / 2.0 - lower / 2.0
     edge = upper if centre > lower + half else lower
     away, narrow = abs(edge - centre) / half, spread / half
-    if edge == 0.0 or bounds == (0.0, 1.0):
+    if edge == 0.0 or -1.0 < lower <= 0.0 < 1.0 <= upper < 2.0:
         return None
     is_hidden = looseness >= _HIDDEN
     if away <= _AT_AN_EDGE[is_hidden]:
         return f"{name}: nearly all values are at or beyond its bound {edge:g}: is the unit right?"
-    if away <= _NEAR and narrow >= _PILED_UP * away and not is_hidden and not is_binary:
+    is_natural = edge == lower <= 0.0
+    is_piled_up = away <= _NEAR and narrow >= _PILED_UP * away
+    if is_piled_up and not (is_natural or is_hidden or is_binary):
         return f"{name}: a large share of the values is at or beyond its bound {edge:g}"
     return None
