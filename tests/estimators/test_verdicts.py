@@ -10,6 +10,8 @@ import pytest
 
 from shoal import SimulatedFederation
 from shoal.estimators import GammaRegression, LinearRegression, LogisticRegression, Moments
+from shoal_learning.learners import learner_for
+from shoal_learning.simulation import Federation, run
 
 AGE, WAGE, SCHOOL = (16.0, 95.0), (0.0, 60.0), (0.0, 20.0)
 MONTHS, CENTS = (192.0, 1140.0), (500.0, 6000.0)
@@ -90,3 +92,30 @@ def test_moments_say_which_columns_bounds_cut(seed: int) -> None:
     answers = model.answers_
     assert said in str(answers.linear_model("wage", ["age", "school"]).verdict)
     assert answers.linear_model("wage", ["school"]).verdict.kind == "trustworthy"
+
+
+@pytest.mark.parametrize("target", ["age", "wage", "school"])
+def test_a_logistic_regression_of_a_quantity_is_refused(target: str) -> None:
+    model = LogisticRegression(features={"male": (0, 1)}, target={target: (0, 60)})
+    with pytest.raises(ValueError, match=f"'{target}' has more than two values"):
+        model.fit(there())
+    halves = np.where(workers()["wage"] > 15.0, 60.0, 0.0)
+    assert (
+        "neither" not in model.set_params(target={"half": (0, 60)}).fit(there(half=halves)).verdict_
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_target_that_is_not_of_two_classes_is_doubted(seed: int) -> None:
+    """As a federation has it that is not here: its records are looked at by nobody."""
+    rows = workers()
+    setting = Federation(
+        population=4000, dropouts=20, colluders=20, epsilon=1.0, delta=1e-5, missing=0
+    )
+    for target, bounds, is_doubted in (("wage", WAGE, True), ("male", (0, 1), False)):
+        model = LogisticRegression(features={"age": AGE}, target={target: bounds})
+        records = np.column_stack([rows["age"], rows[target]])
+        generator = np.random.default_rng(seed)
+        found: Any = run(learner_for(model.to_task()), records, setting, generator).posterior
+        said = f"many values of {target} are neither"
+        assert (said in str(found.verdict)) == is_doubted

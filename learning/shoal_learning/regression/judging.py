@@ -59,13 +59,21 @@ def judged_scores(
     expected: Floats,
     asked_at: Floats,
     cut: tuple[float, float],
+    has_two_values: bool,
 ) -> Verdict:
     """Return the verdict on coefficients `mean` with `covariance`, in spreads, (p,) and (p, p).
 
     The last round asked at `asked_at`, shape (p,); `cut` is the share of its residuals that were
     cut, and the noise in it. `expected` is the covariance by noise if coefficients are alike.
+    `has_two_values` is whether the target may be at its bounds alone.
     """
     reasons = beyond_bounds(task.columns, found)
+    if model.family == "logistic" and not has_two_values:
+        target = task.target
+        reasons.append(
+            f"many values of {target.name} are neither {target.lower:g} nor {target.upper:g}, as "
+            "those of two classes are: those above the middle count as the upper one"
+        )
     seen, sd = cut
     if seen - _SURELY * sd > _CUT:
         reasons.append(
