@@ -11,6 +11,7 @@ import pytest
 from shoal import SimulatedFederation
 from shoal.estimators import GammaRegression, LinearRegression, LogisticRegression, Moments
 from shoal_learning.learners import learner_for
+from shoal_learning.regression.judging import Tangled
 from shoal_learning.simulation import Federation, run
 
 AGE, WAGE, SCHOOL = (16.0, 95.0), (0.0, 60.0), (0.0, 20.0)
@@ -119,3 +120,63 @@ def test_a_target_that_is_not_of_two_classes_is_doubted(seed: int) -> None:
         found: Any = run(learner_for(model.to_task()), records, setting, generator).posterior
         said = f"many values of {target} are neither"
         assert (said in str(found.verdict)) == is_doubted
+
+
+def wordings(model: Any, count: int = 6, **columns: np.ndarray) -> list[str]:
+    return [model.fit(there(seed, 1.0, **columns)).verdict_ for seed in range(count)]
+
+
+def test_what_more_clients_do_not_tell_apart_is_to_be_dropped() -> None:
+    rows = workers()
+    said = wordings(
+        LinearRegression(
+            features={"age": AGE, "twice": (32, 190), "school": SCHOOL}, target={"wage": WAGE}
+        ),
+        twice=2.0 * rows["age"],
+    )
+    decided = [each for each in said if each.startswith("prior")]
+    assert len(decided) >= 3
+    assert all(each.endswith(": drop one of age, twice") for each in decided)
+    said = wordings(
+        LinearRegression(features={"age": AGE, "same": (0, 5)}, target={"wage": WAGE}),
+        same=np.full(len(rows["age"]), 2.0),
+    )
+    decided = [each for each in said if each.startswith("prior")]
+    assert len(decided) >= 3
+    assert all("decides same: drop what hardly varies, or" in each for each in decided)
+
+
+def test_splines_that_the_prior_decides_want_fewer_knots() -> None:
+    apart = Tangled(collinear=("spline(age)[4]", "spline(age)[5]"))
+    assert apart.advice(["spline(age)[5]"]) == (
+        "fewer knots, or drop one of spline(age)[4], spline(age)[5]"
+    )
+    assert Tangled().advice(["spline(age)[5]"]).startswith("fewer knots, or more clients")
+    assert Tangled().advice(["age"]) == "take more clients, or a larger epsilon"
+
+
+@pytest.mark.parametrize("kind", [LinearRegression, LogisticRegression])
+def test_levels_that_hardly_a_record_has_are_said_to_leave_few_records(kind: Any) -> None:
+    target = {"male": (0, 1)} if kind is LogisticRegression else {"wage": WAGE}
+    job = np.where(workers()["sex"] == 2.0, "nurse", "driver")
+    model = kind(features={"job": ("Nurse", "Driver"), "age": AGE}, target=target)
+    for said in wordings(model, 3, job=job):
+        assert said.startswith("doubtful: only about ")
+        assert "of 4,000 clients have a complete record: are all levels spelt" in said
+
+
+def test_a_clear_slope_beside_one_that_nothing_tells_of_is_not_said_to_be_outweighed() -> None:
+    generator = np.random.default_rng(2)
+    rows = workers(6000)
+    rare = (generator.random(6000) < 0.004).astype(float)
+    ill = (generator.random(6000) < 1.0 / (1.0 + np.exp(-0.25 * (rows["school"] - 13.0)))) * 1.0
+    model = LogisticRegression(features={"school": SCHOOL, "rare": (0, 1)}, target={"ill": (0, 1)})
+    for seed in range(6):
+        frame = {**rows, "rare": rare, "ill": ill}
+        found = model.fit(
+            SimulatedFederation(
+                frame, epsilon=2.0, delta=1e-5, dropouts=20, colluders=20, seed=seed
+            )
+        )
+        assert abs(found.posterior_.mean[1]) > 4.0 * found.posterior_.sd[1]
+        assert "outweighs" not in found.verdict_

@@ -140,7 +140,9 @@ class Answers:
             scatter=scatter,
             spreads=tuple(found.spreads[:-1].tolist()),
             records=self.posterior.records,
-            verdict=self._verdict(judged_linear(task, found, moments, covariance, prior)),
+            verdict=self._verdict(
+                judged_linear(task, found, moments, covariance, prior, complete=None)
+            ),
         )
 
     def compare(self, target: str, models: Sequence[Sequence[str]]) -> Comparison:

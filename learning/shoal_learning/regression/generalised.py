@@ -381,6 +381,7 @@ class _Known:
                 asked_at=at,
                 cut=(last.cut / self.records[0], sds.cut / self.records[0]),
                 has_two_values=self._has_two_values(),
+                complete=(self.records[0], self.sums[-1].cohort_size),
             ),
         )
 

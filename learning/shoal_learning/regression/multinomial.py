@@ -270,5 +270,6 @@ class _Known:
                 asked=model.predictors(at),
                 covariance=covariance,
                 expected=estimated.expected,
+                complete=(self.records, self.sums[-1].cohort_size),
             ),
         )
