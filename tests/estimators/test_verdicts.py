@@ -91,6 +91,8 @@ def test_moments_say_which_columns_bounds_cut(seed: int) -> None:
     assert said in str(model.posterior_.caution)
     assert said in str(model.summary())
     answers = model.answers_
+    for each in (answers.correlations(), answers.partial_correlations()):
+        assert said in str(each.summary())
     assert said in str(answers.linear_model("wage", ["age", "school"]).verdict)
     assert answers.linear_model("wage", ["school"]).verdict.kind == "trustworthy"
 
