@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
+from shoal_learning.regression import robust_errors
 from shoal_learning.regression.design_sample import (
     DesignSample,
     levels_of,
@@ -21,9 +22,14 @@ from shoal_learning.regression.design_sample import (
     shrunk,
 )
 from shoal_learning.regression.judging import judged_scores
-from shoal_learning.regression.measured import Measured, measured, records_of, weighing
+from shoal_learning.regression.measured import (
+    Measured,
+    has_two_values,
+    measured,
+    records_of,
+    weighing,
+)
 from shoal_learning.regression.pooling import Likelihood, pooled_estimate
-from shoal_learning.regression.robust_errors import part_pulled, pulled, scatter_seen
 from shoal_learning.regression.score_likelihood import (
     Measurement,
     RegressionModel,
@@ -32,10 +38,10 @@ from shoal_learning.regression.score_likelihood import (
     estimate,
     scatter,
 )
-from shoal_protocol.queries import Column, ColumnMoments, ScoreSum, WeightedRowMatrix
+from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
-from shoal_protocol.queries.sums import Scores, column_moments_from, matrix_from, scores_from
+from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 from shoal_protocol.studies.regression import round_rules as rules
@@ -48,17 +54,6 @@ SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 _REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
 _CUTS: Final = {"poisson": (3.0, 2.0), "negative_binomial": (4.0, 2.5), "gamma": (4.0, 3.0)}
 """Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
-_TAIL: Final = (2.0, 1.0)
-"""Excess of cut residuals over an exponential tail's, mean and standard deviation.
-
-It is 1 of Poisson's counts, 2 of gamma's, 3 of visits to doctors, where .005 to .1 are cut.
-"""
-_LOST_TWICE: Final = 1.2  # a lower mean makes residuals larger, of which more are cut
-_MOST_BEYOND: Final = 10.0  # of residuals' scatter over what is seen of cut ones
-_BETWEEN: Final = 0.05  # of a target's square, that values between two classes take from it
-_SURELY: Final = 3.0  # standard deviations of noise
-_FEWEST_CUT: Final = 1e-3
-_MOST_LOST: Final = 0.5
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
 _FEW_CUT, _LOOSER = 0.01, 1.6  # share of cut residuals above which later ones are cut further out
@@ -315,17 +310,19 @@ class _Known:
         query, last, sds, unit = self._scores(self.sums[-1])
         at = np.array(query.point)[: self.free] / rules.REACH
         expected = scatter(model, estimated.mean, at=at) * self.weighing[1]
-        if self.family == "gamma":
-            expected *= self.relative_spread**2
+        relative = self.relative_spread**2 if self.family == "gamma" else 1.0
+        expected *= relative
         squares, squares_sd = last.squares[: self.free] * unit**2, float(sds.squares[0]) * unit**2
-        seen, own = scatter_seen(expected, squares, squares_sd)
+        seen, own = robust_errors.scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
         mean = estimated.mean
         lost, lost_sd = self._lost(model, mean, query.residual_cut, (last.cut, sds.cut))
-        beyond = self._beyond(model, mean, seen, 2.0 * query.residual_cut * lost)
-        scattered = expected * np.outer(roots, roots) * beyond
+        scattered = expected * np.outer(roots, roots)
+        if self.family == "gamma":  # none but positive numbers have such tails
+            spread = (self.spread / self.level) ** 2 - 2.0 * query.residual_cut * lost
+            scattered *= robust_errors.beyond_cut(model.sample, mean, spread, seen * relative)
         covariance = estimated.covariance + through @ scattered @ through.T
         transform = self.found.to_data_units()[: self.free, : self.free]
         shift = np.zeros(self.free)
@@ -349,12 +346,14 @@ class _Known:
             prior = pooled.prior_sd
         mean = mean - np.append(math.log1p(-lost), np.zeros(len(mean) - 1))
         if self.family == "logistic":
-            part = part_pulled(_PULL, float(model.sample.predictors(mean).std()))
+            part = robust_errors.part_pulled(_PULL, float(model.sample.predictors(mean).std()))
         else:
             part = _PULLS[self.family][self.hidden]
         if self.task.weights is not None:
             part *= _PULLED_TWICE
-        pull = np.append(lost_sd / (1.0 - lost), pulled(model.sample, model.far, part, mean[1:]))
+        pull = np.append(
+            lost_sd / (1.0 - lost), robust_errors.pulled(model.sample, model.far, part, mean[1:])
+        )
         covariance = covariance + np.diag(pull**2)
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
@@ -367,7 +366,7 @@ class _Known:
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple((model.centre + shift).tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
-            scatter=seen * (self.relative_spread**2 if self.family == "gamma" else 1.0),
+            scatter=seen * relative,
             spreads=tuple(self.found.spreads[: self.free - 1].tolist()),
             records=max(1, round(self.records[0])),
             pooled=factor,
@@ -380,46 +379,17 @@ class _Known:
                 expected=estimated.expected,
                 asked_at=at,
                 cut=(last.cut / self.records[0], sds.cut / self.records[0]),
-                has_two_values=self._has_two_values(),
+                has_two_values=has_two_values(self.sums[0], len(self.found.centres) - 1),
                 complete=(self.records[0], self.sums[-1].cohort_size),
             ),
         )
-
-    def _has_two_values(self) -> bool:
-        """Tell whether the target's mean square may be that of values at its bounds alone."""
-        released = self.sums[0]
-        query = released.query
-        if not isinstance(query, ColumnMoments):
-            raise ValueError("columns are measured by their moments")
-        records, records_sd = records_of(self.sums[:1])
-        place = len(self.found.centres) - 1
-        square = column_moments_from(query, released.values.astype(np.float64))[1, place] / records
-        noise = float(column_moments_from(query, released.noise_sd)[1, place])
-        error = _SURELY * math.hypot(noise, records_sd) / records
-        return bool(square + error > 1.0 - _BETWEEN)
-
-    def _beyond(self, model: RegressionModel, mean: Floats, seen: float, kept: float) -> float:
-        """Return by how much more residuals scatter than cut ones, `seen` times the family's.
-
-        What is cut would move slopes, too. The target's own spread, less that of means, is of all
-        residuals; `kept` is what of it is neither seen nor beyond the cut. Only positive numbers
-        have such tails. Noise that hides the spread makes more of it, within reason.
-        """
-        if self.family != "gamma":
-            return 1.0
-        means, sizes = np.exp(model.sample.predictors(mean)), model.sample.sizes
-        uneven = np.average(means**2, weights=sizes) / np.average(means, weights=sizes) ** 2
-        whole = ((self.spread / self.level) ** 2 + 1.0) / float(uneven) - 1.0
-        return min(max(1.0, (whole - kept) / (seen * self.relative_spread**2)), _MOST_BEYOND)
 
     def _lost(
         self, model: RegressionModel, mean: Floats, limit: float, cut: tuple[float, float]
     ) -> tuple[float, float]:
         """Return what share of targets' mean is lost with cut residuals, and its deviation.
 
-        `limit` is where residuals were cut, and `cut` how many were, and the noise in it. Only
-        those of targets far above their mean are cut. Of a tail that falls like exp(-r / t), of
-        which a share s is beyond c, it is s c / log(1 / s).
+        `limit` is where residuals were cut, and `cut` how many were, and the noise in it.
         """
         if self.family == "logistic":
             return 0.0, 0.0
@@ -427,7 +397,4 @@ class _Known:
         weighted = means * weight_of(self.family, means, self.dispersion)
         whole = float(np.average(weighted, weights=model.sample.sizes))
         share, error = max(cut[0], 0.0) / self.records[0], cut[1] / self.records[0]
-        share *= share**2 / (share**2 + error**2)  # noise alone is no cut residuals
-        each = limit / -math.log(min(max(share, _FEWEST_CUT), _MOST_LOST)) * _LOST_TWICE / whole
-        lost = min(_TAIL[0] * each * share, _MOST_LOST)
-        return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)
+        return robust_errors.lost_with_cut(share, error, limit / whole)

@@ -58,8 +58,8 @@ def judged_linear(
             "pulled towards 0; ask again with wider ones unless none can lie outside"
         )
     products, sums = moments.matrix[1:-1, 1:-1], moments.matrix[0, 1:-1]
-    within = products - np.outer(sums, sums) / max(float(moments.matrix[0, 0]), 1e-300)
-    noise = moments.off_diagonal_sd
+    whole, noise = float(moments.matrix[0, 0]), moments.off_diagonal_sd
+    within = products - np.outer(sums, sums) / whole if whole > moments.diagonal_sd else products
     return _verdict_on_slopes(reasons, task, found, covariance, prior_sd, (within, noise))
 
 
