@@ -320,6 +320,8 @@ def check_sharing(spec: dict[str, Any], minimum: int | None) -> None:
 
 def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     """Return dimension, noise blocks, sensitivity and largest value."""
+    if query["name"] == "vector_sum":
+        query = columns_of_a_vector(query)
     if query["name"] == "gradient_sum":
         return describe_gradients(query, gaussian=gaussian)
     if query["name"] in ("counts", "bin_counts"):
@@ -379,6 +381,12 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     )
     in_the_ball = ball["sensitivity"] ** 2 * (p + pairs / 2)
     return ball if gaussian or in_the_ball < found["sensitivity"] ** 2 * (p + pairs) else found
+
+
+def columns_of_a_vector(query: dict[str, Any]) -> dict[str, Any]:
+    [column] = query["columns"]
+    columns = [column | {"name": f"{column['name']}_{i}"} for i in range(query["entries"])]
+    return query | {"name": "first_moments", "columns": columns}
 
 
 def norm(entries: list[float], order: int) -> float:
@@ -521,6 +529,8 @@ def norm_limit(query: dict[str, Any]) -> int | None:
 
 def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     """Return the client's integers."""
+    if query["name"] == "vector_sum":
+        query = columns_of_a_vector(query)
     if len(records) > query["records_per_client"]:
         raise ValueError("wrong number of records")
     records = [each for each in records if has_levels(query["columns"], each)]
@@ -748,13 +758,10 @@ def values_of(columns: list[dict[str, Any]], record: list[float]) -> dict[str, f
 
 def has_levels(columns: list[dict[str, Any]], record: list[float]) -> bool:
     """Whether a record has one of the levels wherever a factor says among which it is to be."""
-    values = values_of(columns, record)
-    return all(
-        values[factor["variable"]] in factor["among"]
-        for column in columns
-        for factor in (column["term"] or {"factors": []})["factors"]
-        if factor.get("among")
-    )
+    factors = [each for column in columns if column["term"] for each in column["term"]["factors"]]
+    listing = [each for each in factors if each.get("among")]
+    values = values_of(columns, record) if listing else {}
+    return all(values[each["variable"]] in each["among"] for each in listing)
 
 
 def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:

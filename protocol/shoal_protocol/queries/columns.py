@@ -62,8 +62,10 @@ def in_levels(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDA
 
     Others lack a value, and count as none.
     """
-    values = dict(zip(variables_of(columns), np.asarray(records, np.float64).T, strict=True))
     whole = np.ones(len(records), np.bool_)
+    if all(each.term is None for each in columns):
+        return whole
+    values = dict(zip(variables_of(columns), np.asarray(records, np.float64).T, strict=True))
     for each in columns:
         for factor in () if each.term is None else each.term.factors:
             if isinstance(factor, Level) and factor.among:
