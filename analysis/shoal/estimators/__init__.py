@@ -32,7 +32,7 @@ from shoal.estimators.regressions import (
     PoissonRegression,
     PoissonRegressionByGradients,
 )
-from shoal.estimators.survival import PiecewiseExponentialRegression
+from shoal.estimators.survival import KaplanMeier, PiecewiseExponentialRegression
 from shoal.estimators.validating import LeaveOneSiteOut, Validation
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.one_round import DistributionStudy
@@ -45,6 +45,7 @@ __all__ = [
     "CrowdPoissonRegression",
     "Estimator",
     "GammaRegression",
+    "KaplanMeier",
     "LeaveOneSiteOut",
     "LinearRegression",
     "LinearRegressionInBounds",

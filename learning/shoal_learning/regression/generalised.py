@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
+from shoal_learning.regression import robust_errors
 from shoal_learning.regression.design_sample import (
     DesignSample,
     levels_of,
@@ -21,9 +22,14 @@ from shoal_learning.regression.design_sample import (
     shrunk,
 )
 from shoal_learning.regression.judging import judged_scores
-from shoal_learning.regression.measured import Measured, measured, records_of, weighing
+from shoal_learning.regression.measured import (
+    Measured,
+    has_two_values,
+    measured,
+    records_of,
+    weighing,
+)
 from shoal_learning.regression.pooling import Likelihood, pooled_estimate
-from shoal_learning.regression.robust_errors import part_pulled, pulled, scatter_seen
 from shoal_learning.regression.score_likelihood import (
     Measurement,
     RegressionModel,
@@ -48,14 +54,6 @@ SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 _REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
 _CUTS: Final = {"poisson": (3.0, 2.0), "negative_binomial": (4.0, 2.5), "gamma": (4.0, 3.0)}
 """Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
-_TAIL: Final = (2.0, 1.0)
-"""Excess of cut residuals over an exponential tail's, mean and standard deviation.
-
-It is 1 of Poisson's counts, 2 of gamma's, 3 of visits to doctors, where .005 to .1 are cut.
-"""
-_LOST_TWICE: Final = 1.2  # a lower mean makes residuals larger, of which more are cut
-_FEWEST_CUT: Final = 1e-3
-_MOST_LOST: Final = 0.5
 _HIDDEN: Final = 2.0  # looseness of the target's spread
 _DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
 _FEW_CUT, _LOOSER = 0.01, 1.6  # share of cut residuals above which later ones are cut further out
@@ -312,16 +310,20 @@ class _Known:
         query, last, sds, unit = self._scores(self.sums[-1])
         at = np.array(query.point)[: self.free] / rules.REACH
         expected = scatter(model, estimated.mean, at=at) * self.weighing[1]
-        if self.family == "gamma":
-            expected *= self.relative_spread**2
+        relative = self.relative_spread**2 if self.family == "gamma" else 1.0
+        expected *= relative
         squares, squares_sd = last.squares[: self.free] * unit**2, float(sds.squares[0]) * unit**2
-        seen, own = scatter_seen(expected, squares, squares_sd)
+        seen, own = robust_errors.scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
-        scattered = expected * np.outer(roots, roots)
-        mean, covariance = estimated.mean, estimated.covariance + through @ scattered @ through.T
+        mean = estimated.mean
         lost, lost_sd = self._lost(model, mean, query.residual_cut, (last.cut, sds.cut))
+        scattered = expected * np.outer(roots, roots)
+        if self.family == "gamma":  # none but positive numbers have such tails
+            spread = (self.spread / self.level) ** 2 - 2.0 * query.residual_cut * lost
+            scattered *= robust_errors.beyond_cut(model.sample, mean, spread, seen * relative)
+        covariance = estimated.covariance + through @ scattered @ through.T
         transform = self.found.to_data_units()[: self.free, : self.free]
         shift = np.zeros(self.free)
         if self.offset:
@@ -344,12 +346,14 @@ class _Known:
             prior = pooled.prior_sd
         mean = mean - np.append(math.log1p(-lost), np.zeros(len(mean) - 1))
         if self.family == "logistic":
-            part = part_pulled(_PULL, float(model.sample.predictors(mean).std()))
+            part = robust_errors.part_pulled(_PULL, float(model.sample.predictors(mean).std()))
         else:
             part = _PULLS[self.family][self.hidden]
         if self.task.weights is not None:
             part *= _PULLED_TWICE
-        pull = np.append(lost_sd / (1.0 - lost), pulled(model.sample, model.far, part, mean[1:]))
+        pull = np.append(
+            lost_sd / (1.0 - lost), robust_errors.pulled(model.sample, model.far, part, mean[1:])
+        )
         covariance = covariance + np.diag(pull**2)
         whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
@@ -362,7 +366,7 @@ class _Known:
             covariance=tuple(tuple(row) for row in whole.tolist()),
             prior_mean=tuple((model.centre + shift).tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
-            scatter=seen * (self.relative_spread**2 if self.family == "gamma" else 1.0),
+            scatter=seen * relative,
             spreads=tuple(self.found.spreads[: self.free - 1].tolist()),
             records=max(1, round(self.records[0])),
             pooled=factor,
@@ -375,6 +379,8 @@ class _Known:
                 expected=estimated.expected,
                 asked_at=at,
                 cut=(last.cut / self.records[0], sds.cut / self.records[0]),
+                has_two_values=has_two_values(self.sums[0], len(self.found.centres) - 1),
+                complete=(self.records[0], self.sums[-1].cohort_size),
             ),
         )
 
@@ -383,9 +389,7 @@ class _Known:
     ) -> tuple[float, float]:
         """Return what share of targets' mean is lost with cut residuals, and its deviation.
 
-        `limit` is where residuals were cut, and `cut` how many were, and the noise in it. Only
-        those of targets far above their mean are cut. Of a tail that falls like exp(-r / t), of
-        which a share s is beyond c, it is s c / log(1 / s).
+        `limit` is where residuals were cut, and `cut` how many were, and the noise in it.
         """
         if self.family == "logistic":
             return 0.0, 0.0
@@ -393,7 +397,4 @@ class _Known:
         weighted = means * weight_of(self.family, means, self.dispersion)
         whole = float(np.average(weighted, weights=model.sample.sizes))
         share, error = max(cut[0], 0.0) / self.records[0], cut[1] / self.records[0]
-        share *= share**2 / (share**2 + error**2)  # noise alone is no cut residuals
-        each = limit / -math.log(min(max(share, _FEWEST_CUT), _MOST_LOST)) * _LOST_TWICE / whole
-        lost = min(_TAIL[0] * each * share, _MOST_LOST)
-        return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)
+        return robust_errors.lost_with_cut(share, error, limit / whole)

@@ -4,6 +4,7 @@ Later rounds take rows in spreads from their centres. So bounds that are too wid
 precision, and change nothing else.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -21,6 +22,8 @@ from shoal_protocol.studies.regression.round_rules import REACH, SMALLEST_SPREAD
 Floats = NDArray[np.float64]
 
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
+_OF_SQUARES: Final = 0.05  # what values between two classes take from a target's mean square
+_SURELY: Final = 3.0  # standard deviations of noise
 _CLEAR: Final = 4.0  # deviations of noise that the widest must have for that to show
 _FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
 _LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
@@ -122,6 +125,22 @@ def measured(released: ReleasedSum, bounds: Sequence[ColumnBounds], records: flo
         looseness=np.where(at_bounds, 1.0, loose),
         shares=np.where(at_bounds, 0.5 + 0.5 * means, np.nan),
     )
+
+
+def has_two_values(released: ReleasedSum, place: int) -> bool:
+    """Tell whether the mean square of a column, by its place, may be of values at its bounds alone.
+
+    Raises:
+        ValueError: it is a sum of another query.
+    """
+    query = released.query
+    if not isinstance(query, ColumnMoments):
+        raise ValueError("columns are measured by their moments")
+    records, records_sd = records_of([released])
+    square = column_moments_from(query, released.values.astype(np.float64))[1, place] / records
+    noise = float(column_moments_from(query, released.noise_sd)[1, place])
+    error = _SURELY * math.hypot(noise, records_sd) / records
+    return bool(square + error > 1.0 - _OF_SQUARES)
 
 
 def _variance(seen: float, error: float) -> tuple[float, float]:
