@@ -13,6 +13,7 @@ Those named Crowd... are learned by Draw and Discard: fitted on a CrowdFederatio
 from typing import TYPE_CHECKING, Any
 
 from shoal.estimators.base import Estimator
+from shoal.estimators.counting import Categorical, CohortCard, KaplanMeier
 from shoal.estimators.crowds import (
     CrowdLinearRegression,
     CrowdLogisticRegression,
@@ -40,11 +41,14 @@ from shoal_protocol.studies.regression import RegressionTask
 from shoal_protocol.studies.study import Study
 
 __all__ = [
+    "Categorical",
+    "CohortCard",
     "CrowdLinearRegression",
     "CrowdLogisticRegression",
     "CrowdPoissonRegression",
     "Estimator",
     "GammaRegression",
+    "KaplanMeier",
     "LeaveOneSiteOut",
     "LinearRegression",
     "LinearRegressionInBounds",
