@@ -20,6 +20,7 @@ from shoal_protocol.studies.piecewise_exponential.posterior import SurvivalCurve
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_HAS_TIME: Final = re.compile(r"\s*(\w+|`[^`]+`)\s*~")
 _SURVIVAL: Final = re.compile(r"\s*survival\(([^,()]+),([^,()]+)\)\s*~")
 
 
@@ -41,6 +42,11 @@ class PiecewiseExponentialRegression(ReadsRows, Judged[PiecewiseExponentialPoste
 
     def _read(self, formula: str) -> tuple[str, dict[str, str]]:
         found = _SURVIVAL.match(formula)
+        if found is None and (self.event is None or not _HAS_TIME.match(formula)):
+            raise ValueError(
+                "a formula of hazards has time and event left of ~, as "
+                f'"survival(weeks, arrested) ~ age": not {formula!r}'
+            )
         if found is None:
             return formula, {}
         time, event = (each.strip().strip("`") for each in found.groups())
