@@ -124,8 +124,9 @@ class SimulatedRecords:
             base = name.removesuffix("_missing")
             if name not in self.names and base != name and base in self.names:
                 raise ValueError(
-                    f"{base!r} has no indicator of missing values here: hand in `variables`, where "
-                    f'{base!r} has missing="indicator"'
+                    f"{base!r} has no indicator of missing values here: give the variable, as "
+                    f"variables={{{base!r}: Number(name={base!r}, meaning='...', lower=0, upper=1, "
+                    "missing='indicator')} of shoal_protocol.trust.dictionary"
                 )
             self._require_columns([name])
             if name not in self.variables:
@@ -167,11 +168,15 @@ class SimulatedRecords:
                 column = self.names.index(name)
                 is_there = ~np.isnan(values[:, column])
                 values[is_there, column] = places[values[is_there, column].astype(np.intp)]
-        return replace(self, values=values, variables=known, levels=levels)
+        found = replace(self, values=values, variables=known, levels=levels)
+        for variable in given.values():
+            found = found._with_indicator(variable)
+        return found
 
     def _with_indicator(self, variable: Variable) -> Self:
         """Return records with a variable's indicator, and gaps filled, as a holder loads them."""
-        if variable.indicator is None or variable.name not in self.names:
+        indicator = variable.indicator
+        if indicator is None or variable.name not in self.names or indicator.name in self.names:
             return self
         values = self.values.copy()
         column = self.names.index(variable.name)
@@ -179,9 +184,9 @@ class SimulatedRecords:
         values[gaps, column] = variable.in_place_of_missing
         return replace(
             self,
-            names=(*self.names, variable.indicator.name),
+            names=(*self.names, indicator.name),
             values=np.column_stack([values, gaps]),
-            variables={**self.variables, variable.indicator.name: variable.indicator},
+            variables={**self.variables, indicator.name: indicator},
         )
 
 

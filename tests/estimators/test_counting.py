@@ -282,10 +282,24 @@ def test_records_without_names_are_refused_with_what_is_due() -> None:
     [
         ({"formula": "age ~ weks"}, "no column 'weks'; near to it are weeks"),
         ({"formula": "age ~ weeks", "weights": "dyed"}, "no column 'dyed'; near to it are died"),
-        ({"formula": "age ~ missing(weeks)"}, 'has no indicator .* has missing="indicator"'),
+        ({"formula": "age ~ missing(weeks)"}, "no indicator .* missing='indicator'"),
         ({"formula": "age ~ level(sex, 'man')"}, "no level of 'sex', which has female, male"),
     ],
 )
 def test_a_misspelt_name_is_told_what_is_near(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         LinearRegression(**given).fit(federation())
+
+
+def test_a_simulation_gets_an_indicator_from_the_variable_that_has_one() -> None:
+    rows = frame()
+    rows.loc[:199, "weeks"] = np.nan
+    rows["age"] = np.where(rows["weeks"].isna(), 70.0, 40.0)
+    weeks = Number(name="weeks", meaning="weeks", lower=0, upper=50, missing="indicator")
+    there = federation(rows)
+    model = LinearRegression(formula="age ~ weeks + missing(weeks)", variables={"weeks": weeks})
+    model.fit(there)
+    assert model.posterior_.names == ("intercept", "weeks", "weeks_missing")
+    assert model.coef_ == pytest.approx([0.0, 30.0], abs=2.0)
+    assert abs(model.posterior_.records - CLIENTS) < 10
+    assert "weeks_missing" not in there.columns  # whose own are as before
