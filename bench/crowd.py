@@ -26,13 +26,13 @@ from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures, CrowdLoad
 from bench.planner import outcomes
 from bench.raw_requests import ask, request
-from demo.federation import Federation, Process
 from shoal.planning import Study
 from shoal.planning.assumptions import assume
 from shoal.planning.crowds import crowd_task, draw_and_discard
 from shoal_agent import read_holder_key
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_command.connection import open_book
+from shoal_consortium.processes import Federation, Process
 from shoal_hosting.clock import system_clock
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.peer import Peer

@@ -36,7 +36,7 @@ from bench.crowd_trainer import (
     task_of,
 )
 from bench.raw_requests import Lines, request
-from demo.federation import Federation
+from shoal_consortium.processes import Federation
 from shoal_holder.crowds.contributor import MOST_TOGETHER
 from shoal_hosting.peers.connections import pinned_tls
 from shoal_protocol.crowds.tasks import CrowdTask

@@ -20,7 +20,7 @@ from typing import Final
 
 from bench.crowd_trainer import CLIENTS, MOST_LOCAL_EPSILON, Trainer, task_of
 from bench.raw_requests import Lines, request
-from demo.federation import Federation
+from shoal_consortium.processes import Federation
 from shoal_hosting.server.serving import KEEP_ALIVE_SECONDS, MOST_CONNECTIONS
 from shoal_protocol.crowds.tasks import CrowdTask
 

@@ -34,7 +34,7 @@ from bench.crowd_trainer import (
 )
 from bench.raw_requests import Lines
 from bench.replicas import postgresql
-from demo.federation import Federation
+from shoal_consortium.processes import Federation
 
 BULK: Final = 100
 ROUNDS: Final = 8

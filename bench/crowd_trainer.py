@@ -14,10 +14,10 @@ from nacl.signing import SigningKey
 
 from bench.raw_requests import Lines, ask, request
 from bench.small_consortium import made_consortium
-from demo.federation import Process
 from demo.watching import free_ports
 from shoal_agent import read_holder_key
 from shoal_consortium import quickstart
+from shoal_consortium.processes import Process
 from shoal_hosting.party import load_party
 from shoal_protocol.crowds.documents import CrowdJobRequest, Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask

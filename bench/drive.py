@@ -14,10 +14,10 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 import demo.quickstart
-from demo.federation import Process
 from shoal_consortium.consortium_files import add_version
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
+from shoal_consortium.processes import Process
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.noise import exact_noise
 from shoal_hosting.manifests.manifest_chain import open_chain

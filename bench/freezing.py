@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
-from demo.federation import Federation, Process
+from shoal_consortium.processes import Federation, Process
 from shoal_protocol.sharing.envelope import frame
 
 BULK = 500

@@ -22,9 +22,9 @@ from nacl.signing import SigningKey
 
 from bench.drive import quickstart
 from bench.sites import site_agent, write_records
-from demo.federation import Federation, Process
 from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
+from shoal_consortium.processes import Federation, Process
 from shoal_holder.site_files import STATE_FILE
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import envelope_size

@@ -17,9 +17,9 @@ import numpy as np
 
 from bench.drive import quickstart
 from bench.sites import site_agent, write_records
-from demo.federation import Federation
 from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
+from shoal_consortium.processes import Federation
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 

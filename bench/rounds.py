@@ -23,10 +23,10 @@ import numpy as np
 
 from bench.drive import quickstart
 from bench.sites import site_agent, write_records
-from demo.federation import Federation, Process
 from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
 from shoal.jobs.analyst import Job
+from shoal_consortium.processes import Federation, Process
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_hosting.peers.connections import pinned_tls
 from shoal_protocol.certificates.checks import verify_certificate

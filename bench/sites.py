@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from demo.federation import Process
 from demo.quickstart import agent
+from shoal_consortium.processes import Process
 
 
 def site_agent(directory: Path, name: str, port: int) -> Process:

@@ -25,8 +25,8 @@ from bench.drive import FIRST_PHONE, Drive, phone_key, quickstart
 from bench.holders import cpu_seconds
 from bench.load.rounds import made_up_columns
 from bench.raw_requests import Lines, ask, request
-from demo.federation import Federation, Process
 from shoal import Analyst, JobSettings
+from shoal_consortium.processes import Federation, Process
 from shoal_holder.contribution import answer_id, draw_noise
 from shoal_holder.noise import exact_noise
 from shoal_protocol.jobs.membership import Join

@@ -22,7 +22,7 @@ from typing import Any, Final
 import httpx
 
 from bench.drive import quickstart
-from demo.federation import Federation, Process, memory_mib
+from shoal_consortium.processes import Federation, Process, memory_mib
 from shoal_hosting.peers.connections import pinned_tls
 
 SAMPLE_SECONDS: Final = 0.5

@@ -16,7 +16,7 @@ from typing import Final
 
 from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
-from demo.federation import Federation
+from shoal_consortium.processes import Federation
 from shoal_hosting.party import load_party
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation

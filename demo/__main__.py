@@ -10,7 +10,6 @@ from typing import Final
 from rich.console import Console
 
 from demo.diabetes import load
-from demo.federation import Federation
 from demo.report import Summary
 from demo.scenario import (
     CERTIFICATE,
@@ -19,6 +18,7 @@ from demo.scenario import (
     MANIFEST,
     Scenario,
 )
+from shoal_consortium.processes import Federation
 
 DIRECTORY: Final = Path("build/demo")
 

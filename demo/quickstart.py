@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from demo.federation import Process
 from demo.watching import free_ports
+from shoal_consortium.processes import Process
 
 
 def quickstart(

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from demo.diabetes import DELTA, EPSILON, TASK, Patients
-from demo.federation import Federation, Process
 from demo.quickstart import agent, first_agent_port, quickstart
 from demo.watching import held_answers, wait_until
 from shoal import Analyst, Job, JobSettings
+from shoal_consortium.processes import Federation, Process
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 
 HOSPITALS: Final = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from demo.federation import Federation
 from demo.quickstart import agent, first_agent_port, quickstart
+from shoal_consortium.processes import Federation
 
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "two_trust_models.py"
 SITE: Final = "phones"

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import httpx
 
-from demo.federation import Process
+from shoal_consortium.processes import Process
 from shoal_hosting.peers.connections import pinned_tls
 
 PATIENCE_SECONDS: Final = 120.0

@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 from scipy.stats import chi2
 
-from demo.federation import Federation, Process
 from demo.quickstart import agent, first_agent_port, quickstart
 from figures import ours
 from figures.authors import DELTA
@@ -25,6 +24,7 @@ from figures.running import run_all
 from figures.scores import Floats, rank_correlation
 from figures.sources import Files
 from shoal import Analyst, JobSettings
+from shoal_consortium.processes import Federation, Process
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport

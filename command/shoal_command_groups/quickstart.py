@@ -3,7 +3,7 @@
 import secrets
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,27 +15,46 @@ from shoal_consortium.example_dictionary import EXAMPLE_VARIABLES
 from shoal_consortium.quickstart import Plan, Process, agents, exists, make, services
 from shoal_hosting.manifests.manifest_chain import open_chain
 
-_WARNING = (
+WARNING: Final = (
     "for trying out only: this machine holds every key. In production every organisation makes "
     "its own party with `shoal party new` and hands over only its card."
 )
 _SITES = ("site-a=200", "site-b=200", "site-c=200")  # as many as `shoal job example` asks for
+_RULES: Final = {
+    "minimum_cohort": 20,
+    "minimum_colluders": 1,
+    "colluding_holders": 1,
+    "minimum_holders": 2,
+    "maximum_epsilon": 10.0,
+    "delta": 1e-5,
+}
+_FIRST_PORT: Final = 8440
 
 
-@policy_options(
-    minimum_cohort=20,
-    minimum_colluders=1,
-    colluding_holders=1,
-    minimum_holders=2,
-    maximum_epsilon=10.0,
-    delta=1e-5,
-)
+def for_trying_out(*, valid_days: int) -> Plan:
+    """Return the federation that `shoal quickstart` makes if nothing else is asked for."""
+    return Plan(
+        consortium="quickstart",
+        compute_nodes=3,
+        clients=_sites(list(_SITES)),
+        url_template="https://127.0.0.1:{port}",
+        first_port=_FIRST_PORT,
+        extra_hosts=[],
+        policy=policy_of({"maximum_round_seconds": 86_400, **_RULES}),
+        valid_days=valid_days,
+        dictionary=EXAMPLE_VARIABLES,
+    )
+
+
+@policy_options(**_RULES)
 def quickstart(
     directory: Annotated[Path, typer.Argument(help="Directory for all files.")],
     rules: dict[str, Any],
     compute: Annotated[int, typer.Option(min=2, max=255, help="Number of Compute nodes.")] = 3,
     host: Annotated[str, typer.Option(help="Host that all services listen on.")] = "127.0.0.1",
-    first_port: Annotated[int, typer.Option(min=1, max=65_000, help="First of the ports.")] = 8440,
+    first_port: Annotated[
+        int, typer.Option(min=1, max=65_000, help="First of the ports.")
+    ] = _FIRST_PORT,
     clients: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,7 +107,7 @@ def quickstart(
     home = directory.resolve()
     started, later = services(home, consortium), agents(home)
     if not as_json:
-        warn(_WARNING)
+        warn(WARNING)
     who = f"--party {shlex.quote(f'{home}/parties/analyst')} --consortium "
     who += shlex.quote(f"{home}/consortium")
     crowds = (
@@ -100,9 +119,10 @@ def quickstart(
         {"manifest": consortium.digest, "processes": started, "agents": later},
         as_json,
         f"Federation in {directory}, manifest {consortium.digest}.",
-        "Start each of these in a terminal of its own:\n",
+        f"Start all of it with\n\nshoal up {shlex.quote(str(directory))}\n",
+        "or each of these in a terminal of its own:\n",
         *map(_in_words, started),
-        "Put records and policy.toml into each site's directory, then start its agent:\n",
+        "and, once its site's directory has records and policy.toml, each agent:\n",
         *map(_in_words, later),
         f"Then submit a job:\n\nshoal job submit --wait {who} TASK.toml",
         *([crowds] if consortium.manifest.policy.maximum_local_epsilon is not None else []),

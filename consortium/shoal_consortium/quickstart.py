@@ -232,6 +232,13 @@ def agents(directory: Path) -> list[Process]:
     return found
 
 
+def records_of(home: Path) -> list[Path]:
+    """Return the files that a site's agent needs of its owner, [] while they are not all there."""
+    table = "records.npz" if (home / "records.toml").exists() else "records.csv"
+    found = [home / table, home / "policy.toml"]
+    return found if all(path.is_file() for path in found) else []
+
+
 def _environment(directory: Path, home: Path, url: str) -> dict[str, str]:
     return {
         "SHOAL_PARTY": os.fspath(home),

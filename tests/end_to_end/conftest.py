@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.federation import Federation, Process
 from shoal_consortium import quickstart
+from shoal_consortium.processes import Federation, Process
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS
 from tests.world.trust import CONSORTIUM_POLICY, PHONES, SITES, Trust, make_trust
 

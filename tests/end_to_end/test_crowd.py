@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.crowd import run
 from bench.drive import SITE, quickstart
-from demo.federation import Federation
+from shoal_consortium.processes import Federation
 
 PHONES = 60
 

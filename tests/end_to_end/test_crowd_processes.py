@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from bench.crowd_trainer import Trainer, submissions, task_of
-from demo.federation import Federation
+from shoal_consortium.processes import Federation
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdJobRequest,

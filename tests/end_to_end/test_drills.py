@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from demo.federation import Federation as Processes
-from demo.federation import Process
 from shoal import ThresholdSharing
 from shoal.jobs.analyst import Job
 from shoal_agent.status import HolderStatus
 from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
+from shoal_consortium.processes import Federation as Processes
+from shoal_consortium.processes import Process
 from shoal_hosting.peers.exchange import Unavailable
 from tests.end_to_end.conftest import first_free_port
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, POLICY, data_of

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.federation import Federation as Processes
-from demo.federation import Process
+from shoal_consortium.processes import Federation as Processes
+from shoal_consortium.processes import Process
 from shoal_hosting.probe import is_ready
 from tests.end_to_end.test_real_processes import (
     CLIENTS,

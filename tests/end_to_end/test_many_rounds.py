@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bench import rounds
-from demo.federation import Federation
 from shoal.jobs.analyst import Job
+from shoal_consortium.processes import Federation
 from shoal_protocol.certificates.checks import verify_certificate
 
 ROUNDS, BATCH, CLIENTS = 14, 8, 16

@@ -19,12 +19,12 @@ import httpx
 import numpy as np
 import pytest
 
-from demo.federation import Federation as Processes
 from shoal import Analyst, Federation, JobRefused, JobSettings, ThresholdSharing
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
 from shoal_agent import DataHolder, ManifestBook, Policy, Records, read_holder_key
 from shoal_agent.status import HolderStatus
+from shoal_consortium.processes import Federation as Processes
 from shoal_hosting.party import read_pin
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.studies.linear_regression import LinearRegressionTask

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from demo.federation import Federation as Processes
-from demo.federation import Process
 from shoal_consortium import quickstart
+from shoal_consortium.processes import Federation as Processes
+from shoal_consortium.processes import Process
 from shoal_redteam.registry import all_attacks
 from tests.world.trust import SITES, Trust
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bench.drive import FIRST_PHONE, Drive, matrix_query, phone_key, quickstart
-from demo.federation import Federation, Process
+from shoal_consortium.processes import Federation, Process
 from shoal_holder.contribution import box_keys, seal_contribution
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec

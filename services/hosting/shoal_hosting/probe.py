@@ -18,8 +18,10 @@ def is_ready(environ: Mapping[str, str]) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(Path(environ["SHOAL_PARTY"]) / "tls.crt")
     context.check_hostname = False  # the certificate names the public host, not the loopback
+    host = environ.get("SHOAL_HOST", "")
+    loopback = host if host == "::1" or host.startswith("127.") else "127.0.0.1"
     connection = http.client.HTTPSConnection(
-        "127.0.0.1", int(environ["SHOAL_PORT"]), timeout=TIMEOUT_SECONDS, context=context
+        loopback, int(environ["SHOAL_PORT"]), timeout=TIMEOUT_SECONDS, context=context
     )
     try:
         connection.request("GET", "/readyz")

@@ -1,4 +1,4 @@
-"""The demo's processes: starts, kills and ends them."""
+"""A federation's services and agents as processes of one machine: starts, kills and ends them."""
 
 import os
 import signal
@@ -44,9 +44,21 @@ class Process:
         self._running = subprocess.Popen(
             [sys.executable, "-m", self.module],
             env={**os.environ, **self.environment},
+            stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches who started it, and that one ends it
         )
+
+    @property
+    def exit_status(self) -> int | None:
+        """Return how it ended by itself, or None while it runs or was never started."""
+        return None if self._running is None else self._running.poll()
+
+    def last_words(self) -> str:
+        """Return the last line of its output, "" if there is none."""
+        lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def wait_until_ready(self) -> None:
         """Wait until it answers.
@@ -57,7 +69,9 @@ class Process:
         deadline = time.monotonic() + START_SECONDS
         while not is_ready(self.environment):
             if self._running is None or self._running.poll() is not None:
-                raise RuntimeError(f"{self.name} ended while starting: see {self.log}")
+                raise RuntimeError(
+                    f"{self.name} ended while starting: {self.last_words()} (see {self.log})"
+                )
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} did not answer in time: see {self.log}")
             time.sleep(0.05)

@@ -1,0 +1,148 @@
+"""`shoal up`: runs a whole federation in one terminal, for trying out."""
+
+import secrets
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final
+
+import typer
+
+from shoal_command.options import VALID_DAYS
+from shoal_command.terminal import ExitStatus, asking, fail, now, say, warn
+from shoal_command_groups.quickstart import WARNING, for_trying_out
+from shoal_consortium.processes import Federation, Process
+from shoal_consortium.quickstart import agents, exists, make, records_of, services
+from shoal_hosting.manifests.manifest_chain import open_chain
+
+_LOOK_SECONDS: Final = 1.0
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def up(
+    directory: Annotated[
+        Path, typer.Argument(help="The federation's directory; made if there is none.")
+    ],
+) -> None:
+    """Run all services and agents of a federation until Ctrl-C, for trying out.
+
+    An agent starts as soon as its site's directory has records and policy.toml, and anew when one
+    of them changes. What a process says is in DIRECTORY/logs.
+    """
+    if not exists(directory):
+        plan = for_trying_out(valid_days=VALID_DAYS)
+        make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
+        say(f"There was no federation in {directory}, so one was made: {', '.join(plan.clients)}.")
+    warn(WARNING)
+    home = directory.resolve()
+    logs = home / "logs"
+    logs.mkdir(mode=0o700, exist_ok=True)
+    started = [
+        Process(each.name, each.module, each.environment, logs / f"{each.name}.log")
+        for each in services(home, open_chain(home / "consortium")[-1])
+    ]
+    sites = [
+        _Site(home / "clients" / each.name, each.url, _logged(each.name, each.environment, logs))
+        for each in agents(home)
+    ]
+    with _told_to_stop() as stopping, Federation() as federation:
+        try:
+            with asking(f"{len(started)} services whether they are ready"):
+                federation.start(*started)
+        except RuntimeError as error:
+            fail(f"{error}. Is another federation running on these ports?", ExitStatus.MISTAKE)
+        say(f"{len(started)} services run. Ctrl-C ends them.")
+        for site in sites:
+            site.begin(federation)
+        who = f"--party {home}/parties/analyst --consortium {home}/consortium"
+        say(f"Submit a job: shoal job submit --wait {who} TASK.toml")
+        while not stopping.wait(_LOOK_SECONDS):
+            _look_after(started)
+            for site in sites:
+                site.look(federation)
+        say("Stopping.")
+    say("All processes have ended.")
+
+
+def _logged(name: str, environment: Mapping[str, str], logs: Path) -> Process:
+    return Process(name, "shoal_agent", environment, logs / f"{name}.log")
+
+
+def _look_after(started: list[Process]) -> None:
+    """End the command if a service ended by itself."""
+    for each in started:
+        if each.exit_status is not None:
+            fail(f"{each.name} ended: {each.last_words()} (see {each.log})", ExitStatus.MISTAKE)
+
+
+class _Site:
+    """A site's agent, which runs while its owner's files are there."""
+
+    def __init__(self, home: Path, url: str, process: Process) -> None:
+        self._home, self._url, self._process = home, url, process
+        self._of: tuple[tuple[str, int], ...] = ()  # the files that it was started with
+        self._runs = False
+
+    def begin(self, federation: Federation) -> None:
+        """Start the agent, or say what it waits for."""
+        if not self._files():
+            say(
+                f"{self._process.name} waits for records.csv and policy.toml in {self._home}; "
+                f"see examples/hospitals"
+            )
+        self.look(federation)
+
+    def look(self, federation: Federation) -> None:
+        """Start the agent when its files are new; say so when it ended by itself."""
+        files = self._files()
+        if files and files != self._of:
+            self._of = files
+            if self._runs:
+                self._process.stop()
+            self._start(federation)
+        elif self._runs and self._process.exit_status is not None:
+            self._runs = False
+            self._told_end()
+
+    def _start(self, federation: Federation) -> None:
+        try:
+            federation.start(self._process)
+        except RuntimeError:
+            self._runs = False
+            self._told_end()
+        else:
+            self._runs = True
+            say(f"{self._process.name} runs at {self._url}")
+
+    def _told_end(self) -> None:
+        warn(
+            f"{self._process.name} ended: {self._process.last_words()}; it starts anew when its "
+            f"files in {self._home} change (log: {self._process.log})"
+        )
+        self._process.stop()
+
+    def _files(self) -> tuple[tuple[str, int], ...]:
+        """Return the owner's files with when each was changed; () while they are not complete."""
+        found = records_of(self._home)
+        return tuple((path.name, path.stat().st_mtime_ns) for path in found)
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Set the event at the first signal to stop; the second ends this process at once."""
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if stopping.is_set():
+            signal.default_int_handler(number, frame)
+        stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in _STOPS}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

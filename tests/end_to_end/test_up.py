@@ -1,0 +1,140 @@
+"""`shoal up`: a whole federation in one terminal, from its start to Ctrl-C."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.conftest import first_free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
+
+HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
+SHOAL = (sys.executable, "-m", "shoal_command")
+PATIENCE = 60.0
+
+
+class Terminal:
+    """A running `shoal up`, as its user sees it."""
+
+    def __init__(self, home: Path) -> None:
+        self._said = home.with_suffix(".terminal")
+        with self._said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [*SHOAL, "up", str(home)],
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def wait_for(self, words: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while words not in self.said:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said
+            time.sleep(0.05)
+
+    def stop(self) -> int:
+        """Press Ctrl-C: whoever shares the terminal gets the signal."""
+        os.killpg(self.process.pid, signal.SIGINT)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def up(home: Path) -> Iterator[Terminal]:
+    terminal = Terminal(home)
+    try:
+        yield terminal
+    finally:
+        if terminal.process.poll() is None:
+            terminal.stop()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "federation"
+    command = [*SHOAL, "quickstart", str(home), "--first-port", str(first_free_port())]
+    sites = [f"--clients={name}=400" for name in ("hospital-a", "hospital-b")]
+    subprocess.run([*command, *sites], check=True, capture_output=True)
+    return home
+
+
+def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_ctrl_c(
+    home: Path,
+) -> None:
+    with up(home) as terminal:
+        terminal.wait_for("hospital-b waits for records.csv and policy.toml")
+        assert "5 services run" in terminal.said
+        for name in ("hospital-a", "hospital-b"):
+            site = home / "clients" / name
+            shutil.copy(HOSPITALS / f"{name}.csv", site / "records.csv")
+            shutil.copy(HOSPITALS / "policy.toml", site)
+            terminal.wait_for(f"{name} runs at https://127.0.0.1:")
+        running = children_of(terminal.process.pid)
+        assert len(running) == 7
+        assert terminal.stop() == 0
+        assert terminal.said.endswith("All processes have ended.\n")
+        assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
+
+
+def test_an_agent_that_cannot_start_says_why_and_starts_once_its_files_were_mended(
+    home: Path,
+) -> None:
+    site = home / "clients" / "hospital-a"
+    shutil.copy(HOSPITALS / "hospital-a.csv", site / "records.csv")
+    (site / "policy.toml").write_text("analysts = 5\n")
+    with up(home) as terminal:
+        terminal.wait_for("hospital-a ended: shoal-agent: will not start:")
+        shutil.copy(HOSPITALS / "policy.toml", site)
+        terminal.wait_for("hospital-a runs at https://127.0.0.1:")
+
+
+def test_a_port_that_is_taken_ends_everything_with_one_sentence(home: Path) -> None:
+    made = subprocess.run(
+        [*SHOAL, "quickstart", str(home), "--if-missing", "--json"], capture_output=True, check=True
+    )
+    port = int(made.stdout.decode().partition("SHOAL_PORT")[2].split('"')[2])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        terminal = Terminal(home)
+        assert terminal.process.wait(PATIENCE) == 1
+    assert "Is another federation running on these ports?" in terminal.said
+    assert "Traceback" not in terminal.said
+
+
+def test_a_service_that_dies_ends_the_others(home: Path) -> None:
+    with up(home) as terminal:
+        terminal.wait_for("5 services run")
+        running = children_of(terminal.process.pid)
+        os.kill(running[0], signal.SIGKILL)
+        assert terminal.process.wait(PATIENCE) == 1
+        assert "compute-0 ended" in terminal.said
+        assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
+
+
+def test_where_there_is_no_federation_one_is_made(tmp_path: Path) -> None:
+    """Its ports are those of every quickstart, so it may not get to run here."""
+    terminal = Terminal(tmp_path / "new")
+    deadline = time.monotonic() + PATIENCE
+    while "one was made: site-a, site-b, site-c" not in terminal.said:
+        assert time.monotonic() < deadline, terminal.said
+        time.sleep(0.05)
+    if terminal.process.poll() is None:
+        terminal.stop()
+    assert (tmp_path / "new" / "consortium" / "manifest.json").is_file()
