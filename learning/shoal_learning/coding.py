@@ -4,8 +4,9 @@ A category's levels become their places, a flag 0 or 1, a date days; what is mis
 that is no level, becomes NaN. No library of data frames is imported.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
+from difflib import get_close_matches
 from typing import Any, Final
 
 import numpy as np
@@ -117,3 +118,9 @@ def _is_day(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def near_to(name: str, names: Iterable[str]) -> str:
+    """Return a clause that says which names are spelt almost so, empty if none is."""
+    near = get_close_matches(name, list(names), n=3)
+    return f"; near to it are {', '.join(near)}" if near else ""

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal_learning.coding import Variable, coded, fault_of_values, levels_of, variable_of
-from shoal_protocol.trust.dictionary import MOST_LEVELS, Category, near_to
+from shoal_learning.coding import Variable, coded, fault_of_values, levels_of, near_to, variable_of
+from shoal_protocol.trust.dictionary import MOST_LEVELS, Category
 
 
 @dataclass(frozen=True)

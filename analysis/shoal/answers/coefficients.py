@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal.answers.estimates import Estimates, Floats, chi_square_tail
+from shoal_learning.coding import near_to
 from shoal_protocol.posteriors.base import RegressionPosterior
-from shoal_protocol.trust.dictionary import near_to
 
 
 class Fitted(Protocol):

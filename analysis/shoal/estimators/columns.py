@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from shoal.formulas.designing import level_columns
 from shoal.formulas.variables import Known, Variable, is_levels
-from shoal_learning.coding import coded
+from shoal_learning.coding import coded, near_to
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.trust.dictionary import Category, near_to
+from shoal_protocol.trust.dictionary import Category
 from shoal_protocol.wire.documents import describe
 
 Bounds = Mapping[str, tuple[float, float] | Sequence[str]] | Sequence[ColumnBounds] | ColumnBounds

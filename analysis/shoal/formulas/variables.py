@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 import pydantic
 
-from shoal_protocol.trust.dictionary import Category, Date, Flag, Number, near_to
+from shoal_learning.coding import near_to
+from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import describe
 
 Variable = Number | Flag | Category | Date

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from shoal_protocol.posteriors.base import BasePosterior
 
 Scale = Literal["sd", "unit", "ratio"]
-"""What a forest plot shows of a coefficient: for a standard deviation of its feature, for one unit
-of it, or the exponential of the latter."""
+"""A coefficient for a standard deviation of its feature, for one unit, or its exponential."""
 
 _INNER_LEVEL: Final = 0.5
 _SCORES: Final = np.arange(0.0625, 3.5, 0.125)
@@ -80,8 +79,7 @@ def forest(
     axes.plot(mean, rows, "o", color=_COLOUR, markersize=5, markerfacecolor=fill)
     _name_rows(axes, shown)
     said = f"posterior mean, {_INNER_LEVEL:.0%} and {_percent(level)} intervals"
-    unit = posterior.unit_drawn if own else "for one unit"
-    unit = "ratios for one unit" if scale == "ratio" else unit
+    unit = posterior.unit_drawn if own else f"{'ratios ' * (scale == 'ratio')}for one unit"
     axes.set_xlabel("; ".join(each for each in (said, unit) if each))
     return _finished(axes, posterior.title, caption)
 
@@ -210,16 +208,14 @@ def histogram(
     A count that is None is not shown.
     """
     heights = np.array([np.nan if each is None else each for each in counts])
-    lefts, widths, width = np.empty(0), np.empty(0), 1.0
+    lefts, widths, width, first = np.empty(0), np.empty(0), 1.0, 0.0
+    ticks: list[float] = []
     if edges is not None:
         lefts, widths, width = np.array(edges[:-1]), np.diff(edges), edges[1] - edges[0]
         axes.set_xlim(edges[0], edges[-1])
-    places = (0.0 if edges is None else edges[-1] + 1.5 * width) + width * np.arange(len(labels))
-    ticks = (
-        []
-        if edges is None
-        else [each for each in axes.get_xticks().tolist() if edges[0] <= each <= edges[-1]]
-    )
+        ticks = [each for each in axes.get_xticks().tolist() if edges[0] <= each <= edges[-1]]
+        first = edges[-1] + 1.5 * width
+    places = first + width * np.arange(len(labels))
     names = [*(f"{each:.6g}" for each in ticks), *map(visible, labels)]
     axes.set_xticks([*ticks, *places], names, parse_math=False)
     lefts = np.append(lefts, places - 0.4 * width)

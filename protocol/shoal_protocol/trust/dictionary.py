@@ -233,18 +233,13 @@ def fault_of(
             name = column.name if factor is None else factor.variable
             variable = named.get(name)
             if variable is None:
-                near = near_to(name, in_use)
-                return f"column {place} is not in the consortium's data dictionary{near}"
+                near = difflib.get_close_matches(name, in_use, n=3)
+                hint = f"; near to it are {', '.join(near)}" if near else ""
+                return f"column {place} is not in the consortium's data dictionary{hint}"
             fault = _fault_of_reading(variable, factor, as_levels=as_levels)
             if fault is not None:
                 return f"column {place}, {variable.name}, {fault}"
     return None
-
-
-def near_to(name: str, names: Iterable[str]) -> str:
-    """Return a clause that says which names are spelt almost so, empty if none is."""
-    near = difflib.get_close_matches(name, list(names), n=3)
-    return f"; near to it are {', '.join(near)}" if near else ""
 
 
 def _fault_of_reading(

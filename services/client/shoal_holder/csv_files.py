@@ -5,15 +5,12 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from shoal_holder.choice import MOST_ROWS
 from shoal_holder.records import FloatMatrix, Identity, Records, positions
 from shoal_holder.typed_table import canonical
-
-_TEXTS: Final = "texts and dates are for records.toml, which `shoal records load` reads"
 
 
 def read_csv(file: Path, columns: Sequence[str] | None, *, id_column: str | None) -> Records:
@@ -105,7 +102,7 @@ def _number(file: Path, line: int, column: str, text: str) -> float:
     if not text.strip():
         return math.nan
     if not _is_number(text):
-        raise ValueError(f"{file}, line {line}, column {column!r}: not a number; {_TEXTS}")
+        raise ValueError(f"{file}, line {line}, column {column!r}: not a number; see records.toml")
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{file}, line {line}, column {column!r}: not a finite number")
