@@ -21,6 +21,7 @@ from demo.scenario import (
 from shoal_consortium.processes import Federation
 
 DIRECTORY: Final = Path("build/demo")
+PAGE: Final = "certificate.html"
 
 
 def main() -> int:
@@ -60,10 +61,13 @@ def main() -> int:
 def _verify(console: Console) -> int:
     """Check the release certificate as any sceptic would; return the command's exit status."""
     files = [str(DIRECTORY / CERTIFICATE), "--manifest", str(DIRECTORY / MANIFEST)]
+    page = ["certificate", "page", *files, "--out", str(DIRECTORY / PAGE)]
+    subprocess.run([sys.executable, "-m", "shoal_command", *page], check=False, capture_output=True)
     command = [sys.executable, "-m", "shoal_command", "certificate", "verify", *files]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     shoal = os.path.relpath(Path(sys.executable).with_name("shoal"))
     verdict = "holds" if done.returncode == 0 else f"DOES NOT HOLD: {done.stderr.strip()}"
+    console.print(f"The certificate as a page to read: {DIRECTORY / PAGE}")
     console.print(f"Certificate {verdict} ($ {shoal} certificate verify {' '.join(files)})")
     return done.returncode
 

@@ -140,6 +140,7 @@ class Scenario:
                 join_seconds=JOIN_SECONDS,
                 round_seconds=ROUND_SECONDS,
                 grace_seconds=GRACE_SECONDS,
+                purpose="what makes diabetes progress, from measurements at the first visit",
             ),
         )
 

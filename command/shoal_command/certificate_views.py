@@ -15,6 +15,7 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.encoding import format_time
 
 COMPARE: Final = "Compare it with the digest that you pinned over another channel."
 NOT_SHOWN: Final = (
@@ -48,6 +49,8 @@ def as_json(verified: Verified) -> dict[str, Any]:
         },
         "job": certificate.job,
         "analyst": _signer(verified, certificate.request),
+        "purpose": request.purpose,
+        "began": format_time(certificate.all_rounds[0].spec.body.opened_at),
         "task": {
             "name": request.task.name,
             "columns": [each.name for each in request.task.columns],
@@ -135,7 +138,7 @@ def _entry(entry: LedgerEntry) -> dict[str, Any]:
 def in_words(verified: Verified) -> RenderableType:
     """Say what was released, to whom, from how many, by whose word and at what price."""
     parts: list[RenderableType] = [Text("The certificate holds.", style="bold green")]
-    for title, paragraphs in _sections(as_json(verified)):
+    for title, paragraphs in sections(as_json(verified)):
         parts.append(Text(f"\n{title}", style="bold"))
         parts.extend(
             Padding(plain(paragraph), (0, 0, 0, 2), expand=False) for paragraph in paragraphs
@@ -143,7 +146,8 @@ def in_words(verified: Verified) -> RenderableType:
     return Group(*parts)
 
 
-def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield a title and paragraphs for each thing that a certificate says."""
     manifest, task, rounds = said["manifest"], said["task"], said["rounds"]
     yield (
         "Under which agreement",
@@ -160,6 +164,7 @@ def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             f"columns {', '.join(task['columns'])}, made of the {sums} below, for "
             f"{_party(said['analyst'])}, as job {said['job']}. "
             "Take all of it to be known to everybody.",
+            f"What it is for: {said['purpose'] or 'the request does not say'}.",
         ],
     )
     are_few = len(rounds) <= round_groups.FEW_ROUNDS

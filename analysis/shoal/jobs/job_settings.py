@@ -11,7 +11,7 @@ import pydantic
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import Document, describe
@@ -65,7 +65,8 @@ class JobSettings:
     each round; services have `grace_seconds` more before they give a round up. By default
     every Compute node is needed; `sharing=ThresholdSharing(threshold=t)` needs any t of them.
     `wrapping="session"` lets data holders whose policy allows it answer by sessions: cheaper where
-    many small holders answer, or few answer many rounds.
+    many small holders answer, or few answer many rounds. `purpose` is one line for data holders
+    and for the certificate: what the job is for.
     """
 
     epsilon: float
@@ -79,6 +80,7 @@ class JobSettings:
     grace_seconds: int
     sharing: Sharing = ADDITIVE
     wrapping: Wrapping = "sealed_box"
+    purpose: Purpose = ""
 
     @property
     def privacy(self) -> PrivacyDemand:
@@ -118,6 +120,7 @@ class JobSettings:
                 grace_seconds=self.grace_seconds,
                 sharing=self.sharing,
                 wrapping=self.wrapping,
+                purpose=self.purpose,
             )
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shoal.jobs.job_settings import Bounds, JobSettings, columns_of
 from shoal_holder.toml_files import read_toml
-from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.threshold import ThresholdSharing
@@ -39,6 +39,8 @@ grace = 120                    # from there, for the services, until they give u
 # sessions = true              # who allows it answers by a session; without this, by sealed boxes
 """
 
+_PURPOSE: Final = 'purpose = ""                   # one line, for data holders and the certificate'
+
 Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
 
 
@@ -66,6 +68,7 @@ class _Wrapping(Model):
 
 
 class _TaskFile(Model):
+    purpose: Purpose = ""
     task: dict[str, Any]
     features: dict[str, Bounds] | None = Field(default=None, min_length=1)
     target: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
@@ -129,6 +132,7 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
         grace_seconds=file.deadlines.grace,
         sharing=sharing,
         wrapping="session" if file.wrapping.sessions else "sealed_box",
+        purpose=file.purpose,
     )
     return TaskFile(_TaskInFile.model_validate({"task": task}).task, settings)
 
@@ -150,4 +154,4 @@ def example(name: TaskName) -> str:
     """Return a task file to begin with, headed by the queries that its rounds ask."""
     content = (STUDIES[name].example + _END).rstrip()
     queries = parse_task_file(tomllib.loads(content)).task.query_names()
-    return f"# asks for the queries {', '.join(queries)}\n{content}"
+    return f"# asks for the queries {', '.join(queries)}\n{_PURPOSE}\n{content}"

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import pydantic
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from shoal_protocol.jobs.terms import Terms
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
@@ -16,6 +16,14 @@ from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
 from shoal_protocol.wire.encoding import Name, NonceHex, Timestamp
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
+
+Purpose = Annotated[
+    str,
+    StringConstraints(
+        max_length=300, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
+    ),
+]
+"""What an analyst says that a job is for: one line, without signs that control how it is shown."""
 
 SPARE_TIME: Final = timedelta(days=1)  # of a job, for services that stop and start again
 
@@ -69,6 +77,7 @@ class JobRequest(BoundDocument):
     kind: Literal["job_request"] = "job_request"
     nonce: NonceHex  # tells two otherwise equal requests apart
     analyst: Name
+    purpose: Purpose = ""
     task: Annotated[Any, pydantic.BeforeValidator(_is_object)]
     terms: Terms
     privacy: PrivacyDemand

@@ -1,0 +1,109 @@
+"""`shoal certificate page`: one page of a certificate that a layman can read, print and file."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from shoal_command.certificate_views import as_json, sections
+from shoal_command.connection import read_file
+from shoal_command.terminal import ExitStatus, fail, say
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_protocol.certificates.checks import Verified, verify_certificate
+from shoal_protocol.certificates.posterior_report import PrivacySpent
+from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.wire.errors import ProtocolError
+
+_TEMPLATE: Final = "certificate.html"
+_CERTAIN: Final = 0.995  # above it a guess is called certain
+
+
+def page(
+    file: Annotated[Path, typer.Argument(help="The certificate.", metavar="FILE")],
+    manifest: Annotated[Path, typer.Option(help="The consortium's signed manifest.json.")],
+    out: Annotated[Path, typer.Option(help="The page to write.", metavar="FILE.html")],
+    consortium: Annotated[
+        Path | None,
+        typer.Option(help="The consortium's directory: check by its rosters who was left out."),
+    ] = None,
+) -> None:
+    """Check a certificate offline, and write a page about it: its verdict first, in plain words.
+
+    The page needs no other file and no network. Exit status 1: the certificate does not hold, and
+    the page says so.
+    """
+    known = [] if consortium is None else open_chain(consortium)
+    encoded, pinned = read_file(file), read_file(manifest)
+    try:
+        verified = verify_certificate(encoded, pinned, known=known)
+    except ProtocolError as error:
+        out.write_text(rendered(None, refused=str(error)))
+        fail(f"the certificate does not hold, and {out} says so. {error}", ExitStatus.MISTAKE)
+    out.write_text(rendered(verified))
+    say(f"The certificate holds. Its page: {out}")
+
+
+def rendered(verified: Verified | None, *, refused: str = "") -> str:
+    """Return the page, as HTML, of a certificate that holds or that was `refused`."""
+    environment = Environment(
+        loader=PackageLoader("shoal_command_groups", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    said = None if verified is None else _said(verified)
+    return environment.get_template(_TEMPLATE).render(said=said, refused=refused)
+
+
+def _said(verified: Verified) -> dict[str, Any]:
+    said = as_json(verified)
+    certificate = verified.certificate
+    cap = verified.parties.manifest.policy.cap
+    public = certificate.prices[0].promised
+    return {
+        **said,
+        "model": said["task"]["model"] or said["task"]["name"].replace("_", " "),
+        "guesses": [
+            {
+                "who": price["who"][0].upper() + price["who"][1:],
+                "sees": price["sees"],
+                "chance": None if each.promised is None else chance_of_a_guess(each.promised),
+                "epsilon": None if each.promised is None else f"{each.promised.epsilon:.3g}",
+                "delta": f"{certificate.request.body.privacy.delta:g}",
+            }
+            for each, price in zip(certificate.prices, said["prices"], strict=True)
+        ],
+        "certain": _CERTAIN,
+        "job_epsilon": f"{certificate.request.body.privacy.epsilon:g}",
+        "cap": _cap(cap),
+        "spent": "" if public is None else f"{public.epsilon:.3g}",
+        "operators": sorted(
+            {
+                (node["name"], node["operator"])
+                for each in said["rounds"]
+                for node in each["compute_nodes"]
+            }
+        ),
+        "result": certificate.report.body.summary(),
+        "sections": list(sections(said)),
+    }
+
+
+def _cap(cap: Cap) -> str:
+    return f"ε = {cap.epsilon:g}" + (f" at δ = {cap.delta:g}" if cap.delta else "")
+
+
+def chance_of_a_guess(spent: PrivacySpent) -> float:
+    """Return the most that a guess between two versions of a client's records is right.
+
+    They are equally likely to who guesses, and he sees everything that `spent` is the price of. Of
+    Gaussian noise it is Phi(mu / 2) (Dong, Roth and Su 2022, arXiv:1905.02383), of any mechanism
+    with pure epsilon 1 / (1 + exp(-epsilon)).
+    """
+    by_epsilon = 1.0 / (1.0 + math.exp(-spent.epsilon))
+    if spent.delta == 0.0:
+        return by_epsilon
+    return 0.5 * math.erfc(-spent.mu / 2.0 / math.sqrt(2.0))
