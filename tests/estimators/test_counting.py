@@ -226,6 +226,20 @@ def test_a_dictionary_gives_bounds_and_levels_and_names_them() -> None:
         CohortCard(variables=["sexx"]).fit(Agreed(*AGREED))  # type: ignore[arg-type]
 
 
+def test_what_fills_a_gap_is_not_counted_where_the_dictionary_has_an_indicator() -> None:
+    age = Number(name="age", meaning="age", lower=0, upper=100, missing="indicator")
+    weeks = Number(name="weeks", meaning="weeks", lower=0, upper=50, missing="indicator")
+    sex = Category(name="sex", meaning="sex", levels=("female", "male"), missing="indicator")
+    died = Flag(name="died", meaning="died")
+    rows = frame().assign(age=lambda it: np.where(it["age"] > 50, np.nan, it["age"]))
+    there = federation(rows, variables=(age, weeks, sex, died))
+    found = numbers(CohortCard(variables=["age", "sex"]).fit(there))
+    assert found["age: missing"] == pytest.approx(rows["age"].isna().sum(), abs=6)
+    assert found["age: quantile 0.75"] < 48  # and not 50, which fills gaps
+    asked_of: Any = KaplanMeier(time={"weeks": (0, 50)}, event="died", group="sex")
+    assert asked_of.to_task(there.variables()).indicators == ("weeks", "sex")
+
+
 def test_without_a_dictionary_places_are_as_the_analyst_orders_levels() -> None:
     [sex] = asked(CohortCard(variables={"sex": ("Male", "Female")}), Agreed()).variables
     assert (sex.levels, sex.labels) == ((0.0, 1.0), ("Male", "Female"))

@@ -100,7 +100,11 @@ class KaplanMeier(Counting, Estimator[KaplanMeierPosterior]):
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         group = self._levels()
-        return given | (counted(self.group, group[self.group], known) if group else {})
+        given |= counted(self.group, group[self.group], known) if group else {}
+        named = (*(self.time if isinstance(self.time, Mapping) else ()), self.event, self.group)
+        found = [known.variables[each] for each in named if each in known.variables]
+        filled = (each.name for each in found if each.indicator is not None)
+        return given | {"indicators": tuple(dict.fromkeys((*self.indicators, *filled)))}
 
 
 class Categorical(Counting, Distribution[CategoricalPosterior]):
@@ -152,7 +156,9 @@ def _described(name: str, said: object) -> dict[str, Any]:
         return _in_full({"name": name, **said})
     if is_levels(said):
         return {"kind": "category", "name": name, "levels": said}
-    [(_, variable)] = Known.given({name: said}, "variables").variables.items()
+    variable = Known.given({name: said}, "variables").variables[name]
+    if isinstance(variable, Category):
+        return {"kind": "category", "name": name, "levels": variable.levels}
     lower, upper = variable.limits
     return {"kind": "number", "name": name, "lower": lower, "upper": upper}
 
@@ -181,6 +187,8 @@ def _completed(said: dict[str, Any], known: Known) -> dict[str, Any]:
     """
     name, variable = said["name"], known.variables.get(said["name"])
     kind = said["kind"]
+    if variable is not None and variable.indicator is not None:  # else what fills gaps is counted
+        said = {"indicator": True, **said}
     if kind is None:
         variable = named(known.variables, name)
         kind = "category" if isinstance(variable, Category | Flag) else "number"
