@@ -98,7 +98,11 @@ class SimulatedFederation(OnRecords):
 
     def _require_clients(self) -> None:
         if self._dropouts + self._colluders + 1 >= len(self):
-            raise ValueError("there must be more clients than dropouts + colluders + 1")
+            least = self._dropouts + self._colluders + 1
+            raise ValueError(
+                f"there must be more clients than dropouts + colluders + 1: {len(self):,} are not "
+                f"more than {least:,}"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:
