@@ -18,11 +18,13 @@ from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, compile_model
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
+from shoal_protocol.trust.events import event_fault_of, uncoded_event
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class SimulatedFederation(OnRecords):
             ValueError: a column of the task is missing, or not as the variables that were agreed
                 say, its model is not at hand, or there are too few clients for it.
         """
+        self._require_coding(task)
         self._require_dictionary(task)
         records = self._records.select(variables_of(task.columns))
         [seeds] = self._seeds.spawn(1)
@@ -176,6 +179,26 @@ class SimulatedFederation(OnRecords):
         as_levels = set(task.query_names()) <= COUNTING
         if fault := fault_of(known, columns, as_levels=as_levels):
             raise ValueError(fault)
+
+    def _require_coding(self, task: Task) -> None:
+        """Check that an event is 0 or 1, or that its value is named, and that classes are two."""
+        target = getattr(task, "target", None)
+        is_logistic = "logistic" in (getattr(task, "family", None), task.name.split("_")[0])
+        if is_logistic and isinstance(target, ColumnBounds) and target.name in self.columns:
+            values = self[target.name]
+            if target.term is None and len(np.unique(values[~np.isnan(values)])) > 2:
+                raise ValueError(
+                    f"the target {target.name!r} has more than two values, and a logistic "
+                    f'regression is of two classes, as level({target.name}, "...") makes them'
+                )
+        event = getattr(task, "event", None)
+        if event not in self.columns or getattr(task, "event_value", None) is not None:
+            return
+        if fault := event_fault_of(self.variables().get(event)):
+            raise ValueError(fault)
+        values = self[event]
+        if not np.isin(values[~np.isnan(values)], (0.0, 1.0)).all():
+            raise ValueError(uncoded_event(event, "2"))
 
     def _compiled(self, task: NumpyroTask) -> CompiledModel:
         if task.entry_point not in self._models:

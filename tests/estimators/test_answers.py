@@ -5,6 +5,7 @@ from typing import Any
 
 import arviz
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -166,6 +167,34 @@ def test_arviz_gets_the_likelihood_of_records_of_ones_own(model: Any) -> None:
     if found.target != "pressure":
         with pytest.raises(ValueError, match="targets"):
             found.to_arviz(np.random.default_rng(1), rows=rows, targets=targets - 0.5)
+
+
+@pytest.mark.parametrize("as_frame", [dict, pd.DataFrame])
+def test_a_posterior_reads_columns_by_name_and_arrays_by_position(as_frame: Any) -> None:
+    answers = Moments(columns=COLUMNS).fit(federation()).answers_
+    found, own = answers.linear_model("pressure", ["age", "dose"]), table(2)
+    array = np.column_stack([own["age"], own["dose"]])[:40]
+    turned = as_frame({name: own[name][:40] for name in ("dose", "pressure", "age")})
+    targets = own["pressure"][:40]
+    assert found.predict(turned)[0] == pytest.approx(found.predict(array)[0])
+    assert found.predict_interval(turned, 0.9) == pytest.approx(found.predict_interval(array, 0.9))
+    densities = [
+        found.to_arviz(np.random.default_rng(1), count=20, rows=rows, targets=targets)
+        .log_likelihood["pressure"]
+        .values
+        for rows in (turned, array)
+    ]
+    assert densities[0] == pytest.approx(densities[1])
+    lacking = as_frame({"age": own["age"], "pressure": own["pressure"]})
+    for refused in (
+        lambda: found.predict(lacking),
+        lambda: found.predict_interval(lacking, 0.9),
+        lambda: found.to_arviz(np.random.default_rng(1), rows=lacking, targets=own["pressure"]),
+    ):
+        with pytest.raises(ValueError, match="no column 'dose'"):
+            refused()
+    with pytest.raises(ValueError, match="must be numbers"):
+        found.predict(as_frame({"age": ["old"], "dose": ["much"]}))
 
 
 def test_of_draws_each_has_its_own_residual() -> None:

@@ -14,6 +14,7 @@ from shoal.estimators import (
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegressionByGradients,
+    MultinomialRegression,
     PoissonRegression,
 )
 from shoal.estimators.parameters import Parameters
@@ -545,3 +546,26 @@ def test_where_there_is_no_dictionary_all_variables_must_be_given() -> None:
     assert task.features[0].term == Term(factors=(Level(variable="sex", value=1),))
     with pytest.raises(JobRefused):
         LinearRegressionInBounds(formula="y ~ age", variables={"y": (80, 220)}).fit(there)
+
+
+def test_numbers_that_are_none_of_the_levels_listed_are_left_out() -> None:
+    """Levels that are numbers are as levels that are texts: a record of another one has none."""
+    generator = np.random.default_rng(1)
+    count = 4000
+    job = generator.integers(1, 7, count).astype(float)
+    frame = {
+        "job": job,
+        "age": generator.uniform(20.0, 60.0, count),
+        "y": np.array([0.0, 30.0, 1.0, 2.0, 4.0, 30.0, 30.0])[job.astype(int)]
+        + generator.standard_normal(count),
+    }
+    setting: dict[str, Any] = {"epsilon": 50.0, "delta": 1e-5, "dropouts": 5, "colluders": 5}
+    there = SimulatedFederation(frame, seed=1, **setting)
+    model = LinearRegression(formula="y ~ age + C(job, levels=[2, 3, 4])").fit(there)
+    listed = np.isin(job, (2.0, 3.0, 4.0))
+    assert model.posterior_.records == pytest.approx(listed.sum(), abs=20)
+    assert model.coef_[1:] == pytest.approx([1.0, 3.0], abs=0.25)
+    with pytest.raises(ValueError, match="none of the levels"):
+        model.predict({"age": [30.0], "job": [5.0]})
+    classes = MultinomialRegression(formula="C(job, levels=[2, 3]) ~ age").fit(there)
+    assert classes.posterior_.records == pytest.approx(np.isin(job, (2.0, 3.0)).sum(), abs=20)

@@ -243,3 +243,47 @@ def test_two_sites_are_told_apart_by_name_and_by_value() -> None:
             ValidationTask.model_validate(
                 {**dict(task), "sites": (first, second.model_copy(update=change))}
             )
+
+
+def test_scores_that_were_cut_are_counted_and_cautioned() -> None:
+    """A target with a long tail: its largest errors are beyond the limit, and nothing else is."""
+    generator = np.random.default_rng(4)
+    count = 4_000
+    x = generator.uniform(0.0, 1.0, count)
+    y = np.minimum(0.1 + 0.1 * x + np.where(generator.random(count) < 0.03, 0.8, 0.0), 1.0)
+    who = {"x": x, "y": y, "site": generator.choice(SITES, count)}
+    points = dict.fromkeys(SITES, (0.1, 0.1))
+    for limit, is_cut in ((None, True), (1.0, False)):
+        model = Validation(
+            family="normal",
+            features={"x": (0, 1)},
+            target={"y": (0, 1)},
+            site={"site": SITES},
+            sites=points,
+            score_limit=limit,
+        ).fit(federation(who, epsilon=5.0, seed=1))
+        [*_, whole] = model.posterior_.scores
+        exact = np.mean((y - 0.1 - 0.1 * x) ** 2)
+        assert whole.cut.mean == pytest.approx(0.03 if is_cut else 0.0, abs=0.008)
+        assert ("larger than shown" in str(model.summary())) == is_cut
+        assert whole.score is not None
+        assert (whole.score.mean < 0.5 * exact) == is_cut
+
+
+def test_a_score_that_noise_hides_is_withheld_and_all_jobs_prices_are_summed() -> None:
+    who = people("normal", 400, seed=5)
+    model = LeaveOneSiteOut(
+        LinearRegression(features={"a": (0, 100), "b": (-5, 5)}, target={"y": (-60, 60)}),
+        site={"site": SITES},
+    ).fit(federation(who, epsilon=0.5, seed=1))
+    hidden = [each for each in model.posterior_.scores if each.score is None]
+    assert hidden
+    shown = str(model.summary())
+    assert "the noise hides their score" in shown
+    assert not [
+        name
+        for name in model.posterior_.names
+        for each in hidden
+        if name == f"{each.name}: root mean square error"
+    ]
+    assert "All 4 jobs: epsilon 2 at delta 4e-05 for each client" in shown

@@ -42,7 +42,9 @@ def bound(query, mechanism):
     limit = query.score_limit
     q = math.exp(-limit) if query.family == "logistic" else 1.0 - math.sqrt(limit)
     rest = 3.0 if query.family == "logistic" else 4.0
-    return math.sqrt(2.0 * (rest + q * q)) if mechanism == GAUSSIAN else 2.0 * (rest + q)
+    if mechanism == GAUSSIAN:
+        return math.sqrt(2.0 * (rest + 0.25 + q * q))
+    return 2.0 * (rest + 0.5 + q)
 
 
 @pytest.mark.slow
@@ -56,7 +58,8 @@ def test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it(
     found = search(query, mechanism, starts=16, seed=1)
     assert not found.exceeds
     declared = query.design(mechanism).sensitivity / query.grid**2 / records
-    assert found.distance * declared >= 0.97 * bound(query, mechanism)
+    # a score that is cut counts at once for a half: a step that the search may miss
+    assert found.distance * declared >= 0.94 * bound(query, mechanism)
     assert declared <= bound(query, mechanism) * (1.01 if mechanism == GAUSSIAN else 1.07)
 
 
@@ -176,11 +179,12 @@ def test_blocks_are_those_of_a_plain_computation():
             y = target / 2.0
             if family == "logistic":
                 y, p = float(target > 1.0), 1.0 / (1.0 + math.exp(-predictor))
-                scores = [min(1.0, -math.log(p if y else 1.0 - p) / 2.0)]
+                raw = [-math.log(p if y else 1.0 - p) / 2.0]
             else:
                 mean = predictor if family == "normal" else math.exp(predictor)
                 p = min(max(mean / 2.0, 0.0), 1.0)
-                scores = [min(1.0, (y - p) ** 2 / query.score_limit), (2.0 * y - 1.0) ** 2]
+                raw = [(y - p) ** 2 / query.score_limit, (2.0 * y - 1.0) ** 2]
+            scores = [*(min(each, 1.0) for each in raw), 0.5 * (raw[0] >= 1.0)]
             place = min(int(5.0 * p), 4)
             due[site, : len(scores)] += scores
             for at, value in enumerate([1.0, p, y]):

@@ -435,8 +435,8 @@ def describe_predictions(query: dict[str, Any], *, gaussian: bool) -> dict[str, 
     b, limit, classes = 2 ** query["grid_bits"], query["score_limit"], query["family"] == "logistic"
     q = min(1, (math.floor(b * (math.exp(-limit) if classes else 1 - math.sqrt(limit))) + 1) / b)
     rest = 3 if classes else 4
-    alone = math.sqrt(rest + q * q) if gaussian else rest + q
-    size = len(query["points"]) * ((1 if classes else 2) + 3 * query["bins"])
+    alone = math.sqrt(rest + 0.25 + q * q) if gaussian else rest + 0.5 + q
+    size = len(query["points"]) * ((2 if classes else 3) + 3 * query["bins"])
     changed = alone * (math.sqrt(2) if gaussian else 2) * b * b
     r = query["records_per_client"]
     return with_count([(size, 1.0)], changed, alone * b * b, unit=b * b, r=r, gaussian=gaussian)
@@ -523,6 +523,7 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     """Return the client's integers."""
     if len(records) > query["records_per_client"]:
         raise ValueError("wrong number of records")
+    records = [each for each in records if has_levels(query["columns"], each)]
     if query["name"] == "gradient_sum":
         vectors = [gradient_row(query, record) for record in records]
         return [sum(entries) for entries in zip([0] * len(query["point"]), *vectors, strict=True)]
@@ -686,7 +687,7 @@ def hazard_row(query: dict[str, Any], record: list[float]) -> list[int]:
 
 def prediction_sums(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     b, bins, points = 2 ** query["grid_bits"], query["bins"], query["points"]
-    first = 1 if query["family"] == "logistic" else 2
+    first = 2 if query["family"] == "logistic" else 3
     blocks = [[0] * (first + 3 * bins) for _ in points]
     target = query["columns"][-1 - len(points)]
     for record in records:
@@ -710,6 +711,7 @@ def prediction_sums(query: dict[str, Any], records: list[list[float]]) -> list[i
         block, place = blocks[sites[0]], min(math.floor(p * bins), bins - 1)
         for at, each in enumerate(scores):
             block[at] += math.floor(b * min(1.0, each / query["score_limit"]))
+        block[first - 1] += b // 2 if scores[0] >= query["score_limit"] else 0
         for at, each in enumerate([1.0, p, y]):
             block[first + at * bins + place] += math.floor(b * each)
     return [b * each for block in blocks for each in block]
@@ -735,13 +737,28 @@ def class_score(query: dict[str, Any], record: list[float]) -> list[int]:
     return onto_the_grid([e * x * weight for e in residuals for x in row], 1.0, 4**bits, bits)
 
 
-def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:
+def values_of(columns: list[dict[str, Any]], record: list[float]) -> dict[str, float]:
     read = [
         factor["variable"] if column["term"] else column["name"]
         for column in columns
         for factor in (column["term"] or {"factors": [column]})["factors"]
     ]
-    values = dict(zip(dict.fromkeys(read), record, strict=True))
+    return dict(zip(dict.fromkeys(read), record, strict=True))
+
+
+def has_levels(columns: list[dict[str, Any]], record: list[float]) -> bool:
+    """Whether a record has one of the levels wherever a factor says among which it is to be."""
+    values = values_of(columns, record)
+    return all(
+        values[factor["variable"]] in factor["among"]
+        for column in columns
+        for factor in (column["term"] or {"factors": []})["factors"]
+        if factor.get("among")
+    )
+
+
+def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:
+    values = values_of(columns, record)
     return [
         values[column["name"]]
         if column["term"] is None

@@ -8,8 +8,11 @@ from nacl.signing import SigningKey
 
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
-from shoal_protocol.trust.dictionary import DataDictionary, Number
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.kaplan_meier import KaplanMeierTask
+from shoal_protocol.trust.dictionary import Category, DataDictionary, Number
 from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.assembly import Service
 from shoal_trainer.dictionaries import Dictionaries
 from tests.trainer.conftest import Assemble
@@ -25,7 +28,7 @@ COLUMNS = tuple(
 PATH = "/v1/dictionary"
 
 
-def version(*variables: Number, before: DataDictionary | None = None) -> DataDictionary:
+def version(*variables: Number | Category, before: DataDictionary | None = None) -> DataDictionary:
     return DataDictionary(
         consortium=CONSORTIUM.manifest.consortium,
         authority=CONSORTIUM.manifest.authority,
@@ -111,3 +114,21 @@ async def test_a_trainer_takes_at_its_start_what_the_consortiums_directory_has(
     publish(tmp_path / "published", *signed, forged)
     with pytest.raises(StartupRefused, match="000003"):
         dictionaries.follow(tmp_path / "published")
+
+
+async def test_an_event_that_is_coded_otherwise_is_refused_where_no_value_is_named(
+    trainer: Service,
+) -> None:
+    status = Category(name="status", meaning="at the end", levels=("dead", "alive"))
+    await put(trainer, version(*COLUMNS, status))
+    dictionaries, columns = (
+        Dictionaries(trainer.resources),
+        [ColumnBounds(name="status", lower=0, upper=1)],
+    )
+    with pytest.raises(RefusedJob, match="name the value that is the event"):
+        await dictionaries.check(columns, as_levels=True, event="status")
+    await dictionaries.check(columns, as_levels=True)
+    task = KaplanMeierTask(time=JOB.terms.bounds[0], event="status")
+    terms = task.terms(least=JOB.minimum_population, most=JOB.maximum_population)
+    asked = JOB.model_copy(update={"task": task, "terms": terms})
+    assert "name the value that is the event" in await refusal(trainer, asked)

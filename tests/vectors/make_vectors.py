@@ -467,6 +467,9 @@ def term_cases() -> Iterator[Case]:
         "an even power": [{"kind": "power", **age, "lower": -50.0, "exponent": 2}],
         "a logarithm": [{"kind": "log", **pressure}],
         "a level": [{"kind": "level", "variable": "age", "value": 40.0}],
+        "a level of some": [
+            {"kind": "level", "variable": "age", "value": 40.0, "among": [40.0, 90.0]}
+        ],
         "centred, but at a level": [
             {"kind": "centred", **pressure},
             {"kind": "other_level", "variable": "age", "value": 40.0},

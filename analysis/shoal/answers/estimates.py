@@ -18,13 +18,17 @@ ANYWHERE: Final = (-math.inf, math.inf)
 
 @dataclass(frozen=True)
 class Estimates:
-    """Numbers `names` with `mean` and `sd`, shapes (k,), normal and within `limits`."""
+    """Numbers `names` with `mean` and `sd`, shapes (k,), normal and within `limits`.
+
+    `caution` is to be read first, if there is one.
+    """
 
     title: str
     names: tuple[str, ...]
     mean: Floats
     sd: Floats
     limits: tuple[float, float] = ANYWHERE
+    caution: str | None = None
 
     def interval(self, level: float = LEVEL) -> Floats:
         """Return central intervals that hold `level` of each, shape (k, 2).
@@ -47,7 +51,8 @@ class Estimates:
             )
         )
         ends = (f"quantile {0.5 - level / 2.0:.4g}", f"quantile {0.5 + level / 2.0:.4g}")
-        return Summary(self.title, ("", "mean", "sd", *ends), rows, ())
+        facts = () if self.caution is None else (("Caution", self.caution),)
+        return Summary(self.title, ("", "mean", "sd", *ends), rows, facts)
 
     def __str__(self) -> str:
         return str(self.summary())

@@ -140,7 +140,9 @@ class Answers:
             scatter=scatter,
             spreads=tuple(found.spreads[:-1].tolist()),
             records=self.posterior.records,
-            verdict=self._verdict(judged_linear(task, found, moments, covariance, prior)),
+            verdict=self._verdict(
+                judged_linear(task, found, moments, covariance, prior, complete=None)
+            ),
         )
 
     def compare(self, target: str, models: Sequence[Sequence[str]]) -> Comparison:
@@ -179,7 +181,8 @@ class Answers:
         pairs = np.triu_indices(len(places), 1)
         mean, sd = (matrix[np.ix_(places, places)][pairs] for matrix in found)
         names = pairs_of(tuple(self.posterior.columns[each] for each in places))
-        return Estimates("Correlations", names, mean, sd, limits=(-1.0, 1.0))
+        caution = self.posterior.caution
+        return Estimates("Correlations", names, mean, sd, limits=(-1.0, 1.0), caution=caution)
 
     def partial_correlations(self, columns: Sequence[str] | None = None) -> Estimates:
         """Return the correlation of each two columns, all others in `columns` being equal.
@@ -211,7 +214,8 @@ class Answers:
         mean = np.clip(both, -1.0, 1.0)
         sd = np.hypot(both_sd, self.posterior.lost * mean)
         names = tuple(each.replace("corr", "partial corr", 1) for each in pairs_of(tuple(chosen)))
-        return Estimates("Partial correlations", names, mean, sd, limits=(-1.0, 1.0))
+        limits, caution = (-1.0, 1.0), self.posterior.caution
+        return Estimates("Partial correlations", names, mean, sd, limits, caution)
 
     def principal_components(
         self,

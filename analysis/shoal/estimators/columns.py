@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from shoal.formulas.designing import level_columns
 from shoal.formulas.variables import Known, Variable, is_levels
 from shoal_learning.coding import coded, near_to
+from shoal_protocol.posteriors.rows import names_of
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import Category
 from shoal_protocol.wire.documents import describe
@@ -90,18 +91,6 @@ def _bounds(name: object, pair: object, parameter: str) -> ColumnBounds:
         return ColumnBounds(name=str(name), lower=pair[0], upper=pair[1])
     except pydantic.ValidationError as error:
         raise ValueError(f"{parameter}: {describe(error)}") from None
-
-
-def names_of(rows: object) -> tuple[str, ...] | None:
-    """Return the names of the columns of something that has names, None of an array without."""
-    if isinstance(rows, Mapping):
-        return tuple(map(str, rows))
-    for attribute in ("column_names", "columns"):  # an Arrow table's columns are no names
-        named = getattr(rows, attribute, None)
-        if named is not None and not callable(named):
-            return tuple(map(str, named))
-    fields = getattr(getattr(rows, "dtype", None), "names", None)
-    return None if fields is None else tuple(fields)
 
 
 def matrix_of(

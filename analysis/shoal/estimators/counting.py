@@ -14,6 +14,7 @@ import pydantic
 from shoal.estimators.base import Estimator
 from shoal.estimators.distributions import Distribution
 from shoal.estimators.parameters import Parameters
+from shoal.estimators.survival import OfEvents
 from shoal.formulas.variables import Known, is_levels, named
 from shoal_learning.coding import near_to
 from shoal_protocol.studies.categorical import CategoricalPosterior, CategoricalTask
@@ -84,16 +85,17 @@ class CohortCard(Counting, Estimator[CohortCardPosterior]):
         return given | {"variables": listed}
 
 
-class KaplanMeier(Counting, Estimator[KaplanMeierPosterior]):
+class KaplanMeier(Counting, OfEvents, Estimator[KaplanMeierPosterior]):
     """Survival curves from counts over intervals of time, and the log-rank test.
 
     KaplanMeier(time={"weeks": (0, 120)}, event="died", group="arm", levels=("placebo", "drug"))
 
-    Without `levels` the group has those of the data dictionary. Further parameters: see
-    `KaplanMeierTask`.
+    An event is coded 0 and 1, or its value is named, event={"status": "dead"}. Without `levels` the
+    group has those of the data dictionary. Further parameters: see `KaplanMeierTask`.
     """
 
     task_type = KaplanMeierTask
+    _fixed = Counting._fixed | OfEvents._fixed
 
     def _levels(self) -> Mapping[str, Any]:
         return {} if self.group is None else {self.group: tuple(self.levels) or None}
@@ -101,7 +103,7 @@ class KaplanMeier(Counting, Estimator[KaplanMeierPosterior]):
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         group = self._levels()
         given |= counted(self.group, group[self.group], known) if group else {}
-        named = (*(self.time if isinstance(self.time, Mapping) else ()), self.event, self.group)
+        named = (*(self.time if isinstance(self.time, Mapping) else ()), given["event"], self.group)
         found = [known.variables[each] for each in named if each in known.variables]
         filled = (each.name for each in found if each.indicator is not None)
         return given | {"indicators": tuple(dict.fromkeys((*self.indicators, *filled)))}

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shoal.estimators.base import Estimator, PosteriorT
-from shoal.estimators.columns import FloatVector, matrix_of, names_of
+from shoal.estimators.columns import FloatVector, matrix_of
+from shoal_protocol.posteriors.rows import names_of
 from shoal_protocol.studies.one_round import DistributionStudy
 
 

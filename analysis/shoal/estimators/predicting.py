@@ -14,7 +14,7 @@ from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import design_of, variables_of
+from shoal_protocol.queries.columns import design_of, in_levels, variables_of
 from shoal_protocol.queries.terms import Level
 from shoal_protocol.trust.dictionary import Category
 
@@ -37,7 +37,10 @@ class ReadsRows(Parameters):
 
     def _design(self, rows: object, columns: tuple[ColumnBounds, ...]) -> FloatMatrix:
         """Return columns, shape (n, len(columns)), of rows that have their variables."""
-        return design_of(columns, matrix_of(rows, variables_of(columns), self._variables))
+        table = matrix_of(rows, variables_of(columns), self._variables)
+        if not in_levels(columns, table).all():
+            raise ValueError("a value is none of the levels that the formula lists")
+        return design_of(columns, table)
 
 
 class Predictor(ReadsRows):

@@ -1,14 +1,16 @@
-"""The estimator of hazard ratios."""
+"""The estimator of hazard ratios, and what asks for events."""
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from shoal.estimators.columns import FloatVector
+from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
+from shoal.formulas.variables import Variable
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.piecewise_exponential import (
@@ -16,6 +18,8 @@ from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialTask,
 )
 from shoal_protocol.studies.piecewise_exponential.posterior import SurvivalCurves
+from shoal_protocol.trust.dictionary import Category
+from shoal_protocol.trust.events import event_fault_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,21 +28,80 @@ _HAS_TIME: Final = re.compile(r"\s*(\w+|`[^`]+`)\s*~")
 _SURVIVAL: Final = re.compile(r"\s*survival\(([^,()]+),([^,()]+)\)\s*~")
 
 
-class PiecewiseExponentialRegression(ReadsRows, Judged[PiecewiseExponentialPosterior]):
+class OfEvents(Parameters):
+    """What asks for an `event`: a variable that is 0 or 1, or one with the value that is the event.
+
+    event="died", or event={"status": "dead"}, event={"status": 2}: all other values are none.
+    """
+
+    _fixed = frozenset({"name", "event_value"})
+
+    def _asks_for_variables(self) -> bool:
+        return True  # how the event is coded
+
+    def _event(self) -> tuple[str, object]:
+        """Return the event's variable, and the value that is the event, None if it is 1.
+
+        Raises:
+            ValueError: there is no such thing.
+        """
+        said = self.event
+        if isinstance(said, str):
+            return said, None
+        if not isinstance(said, Mapping) or len(said) != 1:
+            raise ValueError(
+                "event is a variable that is 0 or 1, or one with the value that is the event, as "
+                '{"status": "dead"}'
+            )
+        [(name, value)] = said.items()
+        return str(name), value
+
+    def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
+        name, value = self._event()
+        variable = self._known().over(variables or {}).variables.get(name)
+        if value is None:
+            if fault := event_fault_of(variable):
+                raise ValueError(fault)
+        else:
+            value = _held(name, value, variable)
+        return super()._checked(variables, **fixed, event=name, event_value=value)
+
+
+def _held(name: str, value: Any, variable: Variable | None) -> float:
+    """Return what records hold where the event's variable has a value.
+
+    Raises:
+        ValueError: it never has.
+    """
+    if isinstance(variable, Category):
+        level = value if isinstance(value, str) else f"{value:g}"
+        if level not in variable.levels:
+            levels = ", ".join(variable.levels[:20])
+            raise ValueError(f"event: {level!r} is no level of {name!r}, which has {levels}")
+        return float(variable.levels.index(level))
+    if isinstance(value, str):
+        raise ValueError(f"event: {name!r} has no levels that are known: name a number")
+    if variable is not None and not variable.limits[0] <= value <= variable.limits[1]:
+        raise ValueError(f"event: {value:g} is beyond the bounds of {name!r}")
+    return float(value)
+
+
+class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExponentialPosterior]):
     """Hazard ratios of `features`, as Cox's regression has them, in five rounds.
 
     PiecewiseExponentialRegression(
         features={"age": (18, 90)}, time={"weeks": (0, 52)}, event="arrested"
     )
 
-    Or `formula="survival(weeks, arrested) ~ age + C(arm)"`. Further parameters: see
-    `PiecewiseExponentialTask`. `posterior_` is of log hazard ratios for one unit of each feature,
+    Or `formula="survival(weeks, arrested) ~ age + C(arm)"`. An event is coded 0 and 1, or its value
+    is named, event={"status": "dead"}. Further parameters: see `PiecewiseExponentialTask`.
+    `posterior_` is of log hazard ratios for one unit of each feature,
     then of baseline log hazards at `posterior_.centres`.
     """
 
     task_type = PiecewiseExponentialTask
     _answer = "time"
-    event = None  # where a formula says it
+    event: Any = None  # where a formula says it
 
     def _read(self, formula: str) -> tuple[str, dict[str, str]]:
         found = _SURVIVAL.match(formula)
@@ -50,9 +113,15 @@ class PiecewiseExponentialRegression(ReadsRows, Judged[PiecewiseExponentialPoste
         if found is None:
             return formula, {}
         time, event = (each.strip().strip("`") for each in found.groups())
-        if self.event not in (None, event):
+        if self.event is not None and super()._event()[0] != event:
             raise ValueError("the formula has another event than `event`")
         return f"`{time}` ~{formula[found.end() :]}", {"event": event}
+
+    def _event(self) -> tuple[str, object]:
+        if self.event is None and isinstance(self.formula, str):
+            if besides := self._read(self.formula)[1]:
+                return besides["event"], None
+        return super()._event()
 
     def _inputs(self, task: PiecewiseExponentialTask) -> tuple[ColumnBounds, ...]:  # type: ignore[override]
         self._features = task.features

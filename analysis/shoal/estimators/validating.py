@@ -1,5 +1,6 @@
 """Leaves one site out after another: how well models do where they were not fitted."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
@@ -184,13 +185,19 @@ class LeaveOneSiteOut:
         return (*(each.privacy_ for each in self.models_.values()), last)
 
     def summary(self, level: float = LEVEL) -> Summary:
-        """Return a table of scores with intervals.
+        """Return a table of scores with intervals, and what all jobs cost together.
 
         Raises:
             NotFittedError: nothing was fitted yet.
             ValueError: `level` is not strictly between 0 and 1.
         """
-        return self._scored().summary(level)
+        spent = self.privacy_
+        whole = PrivacySpent(
+            epsilon=sum(each.epsilon for each in spent),
+            delta=sum(each.delta for each in spent),
+            mu=math.hypot(*(each.mu for each in spent)),
+        )
+        return self._scored().summary(level).with_facts((f"All {len(spent)} jobs", str(whole)))
 
     def _scored(self) -> Validation:
         if not hasattr(self, "validation_"):

@@ -1,7 +1,8 @@
 """Makes a formula's columns from variables: terms that data holders evaluate, with their bounds.
 
 Bounds follow from the variables' by interval arithmetic. A category has one column for each level
-but its reference; all of them where no other term has what the reference would stand for.
+but its reference; all of them where no other term has what the reference would stand for. Records
+of none of the levels that a formula lists lack a value.
 """
 
 from collections.abc import Sequence
@@ -202,8 +203,9 @@ def _splines(part: Part, variable: Any) -> list[_Choice]:
 def _levels(part: Part, variable: Any, known: Known, *, reduced: bool) -> list[_Choice]:
     listed = _listed(part, variable)
     reference = _reference(part, variable, listed, known)
+    among = tuple(value for _, value in listed) if "levels" in part.arguments else ()
     found = [
-        _Choice(f"{part.text}[{label}]", f"{part.text}[#{place}]", _at(variable, value))
+        _Choice(f"{part.text}[{label}]", f"{part.text}[#{place}]", _at(variable, value, among))
         for place, (label, value) in enumerate(listed)
         if not (reduced and value == reference)
     ]
@@ -254,5 +256,5 @@ def _level(part: Part, variable: Any, level: Argument) -> tuple[str, float]:
     return f"{level:.15g}", float(level)
 
 
-def _at(variable: Any, value: float) -> Level:
-    return Level(variable=variable.name, value=value)
+def _at(variable: Any, value: float, among: tuple[float, ...] = ()) -> Level:
+    return Level(variable=variable.name, value=value, among=among)

@@ -15,6 +15,7 @@ from shoal_learning.crowds.simulation import in_turn, simulate
 from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import design_rows
+from shoal_protocol.queries.columns import in_levels
 
 
 class SimulatedCrowd(OnRecords):
@@ -69,8 +70,9 @@ class SimulatedCrowd(OnRecords):
             ValueError: a column of the task is missing, a snapshot is none of this job's, or
                 sessions are below 0.
         """
-        rows, targets = design_rows(task, self._records.select(task.column_names))
-        total = contributions_per_client * len(self)
+        records = self._records.select(task.column_names)
+        rows, targets = design_rows(task, records[in_levels(task.columns, records)])
+        total = contributions_per_client * len(rows)
         if snapshots is None:
             every = self._snapshot_every
             snapshots = () if every is None else range(every, total, every)

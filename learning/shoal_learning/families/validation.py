@@ -29,6 +29,7 @@ _DRAWS: Final = 1000
 _TOLD: Final = (
     4.0  # standard deviations from none: of fewer records, or less variance, no share is told
 )
+_SCORE_TOLD: Final = 2.0  # and of a score
 _LEAST_SHARE: Final = 1e-3  # of a class, and of a target's variance the square
 
 
@@ -89,27 +90,31 @@ class Validation:
 
     def _score(self, name: str, blocks: Floats) -> SiteScore:
         """Return what is known of a site by its blocks, shape (n, block), the last as seen."""
-        first = 1 if self.task.family == "logistic" else 2
+        is_class = self.task.family == "logistic"
+        first = 2 if is_class else 3  # of the bins
         count, predicted, observed = blocks[:, first:].reshape(len(blocks), 3, -1).sum(axis=2).T
         records = np.maximum(count, 1.0)
         score = blocks[:, 0] / records * self.task.limit
         mean = np.clip(observed / records, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
-        if first == 1:
+        if is_class:
             without = -mean * np.log(mean) - (1.0 - mean) * np.log(1.0 - mean)
         else:
             about = blocks[:, 1] / records - (2.0 * mean - 1.0) ** 2
             without = np.maximum(about / 4.0, _LEAST_SHARE**2)
-        told = without[-1] > _TOLD * without[:-1].std()
+        known = _known(score if is_class else score * self._width**2)
+        is_told = known.mean > _SCORE_TOLD * known.sd
+        told = is_told and without[-1] > _TOLD * without[:-1].std()
         return SiteScore(
             name=name,
             records=_known(count),
-            score=_known(score * self._width ** (2 * (first - 1))),
+            score=known if is_told else None,
+            cut=_known(2.0 * blocks[:, first - 1] / records),
             bias=_known((predicted - observed) / records * self._width),
             explained=_known(1.0 - score / without) if told else None,
         )
 
     def _calibration(self, blocks: Floats) -> tuple[CalibrationBin, ...]:
-        bins = blocks[:, 1 if self.task.family == "logistic" else 2 :]
+        bins = blocks[:, 2 if self.task.family == "logistic" else 3 :]
         counts, predicted, observed = np.moveaxis(bins.reshape(len(blocks), 3, -1), 1, 0)
         told = counts[-1] > _TOLD * counts[:-1].std(axis=0) + 1.0
         return tuple(

@@ -23,7 +23,10 @@ from shoal_learning.regression.judging import (
     FAR,
     NOISE_OUTWEIGHS,
     NOT_ENDED,
+    beyond_bounds,
     far_out,
+    few_complete,
+    tangled,
     verdict,
 )
 from shoal_learning.regression.measured import Measured, measured, records_of
@@ -237,7 +240,9 @@ class Known:
 
     def _verdict(self, model: HazardModel, estimated: HazardEstimate, variances: Floats) -> Verdict:
         names = [each.name for each in self.task.features]
-        reasons = far_out(names, model.far)
+        complete = (self.records, self.sums[-1].cohort_size)
+        reasons = few_complete(complete) or beyond_bounds(self.task.columns[:-1], self.found)
+        reasons += far_out(names, model.far)
         x, slopes = model.sample.rows[:, 1:], estimated.parameters.slopes
         sd, products = self._mixing(model.sample)
         least, vectors = np.linalg.eigh(products)
@@ -253,4 +258,5 @@ class Known:
         if float(np.sqrt(np.mean((x @ (slopes - asked)) ** 2))) > FAR:
             reasons.append(NOT_ENDED)
         sds = model.prior_sd * model.looseness
-        return verdict(reasons, names, variances, sds, model.looseness)
+        apart = tangled(names, products, sd)
+        return verdict(reasons, names, variances, sds, model.looseness, apart)

@@ -32,10 +32,10 @@ from shoal_learning.regression.score_likelihood import (
     estimate,
     scatter,
 )
-from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
+from shoal_protocol.queries import Column, ColumnMoments, ScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
-from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
+from shoal_protocol.queries.sums import Scores, column_moments_from, matrix_from, scores_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 from shoal_protocol.studies.regression import round_rules as rules
@@ -54,6 +54,9 @@ _TAIL: Final = (2.0, 1.0)
 It is 1 of Poisson's counts, 2 of gamma's, 3 of visits to doctors, where .005 to .1 are cut.
 """
 _LOST_TWICE: Final = 1.2  # a lower mean makes residuals larger, of which more are cut
+_MOST_BEYOND: Final = 10.0  # of residuals' scatter over what is seen of cut ones
+_BETWEEN: Final = 0.05  # of a target's square, that values between two classes take from it
+_SURELY: Final = 3.0  # standard deviations of noise
 _FEWEST_CUT: Final = 1e-3
 _MOST_LOST: Final = 0.5
 _HIDDEN: Final = 2.0  # looseness of the target's spread
@@ -319,9 +322,11 @@ class _Known:
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
-        scattered = expected * np.outer(roots, roots)
-        mean, covariance = estimated.mean, estimated.covariance + through @ scattered @ through.T
+        mean = estimated.mean
         lost, lost_sd = self._lost(model, mean, query.residual_cut, (last.cut, sds.cut))
+        beyond = self._beyond(model, mean, seen, 2.0 * query.residual_cut * lost)
+        scattered = expected * np.outer(roots, roots) * beyond
+        covariance = estimated.covariance + through @ scattered @ through.T
         transform = self.found.to_data_units()[: self.free, : self.free]
         shift = np.zeros(self.free)
         if self.offset:
@@ -375,8 +380,37 @@ class _Known:
                 expected=estimated.expected,
                 asked_at=at,
                 cut=(last.cut / self.records[0], sds.cut / self.records[0]),
+                has_two_values=self._has_two_values(),
+                complete=(self.records[0], self.sums[-1].cohort_size),
             ),
         )
+
+    def _has_two_values(self) -> bool:
+        """Tell whether the target's mean square may be that of values at its bounds alone."""
+        released = self.sums[0]
+        query = released.query
+        if not isinstance(query, ColumnMoments):
+            raise ValueError("columns are measured by their moments")
+        records, records_sd = records_of(self.sums[:1])
+        place = len(self.found.centres) - 1
+        square = column_moments_from(query, released.values.astype(np.float64))[1, place] / records
+        noise = float(column_moments_from(query, released.noise_sd)[1, place])
+        error = _SURELY * math.hypot(noise, records_sd) / records
+        return bool(square + error > 1.0 - _BETWEEN)
+
+    def _beyond(self, model: RegressionModel, mean: Floats, seen: float, kept: float) -> float:
+        """Return by how much more residuals scatter than cut ones, `seen` times the family's.
+
+        What is cut would move slopes, too. The target's own spread, less that of means, is of all
+        residuals; `kept` is what of it is neither seen nor beyond the cut. Only positive numbers
+        have such tails. Noise that hides the spread makes more of it, within reason.
+        """
+        if self.family != "gamma":
+            return 1.0
+        means, sizes = np.exp(model.sample.predictors(mean)), model.sample.sizes
+        uneven = np.average(means**2, weights=sizes) / np.average(means, weights=sizes) ** 2
+        whole = ((self.spread / self.level) ** 2 + 1.0) / float(uneven) - 1.0
+        return min(max(1.0, (whole - kept) / (seen * self.relative_spread**2)), _MOST_BEYOND)
 
     def _lost(
         self, model: RegressionModel, mean: Floats, limit: float, cut: tuple[float, float]

@@ -1,6 +1,8 @@
 """What speaks against the intervals of a regression in measured units, from its own sums."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,7 +12,9 @@ from shoal_learning.quasi_likelihood import NoisyMoments
 from shoal_learning.regression.measured import Measured
 from shoal_learning.regression.score_likelihood import RegressionModel, ScoreModel
 from shoal_protocol.posteriors.grounds import CROWDED, PRIOR_DECIDES
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.regression import RegressionTask, Verdict
+from shoal_protocol.studies.regression.verdicts import misplaced
 
 Floats = NDArray[np.float64]
 
@@ -18,6 +22,10 @@ _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
 _STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
 OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
+_FEW_COMPLETE: Final = 0.1  # of clients
+_HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
+_COLLINEAR: Final = 0.1  # eigenvalue of correlations
+_PART: Final = 0.3  # of an eigenvector
 _MOST: Final = 0.5  # share of a feature's mean square, far out
 FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
@@ -32,10 +40,15 @@ def judged_linear(
     moments: NoisyMoments,
     covariance: Floats,
     prior_sd: Floats,
+    *,
+    complete: tuple[float, int] | None,
 ) -> Verdict:
-    """Return the verdict on coefficients with `covariance`, (k, k), and priors of `prior_sd`."""
+    """Return the verdict on coefficients with `covariance`, (k, k), and priors of `prior_sd`.
+
+    `complete` is how many records there are of how many clients, if that is known.
+    """
     target = task.target
-    reasons = []
+    reasons = few_complete(complete) or beyond_bounds(task.columns, found)
     if task.purpose == "prediction":
         reasons.append("values are pulled so that predictions err less, which no interval knows")
     crowd = found.spreads[-1] / target.half_range
@@ -44,7 +57,10 @@ def judged_linear(
             f"values of {target.name} crowd at their bounds: if these cut values, slopes are "
             "pulled towards 0; ask again with wider ones unless none can lie outside"
         )
-    return _verdict_on_slopes(reasons, task, found, covariance, prior_sd)
+    products, sums = moments.matrix[1:-1, 1:-1], moments.matrix[0, 1:-1]
+    within = products - np.outer(sums, sums) / max(float(moments.matrix[0, 0]), 1e-300)
+    noise = moments.off_diagonal_sd
+    return _verdict_on_slopes(reasons, task, found, covariance, prior_sd, (within, noise))
 
 
 def judged_scores(
@@ -57,13 +73,23 @@ def judged_scores(
     expected: Floats,
     asked_at: Floats,
     cut: tuple[float, float],
+    has_two_values: bool,
+    complete: tuple[float, int],
 ) -> Verdict:
     """Return the verdict on coefficients `mean` with `covariance`, in spreads, (p,) and (p, p).
 
     The last round asked at `asked_at`, shape (p,); `cut` is the share of its residuals that were
     cut, and the noise in it. `expected` is the covariance by noise if coefficients are alike.
+    `has_two_values` is whether the target may be at its bounds alone, and `complete` how many
+    records there are of how many clients.
     """
-    reasons = []
+    reasons = few_complete(complete) or beyond_bounds(task.columns, found)
+    if model.family == "logistic" and not has_two_values:
+        target = task.target
+        reasons.append(
+            f"many values of {target.name} are neither {target.lower:g} nor {target.upper:g}, as "
+            "those of two classes are: those above the middle count as the upper one"
+        )
     seen, sd = cut
     if seen - _SURELY * sd > _CUT:
         reasons.append(
@@ -73,18 +99,22 @@ def judged_scores(
     reasons += far_out([each.name for each in task.features], model.far)
     rows = model.sample.rows
     predictors = rows @ mean
-    error = float(np.mean(np.sum((rows @ expected) * rows, axis=1)))
+    looseness = found.looseness[: rows.shape[1] - 1]
+    told = rows * (_shares(np.diagonal(covariance), model.own_sds(), looseness) < PRIOR_DECIDES)
+    error = float(np.mean(np.sum((told @ expected) * told, axis=1)))
     if error > OUTWEIGHED * float(predictors.var()):
         reasons.append(NOISE_OUTWEIGHS)
     if model.family == "logistic" and float(model.sample.predictors(mean).std()) > _STRONG:
         reasons.append(_NEARLY_APART)
     if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
         reasons.append(NOT_ENDED)
-    return _verdict_on_slopes(reasons, task, found, covariance, model.own_sds())
+    within = np.cov(rows[:, 1:].T).reshape(2 * [rows.shape[1] - 1])
+    return _verdict_on_slopes(reasons, task, found, covariance, model.own_sds(), (within, 0.0))
 
 
 def judged_classes(
     names: Sequence[str],
+    bounds: Sequence[ColumnBounds],
     found: Measured,
     model: ScoreModel,
     *,
@@ -92,14 +122,17 @@ def judged_classes(
     asked: Floats,
     covariance: Floats,
     expected: Floats,
+    complete: tuple[float, int],
 ) -> Verdict:
     """Return the verdict on K - 1 predictors whose coefficients `names` have `covariance`.
 
+    `bounds` are the features', which were `found`; `complete` is as in `judged_scores`.
     `predictors` are those of the sample's rows, shape (s, K), and `asked` those of the last round.
     `expected` is the covariance by noise if coefficients are alike.
     """
     features = [name.split(": ", 1)[1] for name in names[1 : len(found.spreads)]]
-    reasons = far_out(features, model.far)
+    reasons = few_complete(complete) or beyond_bounds(bounds, found)
+    reasons += far_out(features, model.far)
     rows, levels = model.sample.rows, predictors.shape[1] - 1
     width = rows.shape[1]
     error = 0.0
@@ -120,6 +153,7 @@ def judged_classes(
         np.diagonal(covariance)[slopes],
         np.tile(model.own_sds()[1:], levels),
         np.tile(found.looseness[:-1], levels),
+        tangled(features, np.cov(rows[:, 1:].T).reshape(2 * [width - 1]), 0.0),
     )
 
 
@@ -129,10 +163,87 @@ def _verdict_on_slopes(
     found: Measured,
     covariance: Floats,
     prior_sd: Floats,
+    products: tuple[Floats, float],
 ) -> Verdict:
     names = [each.name for each in task.features]
     variances = np.diagonal(covariance)[1:]
-    return verdict(reasons, names, variances, prior_sd[1:], found.looseness[: len(names)])
+    looseness = found.looseness[: len(names)]
+    return verdict(reasons, names, variances, prior_sd[1:], looseness, tangled(names, *products))
+
+
+def few_complete(complete: tuple[float, int] | None) -> list[str]:
+    """Return the reason that few of so many clients have a complete record; or none."""
+    if complete is None or complete[0] >= _FEW_COMPLETE * complete[1]:
+        return []
+    return [
+        f"only about {complete[0]:,.0f} of {complete[1]:,} clients have a complete record: are all "
+        "levels spelt as the records have them?"
+    ]
+
+
+@dataclass(frozen=True)
+class Tangled:
+    """Features that more clients do not tell apart: near sums of others, or nearly `constant`."""
+
+    collinear: tuple[str, ...] = ()
+    constant: tuple[str, ...] = ()
+
+    def advice(self, decided: Sequence[str]) -> str:
+        """Return what to do where the prior decides these coefficients."""
+        found = ["fewer knots"] if any("spline(" in name for name in decided) else []
+        if _any_of(decided, self.collinear):
+            return ", or ".join([*found, f"drop one of {', '.join(self.collinear[:5])}"])
+        if _any_of(decided, self.constant):
+            found.append("drop what hardly varies")
+        more = "more clients, or a larger epsilon"
+        return ", or ".join([*found, more if found else f"take {more}"])
+
+
+def _any_of(coefficients: Sequence[str], features: Sequence[str]) -> bool:
+    return any(name.endswith(each) for name in coefficients for each in features)
+
+
+def tangled(names: Sequence[str], products: Floats, noise: float) -> Tangled:
+    """Return which features are nearly a sum of others, and which vary least.
+
+    `products` are covariances, shape (q, q), with `noise` off the diagonal: it makes no sum.
+    """
+    own, error = np.diagonal(products), _SURELY * math.sqrt(2.0) * noise
+    varies = own > max(_HARDLY * float(own.max()), error)
+    kept, collinear = np.flatnonzero(varies), np.zeros(0, np.intp)
+    if len(kept) > 1:
+        roots = np.sqrt(own[kept])
+        values, vectors = np.linalg.eigh(products[np.ix_(kept, kept)] / np.outer(roots, roots))
+        surely = values + error / float(own[kept].min()) < _COLLINEAR
+        collinear = kept[np.any(np.abs(vectors[:, surely]) > _PART, axis=1)]
+    return Tangled(
+        collinear=tuple(names[each] for each in collinear.tolist()),
+        constant=tuple(names[each] for each in np.flatnonzero(~varies).tolist()),
+    )
+
+
+def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]:
+    """Return which of the first `columns` that were `found` seem to be cut nearly everywhere."""
+    measured = zip(
+        columns,
+        found.centres.tolist(),
+        found.spreads.tolist(),
+        found.looseness.tolist(),
+        (~np.isnan(found.shares)).tolist(),
+        strict=False,
+    )
+    said = [
+        misplaced(
+            each.name,
+            (each.lower, each.upper),
+            centre=centre,
+            spread=spread,
+            looseness=looseness,
+            is_binary=is_binary,
+        )
+        for each, centre, spread, looseness, is_binary in measured
+    ]
+    return [each for each in said if each is not None]
 
 
 def far_out(features: Sequence[str], shares: Floats) -> list[str]:
@@ -152,17 +263,24 @@ def verdict(
     variances: Floats,
     prior_sd: Floats,
     looseness: Floats,
+    apart: Tangled,
 ) -> Verdict:
-    """Return the verdict on the slopes `names`, all shapes (k,)."""
+    """Return the verdict on the slopes `names`, all shapes (k,); `apart` no data tell apart."""
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
-    # as narrow as if spreads were surely those measured: a wider one is no knowledge of the data's
-    shares = variances / (prior_sd / looseness) ** 2
+    shares = _shares(variances, prior_sd, looseness)
     decided = [name for name, share in zip(names, shares, strict=True) if share >= PRIOR_DECIDES]
     if not decided:
         return Verdict(kind="trustworthy")
     named = ", ".join(decided[:5]) + (" and others" if len(decided) > 5 else "")
-    return Verdict(
-        kind="prior",
-        reasons=(f"it decides {named}: take more clients, or a larger epsilon",),
-    )
+    said = f"it decides {named}: {apart.advice(decided)}"
+    return Verdict(kind="prior", reasons=(said,))
+
+
+def _shares(variances: Floats, prior_sd: Floats, looseness: Floats) -> Floats:
+    """Return what of posterior variances is the prior's, of slopes or a constant before them.
+
+    As narrow as if spreads were surely those measured: a wider one is no knowledge of the data's.
+    """
+    loose = np.append(np.ones(len(variances) - len(looseness)), looseness)
+    return np.asarray(variances / (prior_sd / loose) ** 2)

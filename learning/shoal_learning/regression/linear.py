@@ -173,7 +173,14 @@ class LinearModel:
             spreads=tuple(found.spreads[:-1].tolist()),
             records=max(1, round(records[0])),
             pooled=pooled,
-            verdict=judged_linear(self.task, found, moments, covariance, prior),
+            verdict=judged_linear(
+                self.task,
+                found,
+                moments,
+                covariance,
+                prior,
+                complete=(records[0], released.cohort_size),
+            ),
         )
 
     def _pooled(

@@ -263,11 +263,13 @@ class _Known:
             records=max(1, round(self.records)),
             verdict=judged_classes(
                 names,
+                self.task.features,
                 self.found,
                 model,
                 predictors=model.predictors(estimated.mean),
                 asked=model.predictors(at),
                 covariance=covariance,
                 expected=estimated.expected,
+                complete=(self.records, self.sums[-1].cohort_size),
             ),
         )

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.rows import rows_of
 from shoal_protocol.posteriors.summaries import Summary, summarised
 
 if TYPE_CHECKING:
@@ -208,7 +209,11 @@ class BasePosterior(BaseModel):
 
 
 class RegressionPosterior(BasePosterior):
-    """A posterior of the coefficients that predict `target`: "intercept", then the features'."""
+    """A posterior of the coefficients that predict `target`: "intercept", then the features'.
+
+    Rows, shape (n, m), have their columns by name as data frames and mappings do, others are left
+    out; of an array without names they are by position.
+    """
 
     variable = "coefficients"
     dimension = "coefficient"
@@ -308,10 +313,7 @@ class RegressionPosterior(BasePosterior):
         """
 
     def _checked_rows(self, rows: FloatMatrix) -> FloatMatrix:
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(self.features):
-            raise ValueError(f"rows must have shape (n, {len(self.features)}): one per feature")
-        return rows
+        return rows_of(rows, self.features)
 
     def plot_predictions(
         self,

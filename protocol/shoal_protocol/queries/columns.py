@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from shoal_protocol.queries.terms import ColumnName as ColumnName
-from shoal_protocol.queries.terms import Term
+from shoal_protocol.queries.terms import Level, Term
 
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -55,3 +55,17 @@ def design_of(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDA
     return np.column_stack(
         [values[each.name] if each.term is None else each.term.of(values) for each in columns]
     )
+
+
+def in_levels(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tell which of finite records, shape (r, variables), have levels among those listed, (r,).
+
+    Others lack a value, and count as none.
+    """
+    values = dict(zip(variables_of(columns), np.asarray(records, np.float64).T, strict=True))
+    whole = np.ones(len(records), np.bool_)
+    for each in columns:
+        for factor in () if each.term is None else each.term.factors:
+            if isinstance(factor, Level) and factor.among:
+                whole &= np.isin(values[factor.variable], factor.among)
+    return whole

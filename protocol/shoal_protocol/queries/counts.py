@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.columns import Column, FiniteFloat, design_of, variables_of
+from shoal_protocol.queries.columns import Column, FiniteFloat, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
@@ -87,7 +87,7 @@ class CellCounts(BaseModel, ABC):
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
-        return self.summed(self.rows(records))
+        return self.summed(self.rows(records)[in_levels(self.columns, records)])
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the one column of the records, shape (r, 1).

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.columns import Column, design_of, variables_of
+from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
@@ -107,7 +107,7 @@ class GradientSum(BaseModel):
             ValueError: wrong shape, too many records, a number that is not finite, or no
                 `gradients` for a model that is not built in.
         """
-        return self.summed(self.rows(records, gradients))
+        return self.summed(self.rows(records, gradients)[in_levels(self.columns, records)])
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sum of `rows`, shape (d,)."""

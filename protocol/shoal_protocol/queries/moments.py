@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.columns import Column, design_of, variables_of
+from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
@@ -96,7 +96,7 @@ class Moments(BaseModel):
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
-        return self.summed(self.rows(records))
+        return self.summed(self.rows(records)[in_levels(self.columns, records)])
 
     def _counted(self, sums: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return sums over records, shape (d,), and after them the records' number."""

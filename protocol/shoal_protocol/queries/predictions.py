@@ -1,7 +1,7 @@
 """The query of a validation: sums of scores of predictions, and of what calibration is seen by."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from shoal_protocol.queries.moments import Moments
 from shoal_protocol.queries.scores import Family, mean_of
 
 Floats = NDArray[np.float64]
+_CUT: Final = 0.5  # what a score that was cut counts for
 _Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
 _Point = Annotated[tuple[_Coordinate, ...], Field(min_length=2, max_length=512)]
 
@@ -26,9 +27,10 @@ class PredictionScores(Moments):
     the family at x'`point`, x the constant and the features, and p is where it is between the
     target's bounds, from 0 to 1; y is that of the target, and a class is 0 or 1.
 
-    A site's block is, in units of B^2, the score; but for classes (2 y - 1)^2; and then for each of
-    `bins` of p the records, their p, and their y. The score is cut to [0, 1]: of a class minus the
-    logarithm of what probability it was given, over `score_limit`, else (y - p)^2 over it.
+    A site's block is, in units of B^2, the score; but for classes (2 y - 1)^2; half of the records
+    whose score was cut; and then for each of `bins` of p the records, their p, and their y. The
+    score is cut to [0, 1]: of a class minus the logarithm of what probability it was given, over
+    `score_limit`, else (y - p)^2 over it.
     """
 
     name: Literal["prediction_scores"] = "prediction_scores"
@@ -64,7 +66,7 @@ class PredictionScores(Moments):
     @property
     def scores(self) -> int:
         """How many sums of a block come before those of the bins."""
-        return 1 if self.family == "logistic" else 2
+        return 2 if self.family == "logistic" else 3
 
     @property
     def block(self) -> int:
@@ -81,16 +83,18 @@ class PredictionScores(Moments):
 
         All that a record adds is positive, in a block and a bin of its own: so two are apart by no
         more than the two lengths at a right angle. A length is largest where y = 1 was given the
-        largest p that still scores 1, q: L2 3 + q^2 or 4 + q^2 squared, L1 3 + q or 4 + q.
+        largest p that still scores 1, q: L2 3 + q^2 or 4 + q^2 squared, L1 3 + q or 4 + q; and 1/4
+        and 1/2 more, for it is cut.
         """
         limit = self.score_limit
         largest = math.exp(-limit) if self.family == "logistic" else 1.0 - math.sqrt(limit)
         q = min(1.0, (math.floor(self.grid * largest) + 1) / self.grid)
-        rest = self.scores + 2.0
+        rest = self.scores + 1.0
         if mechanism == "discrete_gaussian":
-            changed, left_out = math.sqrt(2.0 * (rest + q * q)), math.sqrt(rest + q * q)
+            squared = rest + _CUT**2 + q * q
+            changed, left_out = math.sqrt(2.0 * squared), math.sqrt(squared)
         else:
-            changed, left_out = 2.0 * (rest + q), rest + q
+            changed, left_out = 2.0 * (rest + _CUT + q), rest + _CUT + q
         return with_count(
             mechanism,
             (NoiseBlock(coordinates=self.dimension - 1, relative_scale=1.0),),
@@ -101,7 +105,7 @@ class PredictionScores(Moments):
         )
 
     def _arranged(self, boxed: Floats) -> Floats:
-        """Return site, bin, score, (2 y - 1)^2, p and y of each row, shape (r, 6)."""
+        """Return site, bin, score, (2 y - 1)^2, p, y and half if it was cut, shape (r, 7)."""
         features, target = boxed[:, : self.features], boxed[:, self.features]
         of_site = boxed[:, self.features + 1 :] > 0.0
         site = np.where(of_site.any(axis=1), of_site.argmax(axis=1), -1)
@@ -119,19 +123,21 @@ class PredictionScores(Moments):
             score = (y - p) ** 2
         score = np.clip(score / self.score_limit, 0.0, 1.0)
         place = np.minimum(np.floor(p * self.bins), self.bins - 1)
-        return np.column_stack([site, place, score, (2.0 * y - 1.0) ** 2, p, y])
+        cut = _CUT * (score >= 1.0)
+        return np.column_stack([site, place, score, (2.0 * y - 1.0) ** 2, p, y, cut])
 
     def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
-        units = np.array([1, 1, *[self.grid] * 4])
+        units = np.array([1, 1, *[self.grid] * 5])
         return np.asarray(np.trunc(arranged * units), dtype=np.int64)
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the blocks of `rows`, shape (r, 6), and their number, shape (dimension,)."""
+        """Return the blocks of `rows`, shape (r, 7), and their number, shape (dimension,)."""
         blocks = np.zeros((len(self.points), self.block), np.int64)
         there = rows[rows[:, 0] >= 0]
         site, place = there[:, 0], there[:, 1]
-        for at in range(self.scores):
+        for at in range(self.scores - 1):
             np.add.at(blocks[:, at], site, there[:, 2 + at])
+        np.add.at(blocks[:, self.scores - 1], site, there[:, 6])
         start = self.scores + place
         np.add.at(blocks, (site, start), self.grid)
         np.add.at(blocks, (site, start + self.bins), there[:, 4])

@@ -176,13 +176,19 @@ def _share(part: FloatVector, whole: float) -> FloatVector:
 
 
 class Level(BaseModel):
-    """1 where the variable is exactly `value`, a level's place for one, else 0; nothing is cut."""
+    """1 where the variable is exactly `value`, a level's place for one, else 0; nothing is cut.
+
+    With `among` a record whose variable is none of these lacks a value: see `in_levels`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["level"] = "level"
     variable: ColumnName
     value: Bound
+    among: Annotated[
+        tuple[Bound, ...], Field(max_length=1_000, exclude_if=lambda each: not each)
+    ] = ()
 
     @property
     def range(self) -> Interval:

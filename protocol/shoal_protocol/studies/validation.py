@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 _LIMITS: Final = {"logistic": 3.0}
 """Of scores, by default: minus the logarithm of .05."""
-_LIMIT_OF_NUMBERS: Final = 0.25  # of half of the target's range, squared
+_LIMIT_OF_NUMBERS: Final = 0.25  # of the target's range, squared
+_FEW_CUT: Final = 0.001  # share of scores
+_SURELY: Final = 2.0  # standard deviations of noise
 
 
 class Site(Part):
@@ -40,14 +42,16 @@ class SiteScore(Part):
     """How well predictions did at a site, by `records` of its: as noise lets it be known.
 
     `score` is the mean square error in the target's units, or minus the mean logarithm of what
-    probability was given to the true class. `bias` is the mean prediction less the mean target.
-    `explained` is by what share the score is lower than if the site's own mean were predicted; None
-    where noise hides that mean's score.
+    probability was given to the true class; None where noise hides it. `cut` is the share of
+    records whose score was cut, so that the error is larger than `score`. `bias` is the mean
+    prediction less the mean target. `explained` is by what share the score is lower than if the
+    site's own mean were predicted; None where noise hides that mean's score.
     """
 
     name: str
     records: Known
-    score: Known
+    score: Known | None
+    cut: Known
     bias: Known
     explained: Known | None
 
@@ -69,10 +73,10 @@ def numbers_of(
         label, most = "log loss", score_limit
     found = []
     for each in scores:
-        found += [
-            Number(f"{each.name}: {label}", each.score, (0.0, most), is_root=not is_class),
-            Number(f"{each.name}: bias", each.bias, (-width, width)),
-        ]
+        if each.score is not None:
+            name = f"{each.name}: {label}"
+            found.append(Number(name, each.score, (0.0, most), is_root=not is_class))
+        found.append(Number(f"{each.name}: bias", each.bias, (-width, width)))
         if each.explained is not None:
             found.append(Number(f"{each.name}: explained", each.explained, (-math.inf, 1.0)))
     return found
@@ -107,10 +111,29 @@ class ValidationPosterior(NumbersPosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """How many records each site has."""
+        """How many records each site has, and where noise hides the score."""
         return tuple(
-            (f"Records of {each.name}", f"{each.records.mean:.0f} ± {each.records.sd:.0f}")
+            (
+                f"Records of {each.name}",
+                f"{each.records.mean:.0f} ± {each.records.sd:.0f}"
+                + ("; the noise hides their score" if each.score is None else ""),
+            )
             for each in self.scores
+        )
+
+    @property
+    def caution(self) -> str | None:
+        """Where so many scores were cut that the error is larger than is shown."""
+        found = [
+            f"{each.name} ({each.cut.mean:.1%})"
+            for each in self.scores
+            if each.cut.mean - _SURELY * each.cut.sd > _FEW_CUT
+        ]
+        if not found:
+            return None
+        return (
+            f"score_limit {self.score_limit:g} cut scores of {', '.join(found)}: errors are larger "
+            "than shown; ask again with a larger one"
         )
 
     def plot_calibration(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from shoal_holder.noise import NoiseSampler
 from shoal_protocol.queries import GradientSum, Query
+from shoal_protocol.queries.columns import in_levels
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, EPOCH_BYTES, Header, seal
@@ -72,8 +73,9 @@ def encoded_together(
                 total += query.encode(records[there], gradients)
         else:
             whole = query.model_copy(update={"records_per_client": slots * most})
-            rows: NDArray[Any] = whole.rows(values.reshape(slots * most, columns))
-            total += query.summed(rows[present.ravel()])
+            records = values.reshape(slots * most, columns)
+            rows: NDArray[Any] = whole.rows(records)
+            total += query.summed(rows[present.ravel() & in_levels(query.columns, records)])
     return total
 
 

@@ -13,6 +13,7 @@ from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import DataDictionary, open_dictionary
+from shoal_protocol.trust.events import event_fault_of
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, WrongManifest
 from shoal_trainer.resources import Resources
@@ -89,12 +90,16 @@ class Dictionaries:
             raise UnknownDictionary
         return found
 
-    async def check(self, columns: Sequence[ColumnBounds], *, as_levels: bool = False) -> None:
+    async def check(
+        self, columns: Sequence[ColumnBounds], *, as_levels: bool = False, event: str | None = None
+    ) -> None:
         """Refuse a job that reads these columns, unless no dictionary is there.
 
+        `event` is that of them which is to be 0 or 1, if one is.
+
         Raises:
-            RefusedJob: one of them is not in the dictionary, is retired, is no quantity, or has
-                bounds between which no value lies.
+            RefusedJob: one of them is not in the dictionary, is retired, is no quantity, is
+                not coded as an event is, or has bounds between which no value lies.
             StorageUnavailable
         """
         found = await self._own.storage.run(_version, None)
@@ -102,6 +107,8 @@ class Dictionaries:
             return
         dictionary = (await asyncio.to_thread(decode, found, DataDictionary)).body
         fault = dictionary.fault_of(columns, as_levels=as_levels)
+        if event is not None:
+            fault = fault or event_fault_of(dictionary.named().get(event))
         if fault := fault or dictionary.bounds_fault_of(columns):
             raise RefusedJob(fault)
 

@@ -106,7 +106,9 @@ class Joining:
     async def _check(self, request: StudyRequest, consortium: Consortium) -> None:
         own, terms = self._resources, request.terms
         as_levels = set(terms.query_names) <= COUNTING
-        await self._dictionaries.check(terms.bounds, as_levels=as_levels)
+        is_named = getattr(request.task, "event_value", None) is not None
+        event = None if is_named else getattr(request.task, "event", None)
+        await self._dictionaries.check(terms.bounds, as_levels=as_levels, event=event)
         await asyncio.to_thread(check_request, request, consortium, now=own.clock())
         check_affordable(request, consortium, own.committed)
 

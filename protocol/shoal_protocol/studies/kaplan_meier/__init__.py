@@ -9,6 +9,7 @@ from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName, FiniteFloat
+from shoal_protocol.queries.terms import Bound
 from shoal_protocol.studies.kaplan_meier.posterior import KaplanMeierPosterior, LogRank
 from shoal_protocol.studies.one_round import Labels, Level, OneRoundStudy, called, spanning
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
@@ -21,20 +22,20 @@ MOST_INTERVALS: Final = 128
 class KaplanMeierTask(TabulatingStudy, OneRoundStudy):
     """How many are without an event until when, and whether groups differ.
 
-    A record's `time` is that of its event where `event` is 1, else when it was last seen without
-    one. It is counted in `intervals` of one width between the bounds of `time`, or between `edges`,
-    and beyond the last: more intervals tell times apart better, and add noise. With `group`
-    there is a curve for each of its `levels`, which `labels` may name, and a test of whether they
-    are one. Who lacks a value
-    is in no curve; values of `indicators` are missing where the column NAME_missing is 1. A client
-    has one record at most.
+    A record's `time` is that of its event where `event` is 1, or is `event_value`, else when it was
+    last seen without one. It is counted in `intervals` of one width between the bounds of `time`,
+    or between `edges`, and beyond the last: more intervals tell times apart better, and add noise.
+    With `group` there is a curve for each of its `levels`, which `labels` may name, and a test of
+    whether they are one. Who lacks a value is in no curve; values of `indicators` are missing where
+    the column NAME_missing is 1. A client has one record at most.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (KaplanMeierPosterior,)
     example: ClassVar[str] = """\
 [task]
 name = "kaplan_meier"
-event = "died"                 # 1 where the time is that of an event
+event = "died"                 # 1 where the time is that of an event, or
+# event_value = 2              # what it is there
 group = "treatment"            # optional, with its levels
 levels = [0, 1]
 intervals = 24
@@ -49,6 +50,7 @@ weeks = [0, 120]
     records_per_client: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
     time: ColumnBounds
     event: ColumnName
+    event_value: Bound | None = None
     group: ColumnName | None = None
     levels: Annotated[tuple[Level, ...], Field(max_length=8)] = ()
     labels: Labels = ()
@@ -75,9 +77,14 @@ weeks = [0, 120]
     @property
     def columns(self) -> tuple[ColumnBounds, ...]:
         """Time, event, group, and the indicators of their missing values."""
-        event = ColumnBounds(name=self.event, lower=0.0, upper=1.0)
+        value = self._happened
+        event = ColumnBounds(name=self.event, lower=min(value, 0.0), upper=max(value, 1.0))
         group = () if self.group is None else (spanning(self.group, self.levels),)
         return (self.time, event, *group, *map(indicator_of, self.indicators))
+
+    @property
+    def _happened(self) -> float:
+        return 1.0 if self.event_value is None else self.event_value
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -96,7 +103,7 @@ weeks = [0, 120]
         beyond = self.time.upper + (self.time.upper - self.time.lower)
         cuts: list[EdgeCut | LevelCut] = [
             EdgeCut(column=0, indicator=indicator(self.time.name), edges=(*self.times, beyond)),
-            LevelCut(column=1, indicator=indicator(self.event), levels=(1.0,)),
+            LevelCut(column=1, indicator=indicator(self.event), levels=(self._happened,)),
         ]
         axes = [Axis(cut=0), Axis(cut=1)]
         if self.group is not None:

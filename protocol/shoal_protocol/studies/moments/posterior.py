@@ -16,6 +16,7 @@ from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMa
 from shoal_protocol.posteriors.known import Part
 from shoal_protocol.posteriors.summaries import Summary, summarised
 from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.studies.regression.verdicts import misplaced
 
 MOST_SHOWN: Final = 40
 """Correlations in a summary: those that are surest not to be 0."""
@@ -224,6 +225,22 @@ class MomentsPosterior(BasePosterior):
             ("Noise", f"of sd {self.noise_part:.2g} in each correlation"),
             ("Lost by shrinking long rows", f"about {self.lost:.0%} of all squares"),
         )
+
+    @property
+    def caution(self) -> str | None:
+        said = (
+            misplaced(
+                each.name,
+                (each.lower, each.upper),
+                centre=each.centre,
+                spread=each.spread,
+                looseness=each.looseness,
+                is_binary=each.is_binary,
+            )
+            for each in self.variables
+        )
+        found = "; ".join(each for each in said if each is not None)
+        return f"{found}; its correlations are of what is left of it" if found else None
 
     def _clearest(self) -> list[int]:
         """Return where the correlations are that are surest not to be 0, in order."""

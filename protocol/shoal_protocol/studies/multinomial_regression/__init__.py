@@ -108,7 +108,11 @@ body_mass_index = [10, 60]
     def classes(self) -> tuple[ColumnBounds, ...]:
         """An indicator of each level."""
         names = indicator_names(self.target, tuple(each.name for each in self.levels))
-        terms = (Term(factors=(Level(variable=self.target, value=e.value),)) for e in self.levels)
+        among = tuple(each.value for each in self.levels)
+        terms = (
+            Term(factors=(Level(variable=self.target, value=value, among=among),))
+            for value in among
+        )
         return tuple(map(ColumnBounds.of_term, names, terms))
 
     @property

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
 from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.rows import rows_of
 from shoal_protocol.queries.class_scores import class_probabilities
 from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
 
@@ -80,9 +81,7 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
 
     def _drawn(self, rows: FloatMatrix) -> FloatMatrix:
         """Return draws of the levels' probabilities, shape (draws, n, K)."""
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(self.features):
-            raise ValueError(f"rows must have shape (n, {len(self.features)}): one per feature")
+        rows = rows_of(rows, self.features)
         design = np.column_stack([np.ones(len(rows)), rows])
         others, width = len(self.levels) - 1, design.shape[1]
         means = design @ np.array(self.coefficients).reshape(others, width).T

@@ -12,7 +12,7 @@ from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.queries.hazards import MOST_INTERVALS
-from shoal_protocol.queries.terms import Bound
+from shoal_protocol.queries.terms import Bound, Level, Term
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.piecewise_exponential import round_rules
 from shoal_protocol.studies.piecewise_exponential.posterior import PiecewiseExponentialPosterior
@@ -24,10 +24,11 @@ __all__ = ["PiecewiseExponentialPosterior", "PiecewiseExponentialTask"]
 class PiecewiseExponentialTask(Study):
     """How `features` multiply the hazard of an event, which is constant in each interval of time.
 
-    A record's `time` is that of its event where `event` is 1, else when it was last seen without
-    one. There are `intervals` of one width between the bounds of `time`, or between `edges`; what
-    is later than the last of them is left out. Hazard ratios are those of Cox's regression, but for
-    what the baseline hazard changes within an interval (Holford 1980; Laird and Olivier 1981).
+    A record's `time` is that of its event where `event` is 1, or is `event_value`, else when it was
+    last seen without one. There are `intervals` of one width between the bounds of `time`, or
+    between `edges`; what is later than the last of them is left out. Hazard ratios are those of
+    Cox's regression, but for what the baseline hazard changes within an interval (Holford 1980;
+    Laird and Olivier 1981).
 
     A first round measures centres and spreads, a second the features' moments, and three rounds
     release events, hazards and scores, each where those before lead to. `prior_sd` is the prior
@@ -38,7 +39,8 @@ class PiecewiseExponentialTask(Study):
     example: ClassVar[str] = """\
 [task]
 name = "piecewise_exponential_regression"
-event = "died"                 # 1 where the time is that of an event
+event = "died"                 # 1 where the time is that of an event, or
+# event_value = 2              # what it is there
 intervals = 8
 
 [features]                     # public bounds, from general knowledge, never from the data
@@ -54,6 +56,7 @@ weeks = [0, 120]
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=250)]
     time: ColumnBounds
     event: ColumnName
+    event_value: Bound | None = None
     intervals: Annotated[int, Field(ge=1, le=MOST_INTERVALS, strict=True)] = 8
     edges: (
         Annotated[tuple[Bound, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)] | None
@@ -74,7 +77,11 @@ weeks = [0, 120]
     @property
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The features in order, then time and event: the columns of a client's records."""
-        return (*self.features, self.time, ColumnBounds(name=self.event, lower=0.0, upper=1.0))
+        value, term = self.event_value, None
+        if value is not None:
+            term = Term(factors=(Level(variable=self.event, value=value),))
+        event = ColumnBounds(name=self.event, lower=0.0, upper=1.0, term=term)
+        return (*self.features, self.time, event)
 
     @property
     def times(self) -> tuple[float, ...]:

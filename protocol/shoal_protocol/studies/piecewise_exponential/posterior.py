@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, Finite, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.intervals import normal_intervals
+from shoal_protocol.posteriors.rows import rows_of
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
 
@@ -139,9 +140,7 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
             ValueError: `rows` does not have one column per feature; or `level` is not strictly
                 between 0 and 1.
         """
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(self.features):
-            raise ValueError(f"rows must have shape (n, {len(self.features)}): one per feature")
+        rows = rows_of(rows, self.features)
         away = rows - np.array(self.centres)
         slopes, logs = np.split(self.mean, [len(self.features)])
         hazards = np.exp(np.clip(logs, -700.0, 700.0)) * np.diff(self.edges)

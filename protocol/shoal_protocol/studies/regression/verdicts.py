@@ -1,8 +1,13 @@
 """The verdict on a regression: whether its intervals may be believed, and why they may not."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+_AT_AN_EDGE: Final = (0.0205, 0.05)  # half ranges: as near as is told; where noise hides a spread
+_HIDDEN: Final = 1.2  # looseness
+_NEAR: Final = 0.35  # half ranges
+_PILED_UP: Final = 1.6  # spreads over the mean's distance: as if 5 of 8 values were at the bound
 
 VerdictKind = Literal["trustworthy", "doubtful", "prior"]
 
@@ -23,3 +28,34 @@ class Verdict(BaseModel):
     def __str__(self) -> str:
         """Return the verdict on one line."""
         return ": ".join([self.kind, *(["; ".join(self.reasons)] if self.reasons else [])])
+
+
+def misplaced(
+    name: str,
+    bounds: tuple[float, float],
+    *,
+    centre: float,
+    spread: float,
+    looseness: float,
+    is_binary: bool,
+) -> str | None:
+    """Return that a column's mean and spread look as if its bounds cut most values, or None.
+
+    Half of its values or more are there. Many quantities pile up at 0, a column from about 0 to 1
+    may well be constant, and one that `is_binary` has all values at its bounds. `looseness` is how
+    many times as small a spread may be.
+    """
+    lower, upper = bounds
+    half = upper / 2.0 - lower / 2.0
+    edge = upper if centre > lower + half else lower
+    away, narrow = abs(edge - centre) / half, spread / half
+    if edge == 0.0 or -1.0 < lower <= 0.0 < 1.0 <= upper < 2.0:
+        return None
+    is_hidden = looseness >= _HIDDEN
+    if away <= _AT_AN_EDGE[is_hidden]:
+        return f"{name}: nearly all values are at or beyond its bound {edge:g}: is the unit right?"
+    is_natural = edge == lower <= 0.0
+    is_piled_up = away <= _NEAR and narrow >= _PILED_UP * away
+    if is_piled_up and not (is_natural or is_hidden or is_binary):
+        return f"{name}: a large share of the values is at or beyond its bound {edge:g}"
+    return None

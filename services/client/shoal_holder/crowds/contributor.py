@@ -28,7 +28,7 @@ from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.crowds.documents import Draw
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.queries.columns import factors_in
+from shoal_protocol.queries.columns import factors_in, in_levels
 from shoal_protocol.wire.documents import decode
 
 MOST_TOGETHER: Final = 64  # contributions that are drawn for, charged and sent together
@@ -200,4 +200,5 @@ class Contributor:
         """Return the record in a client's place, None if it has too few."""
         columns, most = self.crowd.request.task.column_names, self._limits.places
         records = self._site.records_of(position, columns, most=most)
-        return records[place] if place < len(records) else None
+        whole = in_levels(self.crowd.request.task.columns, records)
+        return records[place] if place < len(records) and whole[place] else None

@@ -1,0 +1,185 @@
+"""Verdicts on columns and targets that are not what the analyst takes them for.
+
+Thresholds are far from what is asserted here: no test fails by chance once in a thousand runs.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal import SimulatedFederation
+from shoal.estimators import GammaRegression, LinearRegression, LogisticRegression, Moments
+from shoal_learning.learners import learner_for
+from shoal_learning.regression.judging import Tangled
+from shoal_learning.simulation import Federation, run
+
+AGE, WAGE, SCHOOL = (16.0, 95.0), (0.0, 60.0), (0.0, 20.0)
+MONTHS, CENTS = (192.0, 1140.0), (500.0, 6000.0)
+
+
+def workers(count: int = 4000) -> dict[str, np.ndarray]:
+    """Return workers as a survey has them: lopsided ages and wages, years of school, and sex."""
+    generator = np.random.default_rng(1)
+    age = np.clip(16.0 + generator.gamma(3.0, 7.5, count), 16.0, 95.0)
+    school = np.clip(generator.normal(13.0, 3.0, count), 0.0, 20.0)
+    wage = (3.0 + 0.6 * school + 0.15 * age) * generator.gamma(9.0, 1 / 9, count)
+    return {
+        "age": age,
+        "school": school,
+        "wage": wage,
+        "male": generator.integers(0, 2, count).astype(float),
+        "sex": 1.0 + (generator.random(count) < 0.1),
+    }
+
+
+def there(seed: int = 1, epsilon: float = 2.0, **columns: np.ndarray) -> SimulatedFederation:
+    return SimulatedFederation(
+        {**workers(), **columns},
+        epsilon=epsilon,
+        delta=1e-5,
+        dropouts=20,
+        colluders=20,
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", [LinearRegression, LogisticRegression, GammaRegression])
+def test_a_column_in_another_unit_is_doubted(kind: Any, seed: int) -> None:
+    target = {"male": (0, 1)} if kind is LogisticRegression else {"wage": WAGE}
+    plain = kind(features={"school": SCHOOL, "age": AGE}, target=target).fit(there(seed))
+    assert "at or beyond its bound" not in plain.verdict_
+    model = kind(features={"school": SCHOOL, "age": MONTHS}, target=target).fit(there(seed))
+    assert model.verdict_.startswith("doubtful: age: nearly all values are at or beyond its bound")
+    assert "its bound 192: is the unit right?" in model.verdict_
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_target_in_another_unit_is_doubted(seed: int) -> None:
+    for kind, bounds, bound in (
+        (LinearRegression, CENTS, "500"),
+        (GammaRegression, CENTS, "500"),
+        (LinearRegression, (0.0, 4.0), "4"),
+    ):
+        model = kind(features={"school": SCHOOL, "age": AGE}, target={"wage": bounds})
+        verdict = model.fit(there(seed)).verdict_
+        assert f"wage: nearly all values are at or beyond its bound {bound}: is" in verdict
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_column_most_of_which_is_cut_is_doubted(seed: int) -> None:
+    model = LinearRegression(features={"school": SCHOOL, "age": (16, 30)}, target={"wage": WAGE})
+    assert "age: a large share of the values is at or beyond its bound 30" in (
+        model.fit(there(seed)).verdict_
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_lopsided_and_binary_columns_are_not_doubted_for_their_bounds(seed: int) -> None:
+    model = LinearRegression(
+        features={"school": (-20, 60), "age": (-300, 95), "sex": (1, 2)},
+        target={"wage": (-60, 180)},
+    )
+    assert "bound" not in model.fit(there(seed)).verdict_
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_moments_say_which_columns_bounds_cut(seed: int) -> None:
+    model = Moments(columns={"wage": WAGE, "age": MONTHS, "school": SCHOOL}).fit(there(seed))
+    said = "age: nearly all values are at or beyond its bound 192: is the unit right?"
+    assert said in str(model.posterior_.caution)
+    assert said in str(model.summary())
+    answers = model.answers_
+    for each in (answers.correlations(), answers.partial_correlations()):
+        assert said in str(each.summary())
+    assert said in str(answers.linear_model("wage", ["age", "school"]).verdict)
+    assert answers.linear_model("wage", ["school"]).verdict.kind == "trustworthy"
+
+
+@pytest.mark.parametrize("target", ["age", "wage", "school"])
+def test_a_logistic_regression_of_a_quantity_is_refused(target: str) -> None:
+    model = LogisticRegression(features={"male": (0, 1)}, target={target: (0, 60)})
+    with pytest.raises(ValueError, match=f"'{target}' has more than two values"):
+        model.fit(there())
+    halves = np.where(workers()["wage"] > 15.0, 60.0, 0.0)
+    assert (
+        "neither" not in model.set_params(target={"half": (0, 60)}).fit(there(half=halves)).verdict_
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_target_that_is_not_of_two_classes_is_doubted(seed: int) -> None:
+    """As a federation has it that is not here: its records are looked at by nobody."""
+    rows = workers()
+    setting = Federation(
+        population=4000, dropouts=20, colluders=20, epsilon=1.0, delta=1e-5, missing=0
+    )
+    for target, bounds, is_doubted in (("wage", WAGE, True), ("male", (0, 1), False)):
+        model = LogisticRegression(features={"age": AGE}, target={target: bounds})
+        records = np.column_stack([rows["age"], rows[target]])
+        generator = np.random.default_rng(seed)
+        found: Any = run(learner_for(model.to_task()), records, setting, generator).posterior
+        said = f"many values of {target} are neither"
+        assert (said in str(found.verdict)) == is_doubted
+
+
+def wordings(model: Any, count: int = 6, **columns: np.ndarray) -> list[str]:
+    return [model.fit(there(seed, 1.0, **columns)).verdict_ for seed in range(count)]
+
+
+def test_what_more_clients_do_not_tell_apart_is_to_be_dropped() -> None:
+    rows = workers()
+    said = wordings(
+        LinearRegression(
+            features={"age": AGE, "twice": (32, 190), "school": SCHOOL}, target={"wage": WAGE}
+        ),
+        twice=2.0 * rows["age"],
+    )
+    decided = [each for each in said if each.startswith("prior")]
+    assert len(decided) >= 3
+    assert all(each.endswith(": drop one of age, twice") for each in decided)
+    said = wordings(
+        LinearRegression(features={"age": AGE, "same": (0, 5)}, target={"wage": WAGE}),
+        same=np.full(len(rows["age"]), 2.0),
+    )
+    decided = [each for each in said if each.startswith("prior")]
+    assert len(decided) >= 3
+    assert all("decides same: drop what hardly varies, or" in each for each in decided)
+
+
+def test_splines_that_the_prior_decides_want_fewer_knots() -> None:
+    apart = Tangled(collinear=("spline(age)[4]", "spline(age)[5]"))
+    assert apart.advice(["spline(age)[5]"]) == (
+        "fewer knots, or drop one of spline(age)[4], spline(age)[5]"
+    )
+    assert Tangled().advice(["spline(age)[5]"]).startswith("fewer knots, or more clients")
+    assert Tangled().advice(["age"]) == "take more clients, or a larger epsilon"
+
+
+@pytest.mark.parametrize("kind", [LinearRegression, LogisticRegression])
+def test_levels_that_hardly_a_record_has_are_said_to_leave_few_records(kind: Any) -> None:
+    target = {"male": (0, 1)} if kind is LogisticRegression else {"wage": WAGE}
+    spelt = np.where(workers()["sex"] == 2.0, "nurse", "driver")
+    job = np.where(np.arange(len(spelt)) % 100, spelt, np.char.capitalize(spelt))
+    model = kind(features={"job": ("Nurse", "Driver"), "age": AGE}, target=target)
+    for said in wordings(model, 3, job=job):
+        assert said.startswith("doubtful: only about ")
+        assert "of 4,000 clients have a complete record: are all levels spelt" in said
+
+
+def test_a_clear_slope_beside_one_that_nothing_tells_of_is_not_said_to_be_outweighed() -> None:
+    generator = np.random.default_rng(2)
+    rows = workers(6000)
+    rare = (generator.random(6000) < 0.004).astype(float)
+    ill = (generator.random(6000) < 1.0 / (1.0 + np.exp(-0.25 * (rows["school"] - 13.0)))) * 1.0
+    model = LogisticRegression(features={"school": SCHOOL, "rare": (0, 1)}, target={"ill": (0, 1)})
+    for seed in range(6):
+        frame = {**rows, "rare": rare, "ill": ill}
+        found = model.fit(
+            SimulatedFederation(
+                frame, epsilon=2.0, delta=1e-5, dropouts=20, colluders=20, seed=seed
+            )
+        )
+        assert abs(found.posterior_.mean[1]) > 4.0 * found.posterior_.sd[1]
+        assert "outweighs" not in found.verdict_
