@@ -12,7 +12,7 @@ import pytest
 from matplotlib import pyplot
 
 from shoal import SimulatedFederation
-from shoal.estimators import Categorical, CohortCard, KaplanMeier, LinearRegression
+from shoal.estimators import Categorical, CohortCard, KaplanMeier, LinearRegression, Quantiles
 from shoal.jobs.job_failures import JobRefused
 from shoal_protocol.studies.kaplan_meier import LogRank
 from shoal_protocol.trust.dictionary import Category, Flag, Number
@@ -282,6 +282,11 @@ def test_many_texts_are_counted_and_days_are_recognised() -> None:
     rows["x"] = np.array([f"id {each}" for each in range(1100)])
     with pytest.raises(ValueError, match=r"a category has 1,000 at most$"):
         LinearRegression(formula="y ~ x").fit(federation(rows))
+
+
+def test_a_category_has_no_quantiles() -> None:
+    with pytest.raises(ValueError, match="'sex' is a category, which has no quantiles"):
+        Quantiles(variables={"sex": (0, 1)}).fit(federation())
 
 
 def test_records_without_names_are_refused_with_what_is_due() -> None:

@@ -190,7 +190,8 @@ class Parameters:
         formula = parse(plain)
         if not formula.constant and "intercept" not in given:
             raise ValueError(
-                "this regression has a constant: leave '- 1' and '0 +' out of the formula"
+                "this regression has a constant: leave '- 1' and '0 +' out of the formula; but "
+                "LinearRegressionInBounds takes them"
             )
         if formula.offset is not None and "offset" not in given:
             raise ValueError("this regression has no offset: subtract it from the target")
