@@ -5,7 +5,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewe
 	--generate-hashes --no-annotate --no-header --no-emit-package shoal-holder --quiet $(UPGRADE)
 WHEELS := pyproject.toml analysis/pyproject.toml
 
-.PHONY: demo test fast exhaustive drill check docs lock bench bench-holders bench-statistics audit figures figures-draw-and-discard images clean
+.PHONY: demo test fast exhaustive drill check docs lock bench bench-holders bench-statistics bench-table1 audit figures figures-draw-and-discard images clean
 
 demo: .venv/demo
 	.venv/bin/python -m demo
@@ -49,6 +49,12 @@ bench-holders: .venv/ready
 # DATA=directory of the figures' data files adds sets.
 bench-statistics: .venv/ready
 	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.statistics $(if $(DATA),--data $(DATA))
+
+# Table 1 of Heikkilä et al. 2017 with all the cryptography; QUICK=1 in part, CELLS="1000x100 ..."
+# some, ROWS="server ..." of it. Hours for the whole.
+bench-table1: .venv/ready
+	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.table1 $(if $(QUICK),--quick) \
+		$(if $(CELLS),--cells $(CELLS)) $(if $(ROWS),--rows $(ROWS))
 
 bench: .venv/ready
 	.venv/bin/python -m bench

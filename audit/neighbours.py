@@ -36,7 +36,7 @@ def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
     if isinstance(query, Tables):  # all that is missing against something in each table
         there = np.zeros((query.records_per_client, len(query.columns)))
         return np.full_like(there, np.nan), there
-    columns = len(query.columns)
+    columns = len(query.column_names)
     one, other = np.zeros(columns), np.zeros(columns)
     if query.squared_norm_limit is not None:
         length = math.isqrt(query.squared_norm_limit) / query.grid

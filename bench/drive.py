@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 from nacl.signing import SigningKey
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
 import demo.quickstart
@@ -23,11 +24,12 @@ from shoal_holder.noise import exact_noise
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.exchange import Connection
+from shoal_protocol.jobs.totals import JobEnd
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.queries import Column, Query, SecondMomentMatrix
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.schemes import ADDITIVE, Wrapping
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
@@ -110,7 +112,9 @@ class Drive:
         self._analyst = load_party(directory / "parties" / "analyst")
         self._requests: dict[str, bytes] = {}
 
-    def spec(self, query: SecondMomentMatrix, clients: int) -> Signed[RoundSpec]:
+    def spec(
+        self, query: Query, clients: int, wrapping: Wrapping = "sealed_box"
+    ) -> Signed[RoundSpec]:
         """Return the signed spec of a new job's round, for the first `clients` phones."""
         now = datetime.now(UTC)
         request = request_for(
@@ -122,6 +126,7 @@ class Drive:
             dropouts=0,
             colluders=0,
             sharing=ADDITIVE,
+            wrapping=wrapping,
             opened_at=now.replace(microsecond=0),
         )
         asked = sign(request, self._analyst.name, self._analyst.signing_key)
@@ -140,6 +145,7 @@ class Drive:
             deadline=now + DEADLINE,
             give_up_at=now + 2 * DEADLINE,
             sharing=ADDITIVE,
+            wrapping=wrapping,
         )
         return sign(spec, self._trainer.name, self._trainer.signing_key)
 
@@ -149,7 +155,7 @@ class Drive:
         chunks = range(0, size, _CHUNK_CLIENTS)
         with ProcessPoolExecutor(os.cpu_count()) as pool:
             made = pool.map(
-                _contributions,
+                contributions,
                 [spec] * len(chunks),
                 [box_keys(self.consortium)] * len(chunks),
                 [range(start, min(start + _CHUNK_CLIENTS, size)) for start in chunks],
@@ -168,11 +174,20 @@ class Drive:
         service = self.service(party)
         return Connection(service.url, service.certificate)
 
+    def request_of(self, spec: Signed[RoundSpec]) -> bytes:
+        """Return the signed request of a round's job."""
+        return self._requests[spec.body.job]
+
+    def end_of(self, spec: RoundSpec) -> bytes:
+        """Return the trainer's signed end of a round's job."""
+        end = JobEnd(manifest=spec.manifest, job=spec.job)
+        return sign(end, self._trainer.name, self._trainer.signing_key).encode()
+
     async def announce(self, spec: Signed[RoundSpec]) -> None:
         """Hand the spec to every Compute node and the aggregator."""
         manifest = self.consortium.manifest
         for party in [*(node.name for node in manifest.compute_nodes), manifest.aggregator.name]:
-            messages = [("/v1/jobs", self._requests[spec.body.job]), ("/v1/rounds", spec.encode())]
+            messages = [("/v1/jobs", self.request_of(spec)), ("/v1/rounds", spec.encode())]
             async with self.connection(party) as connection:
                 for path, message in messages[party == manifest.aggregator.name :]:
                     reply = await connection.ask("POST", path, message)
@@ -180,9 +195,16 @@ class Drive:
                         raise RuntimeError(f"{party} refuses {path}: status {reply.status}")
 
 
-def _contributions(spec: RoundSpec, boxes: Sequence[bytes], phones: range) -> list[list[bytes]]:
-    values = spec.query.encode(np.full((1, len(spec.query.columns)), 0.25))
-    noise = draw_noise(spec, 1, exact_noise, draws=len(phones))
+def contributions(
+    spec: RoundSpec,
+    boxes: Sequence[bytes],
+    phones: range,
+    noise: NDArray[np.int64] | None = None,
+) -> list[list[bytes]]:
+    """Return envelopes in sealed boxes of some phones, one for each node, with this noise."""
+    values = spec.query.encode(np.full((1, len(spec.query.column_names)), 0.25))
+    if noise is None:
+        noise = draw_noise(spec, 1, exact_noise, draws=len(phones))
     return [
         seal_contribution(
             spec,

@@ -1,8 +1,9 @@
 """Many jobs in the simulation, each with random faults of all kinds; counts what was lost.
 
 `python -m bench.faults --rounds 300 --seed 1`. The services and data holders are the real ones, on
-a made-up network; every envelope that was ever sent is opened to judge each released sum. It ends
-with status 1 if an acknowledged share was lost or counted twice.
+a made-up network; every envelope that was ever sent is opened to judge each released sum. A share
+is acknowledged when a node said so, heard or not, and lost when the node's signed holdings, or a
+sum over its cohort, lack it. It ends with status 1 if one was lost or counted twice.
 """
 
 import argparse

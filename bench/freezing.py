@@ -44,17 +44,18 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> list[floa
             while not published:
                 published = (await aggregator.ask("GET", path, wait_seconds=20)).status == 200
             await asyncio.sleep(1)  # for the last acknowledgement to be logged
-        return _milliseconds([federation[name] for name in spec.body.compute_nodes])
+        return milliseconds([federation[name] for name in spec.body.compute_nodes])
 
 
-def _milliseconds(nodes: Sequence[Process]) -> list[float]:
+def milliseconds(nodes: Sequence[Process]) -> list[float]:
+    """Return the time from the last freeze to each node's publishing, in the newest round."""
     frozen = max(_when(node, "round frozen") for node in nodes)
     published = [_when(node, "partial sum published") for node in nodes]
     return [(each - frozen).total_seconds() * 1000 for each in published]
 
 
 def _when(node: Process, event: str) -> datetime:
-    for line in node.log.read_text().splitlines():
+    for line in reversed(node.log.read_text().splitlines()):
         entry = json.loads(line)
         if entry["event"] == event:
             return datetime.fromisoformat(entry["timestamp"].replace("Z", "+00:00"))

@@ -30,6 +30,7 @@ from shoal_consortium.processes import Federation, Process
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_hosting.peers.connections import pinned_tls
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.packing import pack
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
@@ -59,14 +60,14 @@ def measure(
         federation.start(*processes)
         empty = _empty_request_seconds(services[-1])
         disk = {each.name: _size(directory / "data" / each.name) for each in processes}
-        used = {each.name: _cpu_seconds(each) for each in processes}
+        used = {each.name: cpu_seconds(each) for each in processes}
         job = submit(directory, rounds=rounds, batch=batch, clients=clients // sites * sites)
         steps = [(0, used["trainer"])]
-        report = job.wait(lambda seen: steps.append((seen.published, _cpu_seconds(services[-1]))))
+        report = job.wait(lambda seen: steps.append((seen.published, cpu_seconds(services[-1]))))
         entries = _ledger(services[-1])
         per_round = {
             "CPU, ms": {
-                each.name: (_cpu_seconds(each) - used[each.name]) * 1e3 / rounds
+                each.name: (cpu_seconds(each) - used[each.name]) * 1e3 / rounds
                 for each in processes
             },
             "disk, bytes": {
@@ -100,6 +101,7 @@ def measure(
         "certificate": {
             "bytes": len(certificate),
             "bytes for a round": len(certificate) / rounds,
+            "bytes for a round, as it is kept and served": len(pack(certificate)) / rounds,
             "seconds to check": checked,
         },
         "rounds that released a sum": len(report.rounds),
@@ -161,7 +163,8 @@ def _write_patients(path: Path, count: int, seed: int) -> None:
     write_records(path, [*FEATURES, TARGET], ([*row, int(is_ill)] for row, is_ill in each))
 
 
-def _client(service: Process) -> tuple[httpx.Client, str]:
+def service_client(service: Process) -> tuple[httpx.Client, str]:
+    """Return a client that trusts a service's certificate, and the service's URL."""
     environment = service.environment
     certificate = Path(environment["SHOAL_PARTY"], "tls.crt").read_text()
     url = f"https://{environment['SHOAL_HOST']}:{environment['SHOAL_PORT']}"
@@ -169,7 +172,7 @@ def _client(service: Process) -> tuple[httpx.Client, str]:
 
 
 def _empty_request_seconds(service: Process) -> float:
-    client, url = _client(service)
+    client, url = service_client(service)
     taken = []
     with client:
         for _ in range(101):
@@ -180,7 +183,7 @@ def _empty_request_seconds(service: Process) -> float:
 
 
 def _ledger(trainer: Process) -> list[dict[str, Any]]:
-    client, url = _client(trainer)
+    client, url = service_client(trainer)
     entries: list[dict[str, Any]] = []
     with client:
         after: int | None = 0
@@ -191,8 +194,14 @@ def _ledger(trainer: Process) -> list[dict[str, Any]]:
     return entries
 
 
-def _cpu_seconds(process: Process) -> float:
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+def cpu_seconds(process: Process) -> float:
+    """Return the CPU seconds that a running process, and those it started, have used."""
+    started = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return sum(map(_cpu_seconds, [str(process.pid), *started]))
+
+
+def _cpu_seconds(pid: str) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 

@@ -122,7 +122,7 @@ class Holders:
 
     def envelopes(self, spec: RoundSpec, chunk: range, noise: Int64Vector) -> list[list[bytes]]:
         """Return the envelopes of some of them, by node; `noise` has a row for each."""
-        values = spec.query.encode(np.full((1, len(spec.query.columns)), 0.25))
+        values = spec.query.encode(np.full((1, len(spec.query.column_names)), 0.25))
         steps = hour_for(self._session, spec.opened_at) - self._session // STEP_SECONDS
         made: list[list[bytes]] = [[] for _ in self._nodes]
         for number, drawn in zip(chunk, noise, strict=True):
@@ -184,7 +184,7 @@ async def measure(directory: Path, *, holders: int, nodes: int, features: int) -
             trainer = await Lines.open(manifest.trainer, CONNECTIONS)
             job = await asyncio.to_thread(analyst.submit, task, _settings(holders))
             for chunk in everybody.chunks():
-                await _ask(
+                await ask_trainer(
                     drive, trainer, f"/v1/jobs/{job.id}/joins", everybody.joins(job.id, chunk)
                 )
         with stages.stage("openings"):
@@ -238,7 +238,7 @@ async def _open(drive: Drive, everybody: Holders) -> None:
         openings = everybody.openings(prekeys, chunk)
         for node, line in zip(nodes, lines, strict=True):
             [body] = await line.ask([request(node, "POST", "/v1/openings", openings)])
-            _check_taken(node, body)
+            check_taken(node, body)
 
 
 async def _spec(drive: Drive, trainer: Lines, job: str) -> Signed[RoundSpec]:
@@ -267,13 +267,14 @@ async def _answer(
         by_node = everybody.envelopes(spec.body, chunk, noise)
         for node, line, envelopes in zip(nodes, lines, by_node, strict=True):
             [body] = await line.ask([request(node, "POST", path, frame(envelopes))])
-            _check_taken(node, body)
+            check_taken(node, body)
 
 
-async def _ask(drive: Drive, trainer: Lines, path: str, body: bytes) -> None:
+async def ask_trainer(drive: Drive, trainer: Lines, path: str, body: bytes) -> None:
+    """Send documents to the trainer, which must take all of them."""
     party = drive.consortium.manifest.trainer
     [answer] = await trainer.ask([request(party, "POST", path, body)])
-    _check_taken(party, answer)
+    check_taken(party, answer)
 
 
 def _together(documents: Iterable[Signed[Any]]) -> bytes:
@@ -281,7 +282,8 @@ def _together(documents: Iterable[Signed[Any]]) -> bytes:
     return b'{"documents":[' + b",".join(each.encode() for each in documents) + b"]}"
 
 
-def _check_taken(party: ServiceParty, answer: bytes) -> None:
+def check_taken(party: ServiceParty, answer: bytes) -> None:
+    """Raise RuntimeError unless everything in a bulk request was taken."""
     if any(each["status"] != 201 for each in json.loads(answer)["outcomes"]):
         raise RuntimeError(f"{party.name} refuses what was sent")
 

@@ -40,6 +40,7 @@ from shoal_command.terminal import (
 from shoal_command_groups import job_views
 from shoal_hosting.manifests.manifest_book import history_paths
 from shoal_hosting.private_files import write_new
+from shoal_protocol.certificates.packing import pack
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.certificates.study_request import StudyRequest
@@ -181,7 +182,10 @@ def fetch(
     job: JobId,
     party: PartyDirectory,
     consortium: ConsortiumDirectory,
-    out: Annotated[Path, typer.Option(help="New file for the certificate; - prints it.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="New file, compressed if it ends in .gz; - prints it."),
+    ],
 ) -> None:
     """Get a finished job's release certificate from the trainer, and check it.
 
@@ -198,7 +202,7 @@ def fetch(
     if str(out) == "-":
         typer.echo(encoded, nl=False)
         return
-    write_new(out, encoded, private=False)
+    write_new(out, pack(encoded) if out.suffix == ".gz" else encoded, private=False)
     version = open_book(party, consortium).get(decode(encoded, ReleaseCertificate).body.manifest)
     manifest, _ = history_paths(consortium, version.manifest.sequence)
     again = shlex.join(["verify", str(out), "--manifest", str(manifest)])

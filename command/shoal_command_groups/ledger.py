@@ -30,10 +30,9 @@ from shoal_command.connection import (
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.crowds.status import RecordsLeft
-from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
 from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
-from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_protocol.wire.phases import JobPhase
 
@@ -171,7 +170,7 @@ def verify(
 
 def _anchors(certificate: Path) -> list[LedgerEntry]:
     try:
-        release = decode(read_file(certificate), ReleaseCertificate).body
+        release = read_certificate(read_file(certificate)).body
     except ProtocolError as error:
         fail(f"{certificate} is no release certificate. {error}", ExitStatus.MISTAKE)
     return [entry for each in release.rounds for entry in each.ledger_entries]

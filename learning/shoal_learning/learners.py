@@ -17,6 +17,7 @@ from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.quantiles import Quantiles
 from shoal_learning.families.summed import NormalMean, Poisson
 from shoal_learning.families.validation import Validation
+from shoal_learning.families.vector_sums import VectorSums
 from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
@@ -49,6 +50,7 @@ from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.studies.regression import RegressionTask
 from shoal_protocol.studies.validation import ValidationTask
 from shoal_protocol.studies.variational import RegressionStudy
+from shoal_protocol.studies.vector_sum import VectorSumTask
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
 
@@ -168,4 +170,5 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     QuantilesTask: Quantiles,
     RegressionStudy: _regression,
     RegressionTask: Regression,
+    VectorSumTask: VectorSums,
 }

@@ -19,7 +19,6 @@ from shoal_learning.simulation import Federation, run
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, compile_model
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
@@ -142,7 +141,7 @@ class SimulatedFederation(OnRecords):
         """
         self._require_coding(task)
         self._require_dictionary(task)
-        records = self._records.select(variables_of(task.columns))
+        records = self._records.select(task.column_names)
         [seeds] = self._seeds.spawn(1)
         federation = Federation(
             population=len(self),

@@ -21,9 +21,11 @@ from shoal_compute.gossip import (
     LARGEST_MESSAGE_BYTES,
     PERIOD,
     RELAY_AFTER,
+    SETTLE_AFTER,
     Acquaintance,
     Message,
     Requests,
+    Turns,
     answer,
     decode_message,
 )
@@ -182,6 +184,8 @@ async def test_documents_of_rounds_that_were_not_asked_for_are_not_taken_from_an
         await send({"type": "http.response.body", "body": reply})
 
     federation.wire.apps["compute-1.example"] = liar
+    await federation.step([0])
+    federation.clock.move(4)  # node 1 need not be the first to be spoken to
     await federation.step([0])
     assert asked in await federation.documents(0, spec)
     metrics = (await federation.request(0, "GET", "/metrics")).text
@@ -391,6 +395,86 @@ async def test_a_holdings_document_crosses_a_link_once(federation: Federation) -
     assert await federation.phases(spec) == EVERYONE
     links = [(f"compute-{to}.example", f"compute-{of}") for to in range(3) for of in range(3)]
     assert crossed == {(to, of): 1 for to, of in links if not to.startswith(f"{of}.")}
+
+
+def relay_of(spec: Signed) -> int:
+    """Return the node that passes on what the others sign."""
+    return int(spec.digest[:8], 16) % len(spec.body.compute_nodes)
+
+
+@pytest.mark.parametrize("relay", range(3))
+async def test_nodes_agree_by_way_of_one_of_them(federation: Federation, relay: int) -> None:
+    spec = next(
+        each
+        for each in (federation.spec(job=f"job {label}") for label in range(99))
+        if relay_of(each) == relay
+    )
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    await federation.step(times=3)
+    assert await federation.phases(spec) == EVERYONE
+    receivers = Counter(host for host, _, path in federation.wire.requests if path == "/v1/gossip")
+    # each tells the relay its holdings and its vote, and is told all holdings and all votes
+    assert receivers == {f"compute-{node}.example": 4 if node == relay else 2 for node in range(3)}
+
+
+async def test_a_relay_that_passes_nothing_on_costs_some_periods(federation: Federation) -> None:
+    spec = federation.spec()
+    relay = relay_of(spec)
+    others = [node for node in range(3) if node != relay]
+    await federation.announce(spec, others)
+    await federation.upload_all(spec, nodes=others)
+
+    async def liar(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": said().encode()})
+
+    federation.wire.apps[f"compute-{relay}.example"] = liar
+    await federation.step(others, times=2)
+    assert [len(await federation.documents(node, spec)) for node in others] == [1, 1]
+    federation.clock.move(1)
+    await federation.step(others)
+    assert [len(await federation.documents(node, spec)) for node in others] == [2, 2]
+
+
+def test_documents_go_round_by_the_relay_and_then_to_ever_more_peers() -> None:
+    relay = relay_of(SPEC)
+    nodes, now = [f"compute-{node}" for node in range(3)], OPENED_AT
+    first, second, third = nodes[relay:] + nodes[:relay]
+    mine = known_round({int(second[-1])}, node=int(second[-1]))
+    [own] = mine.spoken_of
+    turns = Turns()
+    turn = turns.of(mine, now, away=())
+    assert turn.is_due(own, first) and not turn.is_due(own, third)
+    assert turn.may_ask(first) and not turn.may_ask(third)
+    assert turns.of(mine, now, away={first}).is_due(own, third)
+    assert turns.of(mine, now + PERIOD, away=()).is_due(own, third)
+    assert turns.of(mine, now - timedelta(hours=1), away=()).is_due(own, third)  # a clock set back
+    at_relay = known_round({relay}, node=relay)
+    [own] = at_relay.spoken_of
+    turns = Turns()
+    assert not turns.of(at_relay, now, away=()).is_due(own, second)  # it lacks the others'
+    assert turns.of(at_relay, now, away={second, third}).reach[own] > 2  # who may be back
+    for node in range(3):
+        at_relay.learn(DOCUMENTS[node], Kept.FIRST)
+    assert turns.of(at_relay, now, away=()).is_due(own, third)
+
+
+@pytest.mark.parametrize("node", range(3))
+def test_a_node_that_is_done_leaves_the_others_to_the_relay_for_a_while(node: int) -> None:
+    done = known_round(set(range(len(DOCUMENTS))), Phase.PUBLISHED, node)
+    turns, acquaintance, peer = Turns(), Acquaintance(), f"compute-{(node + 1) % 3}"
+    told = {each for each, signed in done.spoken_of.items() if signed.signer == done.own}
+    acquaintance.knows[SPEC.digest] = told
+    spoken = []
+    for now in (OPENED_AT, OPENED_AT + 2 * PERIOD, OPENED_AT + PERIOD + SETTLE_AFTER):
+        turn = {SPEC.digest: turns.of(done, now, away=())}
+        spoken.append(acquaintance.message([done], now, peer=peer, turns=turn) is not None)
+    assert spoken == [node == relay_of(SPEC)] * 2 + [True]
+    acquaintance.knows[SPEC.digest] = set()  # what it signed itself must get to the relay
+    turn = {SPEC.digest: turns.of(done, OPENED_AT, away=())}
+    message = acquaintance.message([done], OPENED_AT, peer=peer, turns=turn)
+    assert (message is not None) == (relay_of(SPEC) in (node, (node + 1) % 3))
 
 
 def test_there_is_nothing_to_say_of_a_round_that_only_collects() -> None:

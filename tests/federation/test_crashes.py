@@ -18,8 +18,7 @@ TO = {
         ("trainer", "compute-1", "/v1/rounds$", 1),
         ("clinic-a", "compute-1", "/shares", 2),
         ("clinic-c", "compute-1", "/shares", 2),
-        ("compute-0", "compute-1", "/v1/gossip", 2),
-        ("compute-2", "compute-1", "/v1/gossip", 2),
+        (None, "compute-1", "/v1/gossip", 3),  # from whom, the round's relay decides
     ],
     "aggregator": [
         ("trainer", "aggregator", "/v1/rounds$", 1),
@@ -37,8 +36,7 @@ TO = {
 }
 FROM = {
     "compute-1": [
-        ("compute-1", "compute-0", "/v1/gossip", 2),
-        ("compute-1", "compute-2", "/v1/gossip", 2),
+        ("compute-1", None, "/v1/gossip", 3),
         ("compute-1", "aggregator", "/partial-sums", 1),
     ],
     "trainer": [
@@ -103,7 +101,7 @@ async def test_who_dies_at_every_kind_of_message_and_is_restarted_changes_nothin
     federation: Federation,
     expected: dict[str, Any],
     fault: Fault,
-    messages: list[tuple[str, str, str, int]],
+    messages: list[tuple[str | None, str | None, str, int]],
 ) -> None:
     federation.wire.rules += [
         Rule(fault, sender, receiver, path, range(count))

@@ -66,7 +66,7 @@ def in_data_units(query: Any, rows: Records) -> Records:
 def _units(query: Any, name: str) -> tuple[float, float]:
     """Return middle and half width of what a variable is cut to where it is read first."""
     for column in query.columns:
-        if column.term is None and column.name == name:
+        if column.term is None and name in (column.name, *_entries(query)):
             return column.centre, column.scale
         for factor in () if column.term is None else column.term.factors:
             if factor.variable == name:
@@ -74,6 +74,11 @@ def _units(query: Any, name: str) -> tuple[float, float]:
                     return 0.0, factor.value or 1.0
                 return (factor.lower + factor.upper) / 2.0, (factor.upper - factor.lower) / 2.0
     raise AssertionError(name)
+
+
+def _entries(query: Any) -> tuple[str, ...]:
+    """Return the names of a vector's entries, all of the one column."""
+    return query.column_names if query.name == "vector_sum" else ()
 
 
 def exceeds(query: Any, mechanism: Mechanism, one: Records, other: Records) -> bool:

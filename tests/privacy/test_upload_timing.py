@@ -93,7 +93,7 @@ async def test_the_time_of_an_upload_is_not_correlated_with_its_noise(tmp_path: 
     magnitudes, took, left = [], [], []
     for trial in range(TRIALS):
         timer = HandMovedTimer()
-        noise = SlowNoise(trial, timer, lambda magnitude: 0.05 * magnitude)
+        noise = SlowNoise(trial, timer, lambda magnitude: 0.2 * GRID_SECONDS * magnitude)
         times = await sent_at(tmp_path / f"{trial}", noise, timer)
         magnitudes.append(sum(noise.magnitudes))
         took.append(sum(noise.took))
@@ -106,8 +106,8 @@ async def test_the_time_of_an_upload_is_not_correlated_with_its_noise(tmp_path: 
 async def test_noise_that_takes_too_long_to_draw_leaves_at_the_next_moment_of_the_grid(
     tmp_path: Path,
 ) -> None:
-    for trial, seconds in enumerate((0.251, 0.4, 0.499)):
-        timer = HandMovedTimer()
+    for trial, part in enumerate((1.004, 1.6, 1.996)):
+        timer, seconds = HandMovedTimer(), part * GRID_SECONDS
         noise = SlowNoise(trial, timer, lambda magnitude, each=seconds: each / BLOCKS_OF_QUERY)
         assert await sent_at(tmp_path / f"{trial}", noise, timer) == [2 * GRID_SECONDS] * 3
 
@@ -116,7 +116,7 @@ async def test_records_do_not_move_the_time_of_an_upload(tmp_path: Path) -> None
     times = []
     for trial, value in enumerate((0.0, 50.0, 1e9)):
         timer = HandMovedTimer()
-        noise = SlowNoise(0, timer, lambda magnitude: 0.05)
+        noise = SlowNoise(0, timer, lambda magnitude: 0.2 * GRID_SECONDS)
         times.append(await sent_at(tmp_path / f"{trial}", noise, timer, records=value))
     assert times[0] == times[1] == times[2]
 
@@ -126,7 +126,7 @@ async def test_the_noise_of_all_slots_is_drawn_once_and_before_anything_leaves(
     tmp_path: Path, clients: int
 ) -> None:
     timer = HandMovedTimer()
-    noise = SlowNoise(0, timer, lambda magnitude: 0.05 * magnitude)
+    noise = SlowNoise(0, timer, lambda magnitude: 0.2 * GRID_SECONDS * magnitude)
     times = await sent_at(tmp_path, noise, timer, clients=clients)
     assert len(noise.took) == BLOCKS_OF_QUERY
     assert times == [GRID_SECONDS] * 3

@@ -320,6 +320,8 @@ def check_sharing(spec: dict[str, Any], minimum: int | None) -> None:
 
 def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     """Return dimension, noise blocks, sensitivity and largest value."""
+    if query["name"] == "vector_sum":
+        query = columns_of_a_vector(query)
     if query["name"] == "gradient_sum":
         return describe_gradients(query, gaussian=gaussian)
     if query["name"] in ("counts", "bin_counts"):
@@ -379,6 +381,12 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     )
     in_the_ball = ball["sensitivity"] ** 2 * (p + pairs / 2)
     return ball if gaussian or in_the_ball < found["sensitivity"] ** 2 * (p + pairs) else found
+
+
+def columns_of_a_vector(query: dict[str, Any]) -> dict[str, Any]:
+    [column] = query["columns"]
+    columns = [column | {"name": f"{column['name']}_{i}"} for i in range(query["entries"])]
+    return query | {"name": "first_moments", "columns": columns}
 
 
 def norm(entries: list[float], order: int) -> float:
@@ -521,6 +529,8 @@ def norm_limit(query: dict[str, Any]) -> int | None:
 
 def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     """Return the client's integers."""
+    if query["name"] == "vector_sum":
+        query = columns_of_a_vector(query)
     if len(records) > query["records_per_client"]:
         raise ValueError("wrong number of records")
     records = [each for each in records if has_levels(query["columns"], each)]

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from shoal_protocol.certificates import packing
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.packing import pack, unpack
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.world import examples
@@ -123,6 +125,37 @@ def test_a_certificate_has_one_way_of_being_written(name: str) -> None:
     changed = OTHER_WAYS[name]()
     assert changed != CERTIFICATE
     refuse(changed)
+
+
+def test_a_compressed_certificate_is_the_same_certificate() -> None:
+    packed = pack(CERTIFICATE)
+    assert len(packed) < len(CERTIFICATE) / 2
+    assert unpack(packed) == unpack(CERTIFICATE) == CERTIFICATE
+    assert verify_certificate(packed, MANIFEST) == verify_certificate(CERTIFICATE, MANIFEST)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pack(CERTIFICATE)[:-1],
+        pack(CERTIFICATE) + b"\0",
+        2 * pack(CERTIFICATE),
+        flipped(pack(CERTIFICATE), 100, 1),
+        flipped(pack(CERTIFICATE), len(pack(CERTIFICATE)) - 6, 1),  # of its checksum
+        pack(pack(CERTIFICATE)),
+    ],
+    ids=["cut", "more", "twice", "flipped", "checksum", "packed twice"],
+)
+def test_what_is_no_whole_compressed_certificate_is_refused(broken: bytes) -> None:
+    refuse(broken)
+
+
+def test_a_certificate_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "LARGEST_BYTES", len(CERTIFICATE))
+    assert unpack(pack(CERTIFICATE)) == CERTIFICATE
+    monkeypatch.setattr(packing, "LARGEST_BYTES", len(CERTIFICATE) - 1)
+    refuse(pack(CERTIFICATE))
+    refuse(pack(bytes(100 * len(CERTIFICATE))))
 
 
 @pytest.mark.parametrize("loosen", ["padding", "unused bit", "line end"])

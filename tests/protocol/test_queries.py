@@ -21,6 +21,7 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
     UnitRowMatrix,
+    VectorSum,
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.quantisation import squared_radius_limit
@@ -32,11 +33,13 @@ from shoal_protocol.queries.sums import (
     matrix_from,
     scores_from,
 )
+from shoal_protocol.queries.terms import Log, Term
 from tests.world.strategies import class_score_sums, hazard_sums, make_query, queries, score_sums
 
 KINDS = (
     *(FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts),
     *(ColumnMoments, WeightedRowMatrix, ScoreSum, HazardScoreSum, ClassScoreSum),
+    VectorSum,
 )
 MATRICES = SecondMomentMatrix | UnitRowMatrix | WeightedRowMatrix
 
@@ -73,7 +76,7 @@ def test_the_squared_radius_is_floored_without_rounding():
 @given(query=queries, seed=st.integers(0, 2**32 - 1))
 def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_value(query, seed):
     generator = np.random.default_rng(seed)
-    records = generator.uniform(-2, 2, (query.records_per_client, len(query.columns)))
+    records = generator.uniform(-2, 2, (query.records_per_client, len(query.column_names)))
     rows = query.rows(records).tolist()
     pairs = [(i, i) for i in range(query.width)]
     if isinstance(query, MATRICES):
@@ -345,6 +348,9 @@ def test_scores_come_back_in_units_of_the_largest():
         (HazardScoreSum, {"edges": (0.0, 1.0, math.inf)}, "edges"),
         (HazardScoreSum, {"hazard_cut": 0.99}, "greater than or equal to 1"),
         (HazardScoreSum, {"hazard_cut": math.inf}, "less than or equal to 100"),
+        (VectorSum, {"intercept": 0.5}, "without a constant"),
+        (VectorSum, {"entries": 0}, "greater than or equal to 1"),
+        (VectorSum, {"entries": 10_001}, "less than or equal to 10000"),
         (ScoreSum, {"record_weights": True}, "bounds from 0"),  # those of the last column are not
         (WeightedRowMatrix, {"record_weights": True}, "bounds from 0"),
         (WeightedRowMatrix, {"record_weights": 1}, "record_weights"),
@@ -362,6 +368,27 @@ def test_what_a_regressions_query_cannot_be_is_refused(kind, change, reason):
         change = change | {"columns": fields["columns"][: change["columns"]]}
     with pytest.raises(ValidationError, match=reason):
         kind.model_validate(fields | change)
+
+
+@pytest.mark.parametrize("mechanism", ["discrete_gaussian", "discrete_laplace"])
+@pytest.mark.parametrize("radius", [None, 0.75])
+def test_a_vector_is_as_many_columns_with_the_same_bounds(radius, mechanism):
+    column = Column(name="x", centre=1.0, scale=2.0)
+    shape = {"intercept": 0.0, "radius": radius, "grid_bits": 12, "records_per_client": 3}
+    vector = VectorSum(columns=(column,), entries=5, **shape)
+    names = tuple(f"x_{place}" for place in range(5))
+    each = FirstMoments(
+        columns=tuple(column.model_copy(update={"name": name}) for name in names), **shape
+    )
+    records = np.random.default_rng(1).normal(1.0, 2.0, (3, 5))
+    assert vector.column_names == each.column_names == names
+    assert np.array_equal(vector.encode(records), each.encode(records))
+    assert vector.design(mechanism) == each.design(mechanism)
+    with pytest.raises(ValidationError, match="a vector is one column"):
+        VectorSum(columns=(column, each.columns[0]), entries=5, **shape)
+    term = Term(factors=(Log(variable="y", lower=1.0, upper=9.0),))
+    with pytest.raises(ValidationError, match="without a term"):
+        VectorSum(columns=(column.model_copy(update={"term": term}),), entries=5, **shape)
 
 
 def test_columns_are_centred_scaled_and_cut():

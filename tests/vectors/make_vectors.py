@@ -36,6 +36,7 @@ from shoal_protocol.queries import (
     Table,
     Tables,
     UnitRowMatrix,
+    VectorSum,
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -262,6 +263,16 @@ def query_cases() -> Iterator[Case]:
         "counts and others": Counts(**counted, levels=(40.0, 60.0), other=True),
         "counts over bins": BinCounts(**counted, edges=(0.0, 40.0, 60.0, 120.0)),
         "sums in a ball": sums.model_copy(update={"radius": 0.75}),
+        **{
+            f"a vector in a {what}": VectorSum(
+                **MOMENTS.model_dump(exclude={"name", "columns", "intercept", "radius"}),
+                columns=(Column(name="x", centre=80.0, scale=64.0),),
+                entries=3,
+                intercept=0.0,
+                radius=radius,
+            )
+            for what, radius in {"box": None, "ball": 0.75}.items()
+        },
         "moments in a box": MOMENTS,
         "moments in a ball": MOMENTS.model_copy(update={"radius": 0.75}),
         "matrix in a box": MATRIX.model_copy(update={"radius": None}),

@@ -20,6 +20,7 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
     UnitRowMatrix,
+    VectorSum,
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
@@ -63,14 +64,17 @@ def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, recor
     """Return a query of the catalogue whose columns have the bounds -1 and 1.
 
     What a kind cannot have becomes what it can: moments of columns have neither ball nor constant,
-    weighted rows and scores always a ball, scores always a constant, hazards a small one; of
-    class scores the last `classes` columns say of which a record is. `scores` are fields of these.
+    weighted rows and scores always a ball, scores always a constant, hazards a small one; a vector
+    has `columns` entries and no constant; of class scores the last `classes` columns say of which
+    a record is. `scores` are fields of these.
     With `record_weights` the last column is a weight, with the bounds 0 and 1.
     """
     weights = [Column(name="weight", centre=0.5, scale=0.5)] * scores.get("record_weights", False)
     named = [Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns - len(weights))]
     if issubclass(kind, ColumnMoments):
         radius, intercept = None, 0.0
+    elif issubclass(kind, VectorSum):
+        named, intercept, scores = named[:1], 0.0, {"entries": columns} | scores
     elif issubclass(kind, WeightedRowMatrix):
         radius = min(radius or 0.8, LARGEST_RADIUS)
     elif issubclass(kind, ScoreSum):
@@ -120,7 +124,9 @@ def _steep(classes, radius, intercept, columns):
 
 
 _kinds_and_columns = st.tuples(
-    st.sampled_from([FirstMoments, SecondMoments, SecondMomentMatrix, ColumnMoments, NormCounts]),
+    st.sampled_from(
+        [FirstMoments, VectorSum, SecondMoments, SecondMomentMatrix, ColumnMoments, NormCounts]
+    ),
     st.integers(1, 7),
 ) | st.tuples(st.sampled_from([UnitRowMatrix, WeightedRowMatrix]), st.integers(2, 7))
 _shapes = {

@@ -22,6 +22,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.packing import unpack
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.certificates.study_request import StudyRequest
@@ -253,17 +254,18 @@ class AsyncJob(JobHandle[StudyRequest, JobState, PosteriorReport]):
             raise Unavailable(answer.reason)
         if answer.status != OK:
             raise failure(answer)
-        bound_to = decode(answer.body, ReleaseCertificate).body.manifest
+        encoded = await asyncio.to_thread(unpack, answer.body)
+        bound_to = decode(encoded, ReleaseCertificate).body.manifest
         manifest = self._consortium(bound_to).signed_manifest
         verified = await asyncio.to_thread(
             verify_certificate,
-            answer.body,
+            encoded,
             manifest.encode(),
             known=self._identity.book.versions,
         )
         if verified.certificate.job != self.id:
             raise UnknownJob("the certificate is of another job")
-        return answer.body
+        return encoded
 
     async def withdraw(self) -> None:
         """Withdraw the job: it asks nothing more, and reserved budgets are freed.

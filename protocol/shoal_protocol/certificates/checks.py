@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     ADVERSARIES,
@@ -52,12 +53,13 @@ def verify_certificate(
 ) -> Verified:
     """Check everything in a certificate that can be checked offline.
 
-    `encoded` and `manifest` are files, byte for byte. Whether `manifest` is the right one is for
-    the reader to say, who compares its digest with one from another source. `known` are versions
-    of which the reader has the rosters: their rounds must ask all whose turn it was and who were
-    enrolled; of another version's, who was left out may have left. Without any roster that has the
-    clients whose slots are whose remains open, and so which batch was due, whether the colluders
-    cover the largest data holders, and whether the smallest answer, priced by, is the smallest.
+    `encoded` and `manifest` are files, byte for byte; `encoded` may be compressed. Whether
+    `manifest` is the right one is for the reader to say, who compares its digest with one from
+    another source. `known` are versions of which the reader has the rosters: their rounds must ask
+    all whose turn it was and who were enrolled; of another version's, who was left out may have
+    left. Without any roster that has the clients whose slots are whose remains open, and so which
+    batch was due, whether the colluders cover the largest data holders, and whether the smallest
+    answer, priced by, is the smallest.
 
     Raises:
         RefusedCertificate: the detail names the part that is wrong, and why.
@@ -65,7 +67,7 @@ def verify_certificate(
     with about("the manifest"):
         pinned = decode(manifest, Manifest)
     with about("the certificate"):
-        signed = decode(encoded, ReleaseCertificate)
+        signed = read_certificate(encoded)
     certificate = signed.body
     versions = _versions(pinned, certificate)
     parties = versions[pinned.digest]

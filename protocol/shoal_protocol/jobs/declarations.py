@@ -60,7 +60,7 @@ class HolderRules(Model):
         for query in request.terms.query_names:
             if query not in self.queries:
                 return f"this data holder does not allow the query {query}"
-        if reason := self.columns_refusal(request.terms.bounds):
+        if reason := self.columns_refusal(request.terms.read):
             return reason
         if (
             "tables" in request.terms.query_names

@@ -27,6 +27,7 @@ MEASURED: Final[dict[QueryName, str]] = {
     "prediction_scores": "scores of predictions",
     "class_score_sum": "scores of each class",
     "gradient_sum": "gradients",
+    "vector_sum": "sums of a vector",
 }
 """What a round of that query measures."""
 

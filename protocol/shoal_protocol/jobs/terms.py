@@ -10,7 +10,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from shoal_protocol.queries import GradientSum, Query, QueryName, Tables
+from shoal_protocol.queries import GradientSum, Query, QueryName, Tables, VectorSum
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models import InstalledModel
@@ -132,6 +132,8 @@ class Terms(Model):
         asked = [{each.name: each.term for each in kind.query.columns} for kind in self.kinds]
         if any(bounded != columns for columns in asked):
             raise ValueError("every kind of round is about the columns that have bounds")
+        if len(self.kinds) > 1 and "vector_sum" in self.query_names:
+            raise ValueError("a vector is read by one kind of round alone")
         if self.rounds > MOST_ROUNDS:
             raise ValueError(f"a job has at most {MOST_ROUNDS} rounds")
         return self
@@ -142,9 +144,18 @@ class Terms(Model):
         return sum(kind.rounds for kind in self.kinds)
 
     @property
+    def read(self) -> tuple[ColumnBounds, ...]:
+        """The bounds of what rounds read of records: those of a vector for each of its entries."""
+        query = self.kinds[0].query
+        if not isinstance(query, VectorSum):
+            return self.bounds
+        [each] = self.bounds
+        return tuple(each.model_copy(update={"name": name}) for name in query.column_names)
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         """Names of the columns of the records that the rounds read."""
-        return variables_of(self.bounds)
+        return variables_of(self.read)
 
     @property
     def query_names(self) -> tuple[QueryName, ...]:

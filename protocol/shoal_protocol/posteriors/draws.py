@@ -120,12 +120,27 @@ def decoded(values: str, chains: int, size: int) -> FloatMatrix:
     Raises:
         ValueError: it is no such array, too large or too small, or not finite.
     """
+    numbers = decoded_numbers(values)
+    if not numbers.size or numbers.size % (chains * size):
+        raise ValueError("values must be doubles of an array of shape (chains, draws, names)")
+    draws = numbers.reshape(chains, -1, size)
+    if draws.shape[1] < _FEWEST_DRAWS:
+        raise ValueError(f"a chain needs {_FEWEST_DRAWS} draws or more")
+    return draws
+
+
+def decoded_numbers(values: str) -> FloatVector:
+    """Return the numbers, shape (k,), that `encoded` made a string of.
+
+    Raises:
+        ValueError: they are no doubles, too many, or not finite.
+    """
     raw = base64.b64decode(values)
     if len(raw) > 8 * MOST_VALUES:
         raise ValueError(f"a posterior holds at most {MOST_VALUES} numbers")
-    if not raw or len(raw) % (8 * chains * size):
-        raise ValueError("values must be doubles of an array of shape (chains, draws, names)")
-    draws: FloatMatrix = np.frombuffer(raw, "<f8").reshape(chains, -1, size)
-    if draws.shape[1] < _FEWEST_DRAWS or not np.all(np.isfinite(draws)):
-        raise ValueError(f"a chain needs {_FEWEST_DRAWS} draws or more, all of them finite")
-    return draws
+    if len(raw) % 8:
+        raise ValueError("values must be doubles")
+    numbers: FloatVector = np.frombuffer(raw, "<f8")
+    if not np.all(np.isfinite(numbers)):
+        raise ValueError("values must be finite")
+    return numbers

@@ -4,6 +4,7 @@ The quantiles are at the levels of normal scores from -5 to 5, so a normal poste
 line between any two of them, and others nearly are.
 """
 
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Annotated, Final
 
@@ -18,6 +19,12 @@ _SCORES: Final = np.linspace(-5.0, 5.0, 161)
 
 QUANTILE_LEVELS: Final = np.array([_STANDARD.cdf(score) for score in _SCORES.tolist()])
 """The levels that the quantiles of a tabulated posterior are at, shape (161,)."""
+
+
+def scored_quantiles(quantiles: Sequence[float], high: float) -> FloatVector:
+    """Return those at 1 - `high` and `high`, shape (2,), of a table at `QUANTILE_LEVELS`."""
+    reach = _STANDARD.inv_cdf(high)
+    return np.interp([-reach, reach], _SCORES, quantiles)
 
 
 class TabulatedPosterior(BasePosterior):
@@ -54,8 +61,7 @@ class TabulatedPosterior(BasePosterior):
         return np.array([self.deviation])
 
     def _quantiles(self, low: float, high: float) -> FloatMatrix:
-        reach = _STANDARD.inv_cdf(high)
-        return np.array([np.interp([-reach, reach], _SCORES, self.quantiles)])
+        return scored_quantiles(self.quantiles, high)[None]
 
     def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
         scores = generator.standard_normal(count)

@@ -15,7 +15,7 @@ from shoal_protocol.queries.column_moments import ColumnMoments
 from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.counts import BinCounts, CellCounts, Counts
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
-from shoal_protocol.queries.first_moments import FirstMoments
+from shoal_protocol.queries.first_moments import FirstMoments, VectorSum
 from shoal_protocol.queries.gradients import GradientSum
 from shoal_protocol.queries.hazards import HazardScoreSum
 from shoal_protocol.queries.moments import (
@@ -46,7 +46,8 @@ Query = Annotated[
     | HazardScoreSum
     | PredictionScores
     | ClassScoreSum
-    | GradientSum,
+    | GradientSum
+    | VectorSum,
     Field(discriminator="name"),
 ]
 """Every query that a round may ask."""
@@ -67,6 +68,7 @@ QueryName = Literal[
     "prediction_scores",
     "class_score_sum",
     "gradient_sum",
+    "vector_sum",
 ]
 """The names of all queries, as policies list them."""
 
@@ -98,5 +100,6 @@ __all__ = [
     "Table",
     "Tables",
     "UnitRowMatrix",
+    "VectorSum",
     "WeightedRowMatrix",
 ]

@@ -1,10 +1,11 @@
-"""The sum of a client's rows, as a query."""
+"""The sum of a client's rows, of columns or of one long vector, as queries."""
 
 import math
-from typing import Literal
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from shoal_protocol.queries.design import (
     Mechanism,
@@ -13,6 +14,9 @@ from shoal_protocol.queries.design import (
     with_count,
 )
 from shoal_protocol.queries.moments import Moments
+
+LONGEST_VECTOR: Final = 10_000
+"""Entries that a vector has at most."""
 
 
 class FirstMoments(Moments):
@@ -36,7 +40,7 @@ class FirstMoments(Moments):
         2 R B^2 and R B^2, L1 sqrt(p) times that.
         """
         gaussian = mechanism == "discrete_gaussian"
-        limit, columns = self.squared_norm_limit, len(self.columns)
+        limit, columns = self.squared_norm_limit, self.width - bool(self.constant)
         rest = float(self.constant)
         shrunk = 0.0 if limit is None else rest
         if gaussian:
@@ -60,3 +64,29 @@ class FirstMoments(Moments):
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums and the number of `rows`, shape (p + 1,)."""
         return self._counted(self.grid * np.sum(rows, axis=0), rows)
+
+
+class VectorSum(FirstMoments):
+    """First moments of a vector, whose `entries` all have the bounds of the one column.
+
+    Column `x` stands for the variables x_0, x_1, ..., so that a long vector takes a short query.
+    """
+
+    name: Literal["vector_sum"] = "vector_sum"  # type: ignore[assignment]
+    entries: Annotated[int, Field(ge=1, le=LONGEST_VECTOR, strict=True)]
+
+    @model_validator(mode="after")
+    def _one_vector(self) -> Self:
+        if len(self.columns) != 1 or self.columns[0].term is not None or self.intercept != 0.0:
+            raise ValueError("a vector is one column, without a term, and without a constant")
+        return self
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the variables of the records that are the vector's entries, in order."""
+        return tuple(f"{self.columns[0].name}_{place}" for place in range(self.entries))
+
+    @property
+    def width(self) -> int:
+        """p, the length of the vector."""
+        return self.entries

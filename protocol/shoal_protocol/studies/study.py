@@ -16,6 +16,7 @@ from shoal_protocol.jobs.terms import TOLERANCE, RoundTerms, Terms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 
@@ -50,6 +51,11 @@ class Study(BaseModel, ABC):
         @property
         def batch(self) -> int | None:
             """How many clients a round asks; None for all that joined."""
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the variables of a client's records that the rounds read, in order."""
+        return variables_of(self.columns)
 
     @property
     def posterior_names(self) -> tuple[str, ...]:

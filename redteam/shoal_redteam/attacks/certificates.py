@@ -9,6 +9,7 @@ from nacl.signing import SigningKey
 
 from shoal_hosting.peers.peer import OK
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.packing import unpack
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobTotal
@@ -281,7 +282,7 @@ async def certificate_of_a_job(target: Target) -> bytes:
         await played.answer(played.clients)
     path = f"{base}/certificate"
     await target.until(lambda: shows(path), "the certificate of a job", seconds=_WAIT_SECONDS)
-    return (await target.ask(target.trainer, path)).body
+    return unpack((await target.ask(target.trainer, path)).body)
 
 
 ATTACKS = (ForgedCertificate,)

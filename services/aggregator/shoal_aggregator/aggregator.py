@@ -4,8 +4,10 @@ The decision is a result or an abandonment, and is final. All state is in the st
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from datetime import datetime
+from typing import Final, TypeVar
 
 import structlog
 from prometheus_client import Counter
@@ -39,6 +41,8 @@ from shoal_protocol.wire.service_errors import RoundAbandoned, StorageUnavailabl
 
 log = structlog.get_logger()
 
+_SPECS_IN_MEMORY: Final = 8  # each may be megabytes
+
 DocumentT = TypeVar("DocumentT", bound=RoundDocument)
 
 
@@ -59,6 +63,11 @@ class Aggregator:
             registry=registry,
         )
         self.changes = resources.changes
+        self._specs: OrderedDict[str, RoundSpec] = (
+            OrderedDict()
+        )  # by round, the last that were read
+        self._idle = False  # a step found nothing that is due before `_next_at`
+        self._next_at: datetime | None = None
         resources.wake.set()
 
     async def announce(self, encoded: bytes) -> tuple[str, bool]:
@@ -75,8 +84,12 @@ class Aggregator:
         consortium.verify(signed)
         await asyncio.to_thread(check_spec, signed.body, consortium, now=self._own.clock())
         is_new = await self._own.storage.run(store.add_round, signed)
-        self._own.wake.set()
+        self._wake()
         return signed.digest, is_new
+
+    def _wake(self) -> None:
+        self._idle = False
+        self._own.wake.set()
 
     async def take_partial_sum(self, round_id: str, encoded: bytes) -> bool:
         """Take a Compute node's signed partial sum; return whether it is new.
@@ -88,13 +101,12 @@ class Aggregator:
             RoundAbandoned: nothing will be released; the node's sum may be erased.
         """
         spec = await self._spec(round_id)
-        signed = await asyncio.to_thread(self._verified, encoded, PartialSum, spec)
-        await asyncio.to_thread(check_partial_sum, signed.body, spec)
+        signed = await asyncio.to_thread(self._verified_sum, encoded, spec)
         outcome = await self._own.storage.run(offers.offer_partial_sum, signed)
         if outcome is Outcome.LATE:
             outcome = await self._compare_late(spec, signed)
         self._validate(outcome, signed)
-        return outcome is Outcome.STORED
+        return outcome in {Outcome.STORED, Outcome.ENOUGH}
 
     async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
         """Store a partial sum that came after the result, and compare it with the result."""
@@ -183,13 +195,23 @@ class Aggregator:
         return await self._own.storage.run(store.find_decision, round_id, self._own.name)
 
     async def step(self) -> None:
-        """Decide on every round that is due: add up what is complete, then abandon the rest."""
+        """Decide on every round that is due: add up what is complete, then abandon the rest.
+
+        The store is asked once something has come, or a round's time.
+        """
+        now = self._own.clock()
+        if self._idle and (self._next_at is None or now < self._next_at):
+            return
+        self._idle = True
         try:
-            for round_id in await self._own.storage.run(store.complete_rounds, self._own.clock()):
+            due = await self._own.storage.run(store.due, now)
+            self._next_at = due.next_at
+            for round_id in due.complete:
                 await self._apart(self._add_up, round_id)
-            for round_id in await self._own.storage.run(store.overdue_rounds, self._own.clock()):
+            for round_id in due.overdue:
                 await self._apart(self._give_up, round_id)
         except StorageUnavailable:
+            self._idle = False
             log.warning("storage unavailable: rounds are decided once it answers again")
 
     async def _apart(self, decide: Callable[[str], Awaitable[None]], round_id: str) -> None:
@@ -199,6 +221,7 @@ class Aggregator:
         except StorageUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 -- logged; tried again at the next step
+            self._idle = False
             log.error("a round cannot be decided", round=round_id, **describe_exception(error))
 
     async def _add_up(self, round_id: str) -> None:
@@ -217,7 +240,7 @@ class Aggregator:
             log.info("round published", round=round_id, partial_sums=used)
             self._tell_wrong(spec, wrong)
         else:
-            self._own.wake.set()  # unless it has ended, more sums have come and count too
+            self._wake()  # unless it has ended, more sums have come and count too
         self.changes.tell(round_id)
 
     def _summed(self, spec: RoundSpec, stored: Sequence[Stored]) -> Summed | Unusable:
@@ -246,6 +269,11 @@ class Aggregator:
         )
         return self._own.sign(body)
 
+    def _verified_sum(self, encoded: bytes, spec: RoundSpec) -> Signed[PartialSum]:
+        signed = self._verified(encoded, PartialSum, spec)
+        check_partial_sum(signed.body, spec)
+        return signed
+
     def _verified(
         self, encoded: bytes, kind: type[DocumentT], spec: RoundSpec
     ) -> Signed[DocumentT]:
@@ -256,8 +284,12 @@ class Aggregator:
         return signed
 
     async def _spec(self, round_id: str) -> RoundSpec:
-        record = await self._own.storage.run(store.find_round, round_id)
-        return (await asyncio.to_thread(decode, record.spec, RoundSpec)).body
+        if round_id not in self._specs:
+            record = await self._own.storage.run(store.find_round, round_id)
+            self._specs[round_id] = (await asyncio.to_thread(decode, record.spec, RoundSpec)).body
+            while len(self._specs) > _SPECS_IN_MEMORY:
+                self._specs.popitem(last=False)
+        return self._specs[round_id]
 
     def _validate(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
         if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:
@@ -269,8 +301,8 @@ class Aggregator:
                 outcome=outcome.value,
             )
         offers.refuse(outcome)
-        if outcome is Outcome.STORED:
-            self._own.wake.set()
+        if outcome is Outcome.ENOUGH:
+            self._wake()
         elif outcome is Outcome.ENDED:
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=signed.body.round, party=signed.signer)

@@ -12,13 +12,13 @@ from shoal_aggregator.store import (
     OPEN,
     Standing,
     count,
-    dispensable,
     find_abandonment,
     insert_abandonment,
     insert_new,
     insert_partial_sum,
     lock,
     move,
+    threshold,
 )
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum
 from shoal_protocol.wire.documents import Signed
@@ -30,6 +30,7 @@ class Outcome(StrEnum):
     """The outcome of an offered document."""
 
     STORED = "stored"
+    ENOUGH = "enough"  # stored, and with it there may be enough partial sums for a result
     ENDED = "ended"  # stored, and the round ended with it
     KNOWN = "known"  # the same document is on file
     CONFLICTING = "conflicting"  # another one of this party is; the first such is evidence
@@ -76,14 +77,15 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
     if find_abandonment(db, body.round, body.node) is not None:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
     cohorts = [(row.cohort, row.cohort_size) for row in rows]
-    elsewhere = len(cohorts) - cohorts.count((body.cohort, body.cohort_size))
-    if elsewhere > dispensable(db, body.round):
+    here = cohorts.count((body.cohort, body.cohort_size))
+    needed, spare = threshold(db, body.round)
+    if len(cohorts) - here > spare:
         return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
     if phase is Phase.PUBLISHED:
         return Outcome.LATE
     move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
     insert_partial_sum(db, signed, Standing.OPEN)
-    return Outcome.STORED
+    return Outcome.ENOUGH if here + 1 >= needed else Outcome.STORED
 
 
 def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:
@@ -120,7 +122,7 @@ def offer_abandonment(
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
     insert_abandonment(db, signed)
     lost = count(db, schema.abandonments, body.round)  # nodes: the round has no end yet
-    if phase not in OPEN or lost <= dispensable(db, body.round):
+    if phase not in OPEN or lost <= threshold(db, body.round)[1]:
         return Outcome.STORED
     move(db, body.round, phase, AggregationEvent.GIVEN_UP)
     insert_abandonment(db, decision)

@@ -5,7 +5,7 @@ A round's row is locked first, so that of two decisions only one is made.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -56,12 +56,12 @@ def lock(db: Connection, round_id: str) -> Phase:
     return Phase(phase)
 
 
-def dispensable(db: Connection, round_id: str) -> int:
-    """Return how many Compute nodes a round can do without."""
+def threshold(db: Connection, round_id: str) -> tuple[int, int]:
+    """Return how many Compute nodes a round needs, and how many it can do without."""
     columns = schema.rounds.c
-    query = select(columns.nodes - columns.threshold).where(columns.id == round_id)
-    spare: int = db.execute(query).scalar_one()
-    return spare
+    query = select(columns.threshold, columns.nodes - columns.threshold)
+    needed, spare = db.execute(query.where(columns.id == round_id)).one()
+    return needed, spare
 
 
 def move(db: Connection, round_id: str, phase: Phase, event: AggregationEvent) -> None:
@@ -176,6 +176,20 @@ def find_round(db: Connection, round_id: str) -> RoundRecord:
     )
 
 
+@dataclass(frozen=True)
+class Due:
+    """What a step is to decide, and when the next one is due though nothing comes."""
+
+    complete: Sequence[str]
+    overdue: Sequence[str]
+    next_at: datetime | None
+
+
+def due(db: Connection, now: datetime) -> Due:
+    """Return what is due."""
+    return Due(complete_rounds(db, now), overdue_rounds(db, now), next_time(db, now))
+
+
 def complete_rounds(db: Connection, now: datetime) -> Sequence[str]:
     """Return the open rounds with enough partial sums over one cohort for a result.
 
@@ -192,6 +206,17 @@ def overdue_rounds(db: Connection, now: datetime) -> Sequence[str]:
     columns = schema.rounds.c
     is_over = columns.give_up_at <= milliseconds(now)
     return _open_rounds(db, is_over & (_most_sums() < columns.threshold))
+
+
+def next_time(db: Connection, now: datetime) -> datetime | None:
+    """Return when an open round is due next though nothing comes; None if none is open."""
+    columns, late = schema.rounds.c, milliseconds(now)
+    is_open = columns.phase.in_([phase.value for phase in OPEN])
+    times = [
+        db.execute(select(func.min(each)).where(is_open, each > late)).scalar()
+        for each in (columns.proceed_at, columns.give_up_at)
+    ]
+    return min((datetime.fromtimestamp(each / 1000, UTC) for each in times if each), default=None)
 
 
 def publish(db: Connection, result: Signed[Result], *, stored: int, wrong: Collection[str]) -> bool:

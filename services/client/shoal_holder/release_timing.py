@@ -13,7 +13,7 @@ from typing import Final
 from shoal_holder.choice import MOST_ROWS
 from shoal_protocol.privacy.mechanisms import GaussianPart, NoisePart
 
-GRID_SECONDS: Final = 0.25
+GRID_SECONDS: Final = 0.05
 """Answers leave at whole multiples of this since they began to be prepared."""
 
 MOST_SECONDS: Final = 30.0

@@ -72,20 +72,25 @@ class Announcements:
             await self._own.share_manifests()  # another replica may know it
         await self._witnesses.check()
         cap = await self._reading.run(self._validate, signed)
-        new = await self._storage.run(self._add, signed, cap)
-        return await self._rounds.find(signed.digest), new
+        number = await self._storage.run(self._add, signed, cap)
+        self._rounds.over(signed.body.job, before=signed.body.number)
+        if number is None:
+            return await self._rounds.find(signed.digest), False
+        begun = await self._reading.run(self._rounds.begun, number, signed)
+        return self._rounds.take_in(begun), True
 
-    def _add(self, db: Connection, signed: Signed[RoundSpec], cap: Cap) -> bool:
-        """Charge and store a round, or neither; False if it is on file already."""
+    def _add(self, db: Connection, signed: Signed[RoundSpec], cap: Cap) -> int | None:
+        """Charge and store a round, or neither; return its number, None if it is on file."""
         tables.hold(db)  # before the round's row, in the order of all announcements
-        if store.add_round(db, signed) is None:
-            return False
+        number = store.add_round(db, signed)
+        if number is None:
+            return None
         spec = signed.body
         check_next(db, spec)
         request = request_of(db, spec.job)
         self._ledger.charge(db, spec, cap=cap, at=self._clock())
         check_round_of_job(spec, request, spent=self._ledger.spent_before(db, spec))
-        return True
+        return number
 
     def _validate(self, signed: Signed[RoundSpec]) -> Cap:
         consortium = self._book.in_force(signed.body.manifest)

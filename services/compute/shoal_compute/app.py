@@ -24,6 +24,7 @@ from shoal_compute.witnesses import Witnesses
 from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     ID_PATTERN,
+    JSON,
     RoundId,
     checked_round,
     document,
@@ -46,7 +47,17 @@ _BULK_BYTES: Final = 32 << 20
 _OPENINGS_BYTES: Final = 16 << 20  # of several in one request
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
 _BYTES: Final = "application/octet-stream"
-_UPLOADS: Final = {
+_ROUND_ID: Final = {
+    "name": "round_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": f"^{ID_PATTERN}$"},
+}
+_PLAIN: Final = {
+    "/v1/gossip": (
+        "Take a node's documents and tell it those that it lacks",
+        {200: "A message of the same form."},
+    ),
     "/v1/rounds/{round_id}/shares": (
         "Upload one share envelope",
         {201: "It is stored durably.", 200: "The same bytes are stored already."},
@@ -207,17 +218,16 @@ def create_app(
         """Say, signed, that the session of the envelope in the body is not known here."""
         return document((await sessions.refuse(await request.body())).encode())
 
-    @app.post("/v1/gossip")
-    async def converse(request: Request) -> Response:
-        """Take a node's documents and tell it those that it lacks."""
-        return document(await gossip.receive(await request.body()))
-
     @app.get("/v1/nodes/{name}/newest")
     async def show_newest(name: str) -> Response:
         """Return what a Compute node signed last that is on file here: its newest votes."""
         return listed(await witnesses.votes_of(name))
 
-    # Uploads are by far the most requests: these routes do without FastAPI's machinery.
+    # Uploads and gossip are by far the most requests: they do without FastAPI's machinery.
+    async def converse(request: Request) -> Response:
+        request.scope["route"] = gossiped
+        return document(await gossip.receive(await request.body()))
+
     async def upload(request: Request) -> Response:
         request.scope["route"] = one
         round_id = checked_round(request.path_params["round_id"])
@@ -256,30 +266,27 @@ def create_app(
     many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
     relayed = Route("/v1/rounds/{round_id}/shares/relayed", relay, methods=["POST"])
     asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipts, methods=["POST"])
-    app.router.routes[:0] = [one, many, relayed, asked]  # and come first
-    _describe_uploads(app)
+    gossiped = Route("/v1/gossip", converse, methods=["POST"])
+    app.router.routes[:0] = [gossiped, one, many, relayed, asked]  # and come first
+    _describe_plain_routes(app)
     return app
 
 
-def _describe_uploads(app: FastAPI) -> None:
+def _describe_plain_routes(app: FastAPI) -> None:
     """Add to the OpenAPI document the routes that FastAPI does not know."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         schema = generate()
-        for path, (what, statuses) in _UPLOADS.items():
+        for path, (what, statuses) in _PLAIN.items():
             schema["paths"][path] = {
                 "post": {
                     "summary": what,
-                    "parameters": [
-                        {
-                            "name": "round_id",
-                            "in": "path",
-                            "required": True,
-                            "schema": {"type": "string", "pattern": f"^{ID_PATTERN}$"},
-                        }
-                    ],
-                    "requestBody": {"required": True, "content": {_BYTES: {}}},
+                    "parameters": [_ROUND_ID] if "{round_id}" in path else [],
+                    "requestBody": {
+                        "required": True,
+                        "content": {_BYTES if "{round_id}" in path else JSON: {}},
+                    },
                     "responses": {
                         str(status): {"description": said} for status, said in statuses.items()
                     },

@@ -90,7 +90,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         own,
         rounds=rounds,
         announcements=announcements,
-        totals=Totals(own),
+        totals=Totals(own, rounds),
         uploads=uploads,
         relays=Relays(own, rounds, uploads),
         jobs=Jobs(own),

@@ -2,12 +2,12 @@
 
 Message and answer have one form: documents, for each round the digests of all documents that the
 sender holds, and the digests of those that it requests. Each states all that its sender has, so
-lost, repeated and reordered messages do no harm. Small documents are sent unasked. Of large ones a
-node sends only its own unasked, once, and others on request, so that each crosses a link once.
-Partial sums are not gossiped.
+lost, repeated and reordered messages do no harm. Small documents are sent unasked, by way of the
+round's relay (`Turn`). Of large ones a node sends only its own unasked, once, to each, and others
+on request, so that each crosses a link once. Partial sums are not gossiped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
@@ -37,6 +37,8 @@ PERIOD: Final = timedelta(seconds=1)
 # for how long a large document is left to come from its signer before another node is asked,
 # and to come from that one before the next is
 RELAY_AFTER: Final = timedelta(seconds=3)
+# how long a node that has all it needs leaves it to the relay to bring the others level
+SETTLE_AFTER: Final = timedelta(seconds=5)
 
 
 class _Message(Model):
@@ -142,6 +144,92 @@ class Requests:
             self._until.pop(digest, None)
 
 
+_EVERYBODY: Final = 1 << 30
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Whom a node tells, and asks, about one round now.
+
+    One node of each round, by the round's id, is its relay: the others tell it what they sign, and
+    it tells them all holdings once it has them, and then all votes. So M nodes exchange 4 M
+    messages where each with each would be M**2. A relay that is lost or lies costs time only: what
+    has not gone round after a period is told to one node more, then to twice as many in each
+    period. What ends a round is told to everybody at once.
+    """
+
+    ranks: Mapping[str, int]  # of the peers that can be reached, the relay's first
+    reach: Mapping[str, int]  # by digest, how many of them are told by now
+    asked: int  # how many of them are asked where they stand
+    rests: bool
+    """It is done, and leaves it to the relay for a while to bring the others level.
+
+    Then it goes on: the relay may be lost, or a peer reach nobody by itself.
+    """
+
+    def is_due(self, digest: str, peer: str) -> bool:
+        """Tell whether the peer is to be told of a document now."""
+        return self.ranks.get(peer, len(self.ranks)) < self.reach[digest]
+
+    def may_ask(self, peer: str) -> bool:
+        """Tell whether the peer is to be asked where it stands, if it was not lately."""
+        return self.ranks.get(peer, len(self.ranks)) < self.asked
+
+
+@dataclass
+class Turns:
+    """Works out each round's `Turn`."""
+
+    # by round and digest: from when on a document should have gone round by itself
+    _since: dict[str, dict[str, datetime]] = field(default_factory=dict)
+
+    def of(self, known: Round, now: datetime, *, away: Container[str]) -> Turn:
+        """Return a round's turn; `away` are peers that could not be reached."""
+        nodes = known.spec.body.compute_nodes
+        first = int(known.id[:8], 16) % len(nodes)
+        rotated = (*nodes[first:], *nodes[:first])
+        order = [name for name in rotated if name == known.own or name not in away]
+        relays = order[0] == known.own
+        since = self._since.setdefault(known.id, {})
+        for digest, signed in known.spoken_of.items():
+            if digest not in since:
+                alone = signed.signer == known.own and not relays
+                since[digest] = now if alone else now + PERIOD  # another brought it, or it waits
+        latest = max(since.values(), default=now)
+        ended = known.equivocation or known.phase not in (Phase.AGREED, Phase.PUBLISHED)
+        full = [
+            kind
+            for kind, there in ((Holdings, known.holdings), (Vote, known.votes))
+            if relays and all(name in there or name in known.abandonments for name in order)
+        ]
+        others = (name for name in order if name != known.own)
+        return Turn(
+            ranks={name: rank for rank, name in enumerate(others)},
+            reach={
+                digest: _EVERYBODY
+                if known.equivocation
+                or isinstance(signed.body, (Abandonment, *full))
+                or is_large(signed)
+                else _reach(since[digest], now)
+                for digest, signed in known.spoken_of.items()
+            },
+            asked=max(_reach(latest, now), not relays),
+            rests=not (relays or ended) and -PERIOD <= now - latest < SETTLE_AFTER,
+        )
+
+    def forget(self, round_id: str) -> None:
+        """Drop a settled round."""
+        self._since.pop(round_id, None)
+
+
+def _reach(since: datetime, now: datetime) -> int:
+    """Return how many peers are spoken to by now."""
+    periods = (now - since) // PERIOD
+    if periods < -1:  # the clock was set back
+        return _EVERYBODY
+    return 0 if periods < 0 else 1 << min(periods, 16)
+
+
 @dataclass
 class Acquaintance:
     """The documents that one peer is known to have, and when to send to it next.
@@ -159,12 +247,27 @@ class Acquaintance:
     pace: Pace = field(default_factory=Pace)
 
     def message(
-        self, rounds: Iterable[Round], now: datetime, requests: Requests | None = None
+        self,
+        rounds: Iterable[Round],
+        now: datetime,
+        requests: Requests | None = None,
+        *,
+        peer: str = "",
+        turns: Mapping[str, Turn] | None = None,
     ) -> Message | None:
-        """Return the message to send to the peer now, or None if it can wait."""
+        """Return the message to send to `peer` now, or None if it can wait.
+
+        It is told of a round, and asked, when that is its turn; without `turns`, at any time.
+        """
         if not self.pace.is_due(now):
             return None
-        rounds = list(rounds)
+        rounds = [
+            each
+            for each in rounds
+            if turns is None or not self._may_wait(each, turns[each.id], peer)
+        ]
+        if not rounds:
+            return None
         shared = {each.id: each.spoken_of for each in rounds}
         unknown = {
             each.id: {
@@ -176,15 +279,22 @@ class Acquaintance:
         }
         offered = {round_id: self.offered.get(round_id, set()) for round_id in shared}
         wanting = frozenset(self._wanting(now, requests or Requests()))
-        news = wanting or any(unknown[round_id] - offered[round_id] for round_id in shared)
-        unsettled = any(each.phase is Phase.FROZEN or not self.is_settled(each) for each in rounds)
-        periodic = unsettled and (self.again_at is None or now >= self.again_at)
+        news = wanting or any(
+            turns is None or digest in self.wanted or turns[each].is_due(digest, peer)
+            for each in shared
+            for digest in unknown[each] - offered[each]
+        )
+        periodic = (self.again_at is None or now >= self.again_at) and any(
+            (each.phase is Phase.FROZEN or not self.is_settled(each))
+            and (turns is None or turns[each.id].may_ask(peer))
+            for each in rounds
+        )
         if not (news or periodic):
             return None
         # News comes first, then what was not offered for longest, so that no round is left out
         # for ever behind others whose documents the peer cannot use.
-        turns = {round_id: turn for turn, round_id in enumerate(self.offered)}
-        order = sorted(shared, key=lambda each: (not unknown[each], turns.get(each, -1)))
+        last = {round_id: place for place, round_id in enumerate(self.offered)}
+        order = sorted(shared, key=lambda each: (not unknown[each], last.get(each, -1)))
         order.sort(key=lambda each: not unknown[each] - offered[each])
         chosen = _fitting({each: shared[each] for each in order})
         due = [
@@ -196,6 +306,14 @@ class Acquaintance:
         due.sort(key=is_large)  # a vote is not to wait behind holdings
         known = {each: frozenset(documents) for each, documents in chosen.items()}
         return Message(_bounded(due), known, wanting, now)
+
+    def _may_wait(self, known: Round, turn: Turn, peer: str) -> bool:
+        """Tell whether a round rests; the relay still needs what this node signed."""
+        if not turn.rests or turn.ranks.get(peer) != 0:
+            return turn.rests
+        there = self.knows.get(known.id, set())
+        own = (each for each, signed in known.spoken_of.items() if signed.signer == known.own)
+        return all(digest in there for digest in own)
 
     def _is_for_peer(self, known: Round, digest: str) -> bool:
         signed = known.spoken_of[digest]

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Final
 
 import structlog
 
@@ -15,6 +16,7 @@ from shoal_compute.gossip import (
     Acquaintance,
     Message,
     Requests,
+    Turns,
     answer,
     decode_message,
 )
@@ -31,6 +33,8 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
 
+_READ_AT_ONCE_BYTES: Final = 16 << 10  # more is read in a thread; handing it over takes longer
+
 
 class Gossip:
     """This node's gossip with all other Compute nodes."""
@@ -40,7 +44,7 @@ class Gossip:
         self._own, self._rounds, self._metrics = resources, rounds, metrics
         self._reading = resources.worker("gossiping")
         self._acquaintances: dict[str, Acquaintance] = defaultdict(Acquaintance)
-        self._requests = Requests()
+        self._requests, self._turns = Requests(), Turns()
         # rounds that wait for documents, and from when on whoever calls is asked for them
         self._waiting: dict[str, datetime] = {}
         self._clocks = ClockWatch(metrics)
@@ -54,7 +58,10 @@ class Gossip:
         Raises:
             MalformedDocument, UnsupportedVersion, StorageUnavailable
         """
-        message = await self._reading.run(decode_message, encoded)
+        if len(encoded) <= _READ_AT_ONCE_BYTES:
+            message = decode_message(encoded)
+        else:
+            message = await self._reading.run(decode_message, encoded)
         await self.take(message.documents)
         now = self._own.clock()
         # it may be a peer whom this node's own requests do not reach
@@ -89,7 +96,10 @@ class Gossip:
         fresh = [signed for signed in offered if signed.digest not in known.documents]
         if not fresh:
             return
-        passed, failed = await self._reading.run(_verified, known, fresh)
+        if sum(len(signed.encode()) for signed in fresh) <= _READ_AT_ONCE_BYTES:
+            passed, failed = _verified(known, fresh)
+        else:
+            passed, failed = await self._reading.run(_verified, known, fresh)
         refused += failed
         if not passed:
             return
@@ -113,12 +123,17 @@ class Gossip:
             for known in self._rounds.live.values()
             if known.phase is Phase.FROZEN
         }
-        for known in self._rounds.live.values():
+        spoken_of = [known for known in self._rounds.live.values() if known.spoken_of]
+        away = {name for name, each in self._acquaintances.items() if each.pace.failures}
+        turns = {known.id: self._turns.of(known, now, away=away) for known in spoken_of}
+        for known in spoken_of:
             for name in known.peers:
                 if not busy(name):
                     by_peer[name].append(known)
         messages = {
-            name: self._acquaintances[name].message(rounds, now, self._requests)
+            name: self._acquaintances[name].message(
+                rounds, now, self._requests, peer=name, turns=turns
+            )
             for name, rounds in by_peer.items()
         }
         return {name: message for name, message in messages.items() if message is not None}
@@ -174,6 +189,7 @@ class Gossip:
 
     def forget(self, known: Round) -> None:
         """Drop a settled round."""
+        self._turns.forget(known.id)
         for name in known.peers:
             self._acquaintances[name].forget(known.id)
 

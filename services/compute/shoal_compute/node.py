@@ -218,8 +218,11 @@ class Node:
         for known in list(self._rounds.live.values()):
             if known.phase in FINISHED and not known.erased:
                 self._work.begin(f"erase {known.id}", self._erase, known)
-            over = self._gossip.is_settled(known) or self._own.clock() >= known.spec.body.give_up_at
-            if known.done and over:
+            if known.done and (
+                known.over
+                or self._gossip.is_settled(known)
+                or self._own.clock() >= known.spec.body.give_up_at
+            ):
                 self._retire(known)
 
     def _retire(self, known: Round) -> None:

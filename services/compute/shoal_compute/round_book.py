@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import structlog
+from pyroaring import BitMap
 from sqlalchemy import Connection
 
 from shoal_compute import store
@@ -14,7 +15,9 @@ from shoal_compute.rounds import Round, open_round
 from shoal_compute.shares import held_holders
 from shoal_compute.store import StoredRound
 from shoal_hosting.service import Resources
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import UnknownManifest, UnknownRound
 from shoal_protocol.wire.phases import Phase
 
@@ -68,6 +71,27 @@ class RoundBook:
             if self._own.manifests is not None:
                 self._own.manifests.exchange(db)
             return self._book.get(digest)
+
+    def begun(self, number: int, spec: Signed[RoundSpec]) -> Round:
+        """Return a round that was put on file just now, for `take_in`; it may take a while."""
+        stored = StoredRound(
+            number=number,
+            spec=spec,
+            phase=Phase.ANNOUNCED,
+            reason=None,
+            reported=False,
+            erased=False,
+            documents=(),
+            second=frozenset(),
+        )
+        return open_round(stored, BitMap(), self._book.get(spec.body.manifest), self._own.party)
+
+    def take_in(self, begun: Round) -> Round:
+        """Keep a round in memory, unless somebody read it from the store meanwhile; return it."""
+        if begun.id not in self.live:
+            self.live[begun.id] = begun
+            self._metrics.moved(None, begun.phase)
+        return self.live[begun.id]
 
     async def find(self, round_id: str) -> Round:
         """Return a round.
@@ -143,6 +167,13 @@ class RoundBook:
     def held(self, known: Round) -> int:
         """Return how many clients' shares this node is known to hold."""
         return self._counts.held(known)
+
+    def over(self, job: str, *, before: int | None = None) -> None:
+        """Note that the trainer is done with a job's rounds, those with numbers below `before`."""
+        for known in self.live.values():
+            spec = known.spec.body
+            if spec.job == job and (before is None or spec.number < before):
+                known.over = True
 
     def retire(self, known: Round) -> None:
         """Note that no work is left in a round."""

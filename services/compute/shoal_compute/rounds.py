@@ -46,6 +46,7 @@ class Round:
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
     bundles: Counter[int] = field(default_factory=Counter)  # that came, by data holder
     equivocation: bool = False  # somebody signed two different holdings or votes
+    over: bool = False  # the trainer has gone on: to the job's next round, or to its end
     # by nodes, whose holdings never change
     _cohorts: dict[tuple[str, ...], StoredAnswers] = field(default_factory=dict)
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict)

@@ -240,8 +240,21 @@ def keep(db: Connection, round_id: str, signed: Sequence[SignedAttestation]) -> 
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
     # all replicas in the same order, so that none waits for another that waits for it
     order = sorted(signed, key=lambda document: (document.body.kind, document.signer))
-    kept = {document.digest: _keep(db, number, document) for document in order}
+    new = _insert_new(db, number, order)
+    kept = {
+        document.digest: Kept.FIRST if document.digest in new else _keep(db, number, document)
+        for document in order
+    }
     return [kept[document.digest] for document in signed]
+
+
+def _insert_new(db: Connection, number: int, signed: Sequence[SignedAttestation]) -> frozenset[str]:
+    """Store those of which their signers have no other one on file; return their digests."""
+    rows = [_row(number, each, 0) for each in signed]
+    insert = insert_ignoring(db)(documents).on_conflict_do_nothing()
+    if not rows:
+        return frozenset()
+    return frozenset(db.execute(insert.returning(documents.c.digest), rows).scalars())
 
 
 def _keep(db: Connection, number: int, signed: SignedAttestation) -> Kept:
@@ -271,7 +284,13 @@ def _add_own(db: Connection, number: int, signed: SignedAttestation) -> None:
 
 
 def _insert(db: Connection, number: int, signed: SignedAttestation, occurrence: int) -> bool:
-    row = {
+    row = _row(number, signed, occurrence)
+    insert = insert_ignoring(db)(documents).values(row).on_conflict_do_nothing()
+    return db.execute(insert.returning(documents.c.digest)).scalar() is not None
+
+
+def _row(number: int, signed: SignedAttestation, occurrence: int) -> dict[str, Any]:
+    return {
         "digest": signed.digest,
         "round": number,
         "kind": signed.body.kind,
@@ -279,8 +298,6 @@ def _insert(db: Connection, number: int, signed: SignedAttestation, occurrence: 
         "occurrence": occurrence,
         "encoded": signed.encode(),
     }
-    insert = insert_ignoring(db)(documents).values(row).on_conflict_do_nothing()
-    return db.execute(insert.returning(documents.c.digest)).scalar() is not None
 
 
 def _return_charge(db: Connection, round_id: str, old: Phase, at: datetime) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, select
 
+from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import ledger, rounds, totals
 from shoal_hosting.service import Resources
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
@@ -16,9 +17,9 @@ from shoal_protocol.wire.service_errors import ConflictingDocument
 class Totals:
     """Signs totals, at the trainer's word; each is durable before it leaves."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, rounds: RoundBook) -> None:
         """Sign as the node whose `resources` they are."""
-        self._own = resources
+        self._own, self._rounds = resources, rounds
         self._reading = resources.worker("announcing")
 
     async def sign(self, encoded: bytes) -> bytes:
@@ -37,7 +38,9 @@ class Totals:
         except UnknownManifest:
             await self._own.share_manifests()  # another replica may know it
         await self._reading.run(self._verify, signed)
-        return await self._own.storage.run(end_job, signed.body, self._signed)
+        total = await self._own.storage.run(end_job, signed.body, self._signed)
+        self._rounds.over(signed.body.job)
+        return total
 
     def _verify(self, signed: Signed[JobEnd]) -> None:
         consortium = self._own.book.get(signed.body.manifest)

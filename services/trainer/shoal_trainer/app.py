@@ -146,14 +146,14 @@ def create_app(
     async def show_certificate(
         job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
     ) -> Response:
-        """Serve the signed release certificate: 409 while there is none, 410 if the job failed.
+        """Serve the signed release certificate in gzip: 409 before, 410 if the job failed.
 
         With `wait`, hold the answer of a finished job back until its certificate is complete.
         """
         found = await changes.until_found(job, lambda: views.certificate(job), wait)
         if found is None:
             raise await views.incomplete(job)
-        return tagged(*found, if_none_match)
+        return tagged(*found, if_none_match, media_type="application/gzip")
 
     @app.get("/v1/ledger")
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:

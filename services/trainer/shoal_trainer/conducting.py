@@ -20,7 +20,7 @@ from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.jobs import may_open
-from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, current_party
+from shoal_trainer.peers import LONG_POLL_SECONDS, Answer, Peers, State, current_party
 from shoal_trainer.progress import CurrentRound, RunningJob
 from shoal_trainer.resources import Resources
 
@@ -72,7 +72,7 @@ class Conductor:
         self._peers = peers
         self._long_polls = long_polls
         self._accepted: dict[str, frozenset[str]] = {}  # services, by round
-        self._polls: dict[str, asyncio.Task[None]] = {}  # by round
+        self._polls: dict[str, asyncio.Task[Answer | None]] = {}  # by round
 
     async def close(self) -> None:
         """Cancel the open polls."""
@@ -130,13 +130,19 @@ class Conductor:
 
     async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
         """Ask the aggregator for the round's outcome, and store its result once verified."""
-        if round_.id in self._polls:  # which wakes the trainer
-            return Waiting()
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
         aggregator = current_party(consortium.manifest.aggregator, own.book.current)
+        if self._long_polls and round_.id not in self._polls:
+            self._poll(aggregator, round_.id)
         try:
-            answer = await self._peers.outcome(aggregator, round_.id)
+            answer = None
+            if self._long_polls:
+                if not self._polls[round_.id].done():  # which wakes the trainer
+                    return Waiting()
+                answer = self._polls.pop(round_.id).result()
+            if answer is None:
+                answer = await self._peers.outcome(aggregator, round_.id)
             if answer.state is State.DECIDED:
                 result = await asyncio.to_thread(verified_result, answer.document, spec, consortium)
                 shown = await self._peers.partial_sums(aggregator, spec)
@@ -162,23 +168,29 @@ class Conductor:
                 "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
             )
         if self._long_polls:
-            poll = asyncio.create_task(self._wait_for_outcome(aggregator, round_.id))
-            self._polls[round_.id] = poll
+            self._poll(aggregator, round_.id)
         return Waiting()
 
-    async def _wait_for_outcome(self, aggregator: ServiceParty, round_id: str) -> None:
-        """Keep a long poll open until it is answered or fails; the next step sees to the rest."""
+    def _poll(self, aggregator: ServiceParty, round_id: str) -> None:
+        poll = asyncio.create_task(self._wait_for_outcome(aggregator, round_id))
+        self._polls[round_id] = poll
+
+    async def _wait_for_outcome(self, aggregator: ServiceParty, round_id: str) -> Answer | None:
+        """Return the round's outcome once there is one, None where the aggregator does not answer.
+
+        The next step sees to the rest, at once if there is one.
+        """
         try:
-            state = State.PENDING
-            while state is State.PENDING:
-                wait = LONG_POLL_SECONDS
-                answer = await self._peers.outcome(aggregator, round_id, wait_seconds=wait)
-                state = answer.state
-            self._resources.wake.set()
+            while True:
+                answer = await self._peers.outcome(
+                    aggregator, round_id, wait_seconds=LONG_POLL_SECONDS
+                )
+                if answer.state is not State.PENDING:
+                    self._resources.wake.set()
+                    return answer
         except Unavailable:
             log.debug("the aggregator does not answer", round=round_id)
-        finally:
-            del self._polls[round_id]
+            return None
 
 
 def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:

@@ -116,7 +116,7 @@ class JobViews:
         return found
 
     async def certificate(self, job: str) -> tuple[str, bytes] | None:
-        """Return the digest and the bytes of the signed release certificate.
+        """Return the digest of the signed release certificate, and the certificate compressed.
 
         None while Compute nodes of a finished job have not signed their totals.
 

@@ -108,7 +108,7 @@ class Joining:
         as_levels = set(terms.query_names) <= COUNTING
         is_named = getattr(request.task, "event_value", None) is not None
         event = None if is_named else getattr(request.task, "event", None)
-        await self._dictionaries.check(terms.bounds, as_levels=as_levels, event=event)
+        await self._dictionaries.check(terms.read, as_levels=as_levels, event=event)
         await asyncio.to_thread(check_request, request, consortium, now=own.clock())
         check_affordable(request, consortium, own.committed)
 

@@ -12,7 +12,7 @@ from shoal_hosting.storage.ledger import (
     check_rounds,
     see_one_state,
 )
-from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode
@@ -86,5 +86,5 @@ def _anchors(db: Connection, entries: Sequence[LedgerEntry]) -> list[LedgerEntry
     return [
         round_.charge
         for document in db.execute(query).scalars()
-        for round_ in decode(document, ReleaseCertificate).body.rounds
+        for round_ in read_certificate(document).body.rounds
     ]

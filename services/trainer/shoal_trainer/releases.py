@@ -11,6 +11,7 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 from sqlalchemy import Connection, Table, select
 
+from shoal_protocol.certificates.packing import pack
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
@@ -195,7 +196,7 @@ def _lost(loss: Loss) -> LostRound:
 def finish_job(db: Connection, report: Signed[PosteriorReport]) -> None:
     """Store a job's report, and end the job with it."""
     move_job(db, report.body.job, JobEvent.POSTERIOR_READY)
-    _keep(db, schema.reports, report)
+    _keep(db, schema.reports, report.body.job, report.digest, report.encode())
 
 
 def uncertified_jobs(db: Connection) -> Sequence[str]:
@@ -231,14 +232,12 @@ def keep_totals(
         row = {"job": job, "node": each.body.node, "document": each.encode()}
         db.execute(totals.insert().values(row))
     if certificate is not None:
-        _keep(db, schema.certificates, certificate)
+        packed = pack(certificate.encode())
+        _keep(db, schema.certificates, job, certificate.digest, packed)
 
 
-def _keep(
-    db: Connection, table: Table, signed: Signed[PosteriorReport] | Signed[ReleaseCertificate]
-) -> None:
-    row = {"job": signed.body.job, "digest": signed.digest, "document": signed.encode()}
-    db.execute(table.insert().values(row))
+def _keep(db: Connection, table: Table, job: str, digest: str, document: bytes) -> None:
+    db.execute(table.insert().values(job=job, digest=digest, document=document))
 
 
 def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
@@ -247,7 +246,7 @@ def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
 
 
 def find_certificate(db: Connection, job: str) -> tuple[str, bytes] | None:
-    """Return the digest and the wire form of a job's certificate, if there is one."""
+    """Return the digest of a job's certificate and the compressed certificate, if there is one."""
     return _find(db, schema.certificates, job)
 
 

@@ -103,12 +103,14 @@ def outcome(what: Outcome) -> dict[str, Any]:
     return {"status": what}
 
 
-def tagged(digest: str, encoded: bytes, if_none_match: str | None) -> Response:
+def tagged(
+    digest: str, encoded: bytes, if_none_match: str | None, *, media_type: str = JSON
+) -> Response:
     """Answer with a document; 304 if the client already has the one of this digest."""
     headers = {"ETag": f'"{digest}"'}
     if if_none_match is not None and headers["ETag"] in if_none_match:
         return Response(status_code=304, headers=headers)
-    return Response(encoded, media_type=JSON, headers=headers)
+    return Response(encoded, media_type=media_type, headers=headers)
 
 
 async def changing_list(

@@ -1,0 +1,145 @@
+"""What a data holder of one record spends on its answer: encode, noise, split, wrap, store.
+
+Data holders as they are, vaults and ledgers and all, answer a job's round; counted is their vaults'
+work on the answer alone. Joins and sessions are set up before, and nothing waits for a moment that
+hides how long noise took.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import nacl.utils
+import numpy as np
+
+from bench.drive import phone_key
+from bench.table1.costs import Cost, own_peak_mb
+from bench.table1.services import Services, vector_query, vector_task
+from shoal import Analyst, JobSettings
+from shoal_agent.data_holder import DataHolder
+from shoal_holder.answers import Answers
+from shoal_holder.noise import exact_noise
+from shoal_holder.policy import Policy
+from shoal_holder.records import Records
+from shoal_holder.sessions.vault import Sessions
+from shoal_holder.site import Sources
+from shoal_holder.timer import SystemTimer
+from shoal_hosting.manifests.manifest_book import ManifestBook
+
+FEW: Final = 6
+"""Data holders whose answers are averaged."""
+_STEP_SECONDS: Final = 0.2
+
+
+class _NoWaiting(SystemTimer):
+    def sleep(self, seconds: float) -> None:
+        """Wait not at all."""
+
+
+class Count:
+    """Thread's CPU seconds, wall seconds, and bytes of envelopes, in counted methods so far."""
+
+    def __init__(self) -> None:
+        self.cpu_seconds, self.wall_seconds, self.sent_bytes = 0.0, 0.0, 0
+
+    @contextmanager
+    def methods(self, *counted: tuple[type, str]) -> Iterator[None]:
+        """Count what these methods of classes do."""
+        were = [(kind, name, getattr(kind, name)) for kind, name in counted]
+        for kind, name, method in were:
+            setattr(kind, name, self._counting(method))
+        try:
+            yield
+        finally:
+            for kind, name, method in were:
+                setattr(kind, name, method)
+
+    def _counting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def counted(*arguments: Any, **named: Any) -> Any:
+            cpu, wall = time.thread_time(), time.monotonic()
+            found = method(*arguments, **named)
+            self.cpu_seconds += time.thread_time() - cpu
+            self.wall_seconds += time.monotonic() - wall
+            self.sent_bytes += len(found) if isinstance(found, bytes) else 0
+            return found
+
+        return counted
+
+
+async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Cost]:
+    """Return by dimension what one data holder spends."""
+    consortium = services.drive.consortium
+    names = vector_query(max(dimensions)).column_names
+    policy = Policy(
+        analysts=("analyst",),
+        queries=("vector_sum",),
+        columns=names,
+        maximum_epsilon=20.0,
+        delta=consortium.manifest.policy.delta,
+        minimum_population=2,
+        minimum_colluders=0,
+        allow_sessions=True,
+        declare=False,
+    )
+    generator = np.random.default_rng(0)
+    holders = []
+    for place in range(FEW):
+        home = services.directory / "few" / str(place)
+        home.mkdir(parents=True)
+        holders.append(
+            DataHolder(
+                key=phone_key(services.count + place),
+                records=Records(
+                    names, generator.uniform(-0.5, 0.5, (1, len(names))), np.array([0, 1])
+                ),
+                policy=policy,
+                book=ManifestBook(consortium, home),
+                data_directory=home,
+                random_bytes=nacl.utils.random,
+                inside=Sources(noise=exact_noise, timer=_NoWaiting()),
+            )
+        )
+    try:
+        await _answered(services.directory, holders, min(dimensions))  # what only the first takes
+        return {each: await _answered(services.directory, holders, each) for each in dimensions}
+    finally:
+        for holder in holders:
+            await holder.close()
+
+
+async def _answered(directory: Path, holders: Sequence[DataHolder], entries: int) -> Cost:
+    analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
+    settings = JobSettings(
+        epsilon=1.0,
+        delta=1e-5,
+        dropouts=1,
+        colluders=1,
+        minimum_population=FEW,
+        maximum_population=FEW,
+        join_seconds=600,
+        round_seconds=600,
+        grace_seconds=600,
+        wrapping="session",
+    )
+    count = Count()
+    with count.methods((Answers, "make"), (Sessions, "wrapped")):
+        job = await asyncio.to_thread(analyst.submit, vector_task(entries), settings)
+        waiting = asyncio.create_task(asyncio.to_thread(job.wait))
+        while not waiting.done():
+            await asyncio.gather(*(holder.step() for holder in holders))
+            await asyncio.wait({waiting}, timeout=_STEP_SECONDS)
+        report = await waiting
+    if report.cohort_sizes != (FEW,):
+        raise RuntimeError("answers were lost")
+    return Cost(
+        cpu_seconds=count.cpu_seconds / FEW,
+        wall_seconds=count.wall_seconds / FEW,
+        peak_rss_mb=own_peak_mb(),
+        received_bytes=count.sent_bytes // FEW,
+        run=1,
+    )

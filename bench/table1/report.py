@@ -1,0 +1,106 @@
+"""Puts the cells together: a file, a table, a picture, and which goals they keep to."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.figure import Figure
+
+from bench.table1.reference import AUTHORS
+
+Cells = dict[str, dict[str, dict[str, dict[str, Any]]]]
+"""By row, dimension and clients: a cell as `Cost.as_value` has it, with its ratio."""
+
+EMPTY: Final = "empty"
+"""The row of a round of hardly any clients in ten data holders."""
+_ALL: Final = "server + N client"
+_WIDE: Final = 1_000  # coordinates from which more is asked
+
+
+def with_ratios(cells: Cells) -> Cells:
+    """Return the cells with each one's CPU seconds over the authors', and those of all together."""
+    rows: Cells = {name: {d: dict(row[d]) for d in row} for name, row in cells.items()}
+    for d, row in rows.get("server", {}).items():
+        for n, cell in row.items():
+            client = rows.get("client", {}).get(d, {}).get(n)
+            if client is not None:
+                whole = cell["cpu_seconds"] + int(n) * client["cpu_seconds"]
+                rows.setdefault(_ALL, {}).setdefault(d, {})[n] = {"cpu_seconds": round(whole, 3)}
+    for name, by_dimension in rows.items():
+        if name in ("client", "setup", EMPTY):
+            continue
+        for d, row in by_dimension.items():
+            for n, cell in row.items():
+                ratio = cell["cpu_seconds"] / AUTHORS[int(d)][int(n)]
+                row[n] = cell | {"ratio": float(f"{ratio:.3g}")}
+    return rows
+
+
+def goals(cells: Cells) -> Iterator[tuple[str, str, str, float, float]]:
+    """Yield of each goal: row, d, N, its CPU seconds, and those that it may have."""
+    nothing = [
+        each["cpu_seconds"] for row in cells.get(EMPTY, {}).values() for each in row.values()
+    ]
+    parts = {
+        "sum": (10, 100),
+        "server": (10, 100),
+        _ALL: (3, 10),
+        "hospital": (100, 100),
+    }
+    for name, (narrow, wide) in parts.items():
+        for d, row in cells.get(name, {}).items():
+            for n, cell in row.items():
+                part = wide if int(d) >= _WIDE else narrow
+                most = AUTHORS[int(d)][int(n)] / part
+                if name == "hospital":
+                    most = max([most, *(each + 0.1 for each in nothing)])
+                yield name, d, n, cell["cpu_seconds"], most
+
+
+def lines(cells: Cells) -> Iterator[str]:
+    """Yield the table, and what is above its goal."""
+    heads = f"{'CPU s':>11}{'wall s':>10}{'MB':>8}{'bytes':>15}{'ratio':>10}"
+    yield f"{'row':20}{'d':>9}{'N':>8}{heads}"
+    for name, by_dimension in cells.items():
+        for d, row in by_dimension.items():
+            for n, cell in row.items():
+                part = f"  {cell['run_in_part']:,} run" if "run_in_part" in cell else ""
+                wall, peak = cell.get("wall_seconds", 0.0), cell.get("peak_rss_mb", 0.0)
+                yield (
+                    f"{name:20}{d:>9}{n:>8}{cell['cpu_seconds']:11.3f}{wall:10.2f}{peak:8.0f}"
+                    f"{cell.get('received_bytes', 0):15,}{cell.get('ratio', ''):>10}{part}"
+                )
+    judged = list(goals(cells))
+    missed = [each for each in judged if each[3] > each[4]]
+    kept = len(judged) - len(missed)
+    yield f"\n{kept} of {len(judged)} goals are kept; missed, CPU s of at most:"
+    for name, d, n, cpu, most in missed:
+        yield f"{name:20}{d:>9}{n:>8}{cpu:11.2f}{most:11.2f}"
+
+
+def draw(cells: Cells, path: Path) -> None:
+    """Draw CPU seconds over the authors' against clients, a panel for each dimension."""
+    drawn = [row for row in ("sum", "server", _ALL, "hospital") if row in cells]
+    dimensions = sorted({int(d) for row in drawn for d in cells[row]})
+    if not dimensions:
+        return
+    figure = Figure(figsize=(3.2 * len(dimensions), 3.4), layout="constrained")
+    panels = figure.subplots(1, len(dimensions), sharey=True, squeeze=False)[0]
+    for axes, d in zip(panels, dimensions, strict=True):
+        for name in drawn:
+            row = sorted((int(n), cell["ratio"]) for n, cell in cells[name].get(str(d), {}).items())
+            if row:
+                axes.plot(*zip(*row, strict=True), marker="o", label=name)
+        axes.axhline(1.0, color="0.6", linestyle=":")
+        axes.set(xscale="log", yscale="log", title=f"d = {d:,}", xlabel="clients")
+    panels[0].set_ylabel("CPU seconds over the authors'")
+    panels[-1].legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+
+
+def write(cells: Cells, path: Path) -> None:
+    """Write the file, and the picture beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(cells, indent=1) + "\n")
+    draw(cells, path.with_suffix(".png"))

@@ -1,0 +1,286 @@
+"""Rounds of many data holders of one record each: what nodes and aggregator spend on them.
+
+Envelopes are valid and made by the product's functions, ahead of what is measured. One draw of
+noise serves all, every second of them with the other sign, lest the sum be larger than noise can
+be; the published sum must be theirs to the last bit.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pyroaring import BitMap
+
+from bench.drive import FIRST_PHONE, Drive, contributions, quickstart
+from bench.raw_requests import Lines, ask, request
+from bench.small_holders import CONNECTIONS, SECONDS, Holders, ask_trainer, check_taken
+from bench.table1.costs import Cost, Meter
+from shoal import Analyst, ColumnBounds, JobSettings
+from shoal_compute import shares
+from shoal_compute.executors import Summing
+from shoal_compute.summing import sum_shares
+from shoal_consortium.processes import Federation, Process
+from shoal_holder.contribution import box_keys, draw_noise
+from shoal_holder.noise import exact_noise
+from shoal_hosting.storage.database import open_engine, sqlite_url
+from shoal_protocol.queries import Column, VectorSum
+from shoal_protocol.rounds.attestations import Result
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
+from shoal_protocol.sharing.envelope import frame
+from shoal_protocol.sharing.schemes import Wrapping
+from shoal_protocol.sharing.sessions import Prekey
+from shoal_protocol.sharing.shares import Share
+from shoal_protocol.studies.vector_sum import VectorSumTask
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.vectors import decode_uint64
+
+VECTOR: Final = ColumnBounds(name="x", lower=-1.0, upper=1.0)
+RADIUS: Final = 1.0
+_CHUNK_BYTES: Final = 16 << 20  # of envelopes that are made at once, for one node
+_MOST_TOGETHER: Final = 1_000
+_STARTED_TOGETHER: Final = 3
+_BESIDE: Final = 6  # further data holders, who have sessions of their own: see `clients`
+_PATIENCE_SECONDS: Final = 900.0
+_SUMMED_HERE: Final = 200_000_000  # coordinates: of more, one node's sum stands for all nodes'
+
+
+def start(federation: Federation, processes: Sequence[Process]) -> None:
+    """Start processes, a few at a time: two cores would keep all of them waiting for too long."""
+    for first in range(0, len(processes), _STARTED_TOGETHER):
+        federation.start(*processes[first : first + _STARTED_TOGETHER])
+
+
+def vector_query(entries: int) -> VectorSum:
+    """Return the query of a vector of so many entries, cut to the unit ball."""
+    return VectorSum(
+        columns=(Column(name=VECTOR.name, centre=VECTOR.centre, scale=VECTOR.half_range),),
+        entries=entries,
+        intercept=0.0,
+        radius=RADIUS,
+        grid_bits=15,
+        records_per_client=1,
+    )
+
+
+def vector_task(entries: int) -> VectorSumTask:
+    """Return the study that asks it."""
+    return VectorSumTask(columns=(VECTOR,), entries=entries, radius=RADIUS)
+
+
+@dataclass
+class Services:
+    """Running nodes and aggregator, and data holders whose sessions are open with all of them."""
+
+    directory: Path
+    services: Sequence[Process]
+    drive: Drive
+    holders: Holders
+    count: int
+    setup: dict[str, Cost] = field(default_factory=dict)
+
+    @property
+    def _measured(self) -> Sequence[Process]:
+        return self.services[:-1]  # all but the trainer
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls, directory: Path, *, nodes: int, holders: int
+    ) -> AsyncIterator["Services"]:
+        """Start a federation of so many data holders, and a few beside; open their sessions."""
+        services = quickstart(directory, phones=holders + _BESIDE, nodes=nodes)
+        drive = Drive(directory)
+        own = cls(directory, services, drive, Holders(drive, holders), holders)
+        with Federation() as federation:
+            start(federation, services)
+            await own._set_up(holders)
+            yield own
+
+    async def _set_up(self, holders: int) -> None:
+        """Let all holders join a job, and open a session with each node; note what it takes."""
+        manifest, everybody = self.drive.consortium.manifest, self.holders
+        analyst = Analyst.open(
+            self.directory / "parties" / "analyst", self.directory / "consortium"
+        )
+        job = await asyncio.to_thread(analyst.submit, vector_task(10), _settings(holders + _BESIDE))
+        trainer = await Lines.open(manifest.trainer, CONNECTIONS)
+        meter, own, sent = Meter(self.services), time.process_time(), 0
+        for chunk in everybody.chunks():
+            body = everybody.joins(job.id, chunk)
+            sent += len(body)
+            with meter:
+                await ask_trainer(self.drive, trainer, f"/v1/jobs/{job.id}/joins", body)
+        self.setup["joins"] = _with_own(meter.cost(run=holders, received_bytes=sent), own)
+        prekeys = []
+        for node in manifest.compute_nodes:
+            [encoded] = await ask(node, [request(node, "GET", "/v1/prekey")], connections=1)
+            prekeys.append(decode(encoded, Prekey).body)
+        meter, own, sent = Meter(self.services), time.process_time(), 0
+        for chunk in everybody.chunks():
+            openings = everybody.openings(prekeys, chunk)
+            sent += len(openings) * len(prekeys)
+            with meter:
+                await asyncio.gather(
+                    *(_post(node, "/v1/openings", [openings]) for node in manifest.compute_nodes)
+                )
+        self.setup["openings"] = _with_own(meter.cost(run=holders, received_bytes=sent), own)
+
+    async def round(
+        self, entries: int, clients: int, wrapping: Wrapping, *, with_sum: bool
+    ) -> tuple[Cost, Cost | None]:
+        """Run a round from its first envelope to the published sum.
+
+        Return what the services spent, and what adding up alone takes, of shares on file.
+        """
+        spec = self.drive.spec(vector_query(entries), clients, wrapping)
+        await self.drive.announce(spec)
+        noise = draw_noise(spec.body, 1, exact_noise)
+        chunks = list(_chunks(clients, entries))
+        *before, last = [*chunks[:-1], *_all_but_the_last(chunks[-1])]
+        meter, sent = Meter(self._measured), 0
+        for chunk in before:
+            sent += await self._send(spec, chunk, noise, meter)
+        so_far = meter.cost(run=clients, received_bytes=sent)
+        alone = await self._sum(spec, clients - 1) if with_sum and clients > 2 else None
+        rest = Meter(self._measured)
+        sent = await self._send(spec, last, noise, rest)
+        with rest:
+            await self._published(spec, noise, clients)
+        found = rest.cost(run=clients, received_bytes=sent)
+        empty = (found.cpu_seconds, found.wall_seconds)
+        return replace(_both(so_far, found), empty=empty), alone
+
+    async def _send(self, spec: Signed[RoundSpec], chunk: range, noise: Any, meter: Meter) -> int:
+        by_node = self._envelopes(spec.body, chunk, noise)
+        nodes = self.drive.consortium.manifest.compute_nodes
+        bodies = [frame(each) for each in by_node]
+        with meter:
+            path = f"/v1/rounds/{spec.digest}/shares/bulk"
+            await asyncio.gather(
+                *(_post(node, path, [body]) for node, body in zip(nodes, bodies, strict=True))
+            )
+        return sum(map(len, bodies))
+
+    def _envelopes(self, spec: RoundSpec, chunk: range, noise: Any) -> list[list[bytes]]:
+        signs = np.array([1 if number % 2 == 0 else -1 for number in chunk])
+        drawn = signs[:, None] * noise
+        if spec.wrapping == "session":
+            return self.holders.envelopes(spec, chunk, drawn)
+        boxes = box_keys(self.drive.consortium)
+        made = contributions(spec, boxes, chunk, drawn)
+        return [[each[node] for each in made] for node in range(len(boxes))]
+
+    async def _published(self, spec: Signed[RoundSpec], noise: Any, clients: int) -> None:
+        path = f"/v1/rounds/{spec.digest}/result?wait=20"
+        async with self.drive.connection("aggregator") as aggregator:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                answer = await aggregator.ask("GET", path, wait_seconds=20)
+                while answer.status == 202:
+                    answer = await aggregator.ask("GET", path, wait_seconds=20)
+        result = decode(answer.body, Result).body
+        value = spec.body.query.encode(np.full((1, len(spec.body.query.column_names)), 0.25))
+        expected = clients * value + clients % 2 * noise[0]
+        if not np.array_equal(decode_uint64(result.values).view(np.int64), expected):
+            raise RuntimeError("the published sum is not that of what was sent")
+
+    async def _sum(self, spec: Signed[RoundSpec], clients: int) -> Cost:
+        """Return what it takes to add up the shares on file of all nodes, and the nodes' sums."""
+        nodes = spec.body.compute_nodes
+        whole = clients * spec.body.dimension * len(nodes) <= _SUMMED_HERE
+        here = nodes if whole else nodes[:1]
+        holders = BitMap(range(FIRST_PHONE, FIRST_PHONE + clients))
+        size, begun, cpu = 0, time.monotonic(), time.process_time()
+        total = np.zeros(spec.body.dimension, np.uint64)
+        for node in here:
+            [path] = (self.directory / "data" / node).glob("compute.sqlite")
+            added = await _summed(path, spec, holders)
+            total = summation.plus(spec.body.sharing, total, added)
+        times = len(nodes) / len(here)
+        return Cost(
+            cpu_seconds=(time.process_time() - cpu) * times,
+            wall_seconds=(time.monotonic() - begun) * times,
+            peak_rss_mb=0.0,
+            received_bytes=size,
+            run=clients,
+        )
+
+
+async def _summed(path: Path, spec: Signed[RoundSpec], holders: BitMap) -> Any:
+    engine, summing = open_engine(sqlite_url(path)), Summing()
+
+    async def read(chosen: list[int]) -> list[Share]:
+        with engine.begin() as db:
+            return shares.read_shares(db, spec.digest, chosen)
+
+    try:
+        return await sum_shares(
+            read,
+            holders,
+            dimension=spec.body.dimension,
+            scheme=spec.body.sharing,
+            summing=summing,
+        )
+    finally:
+        summing.close()
+        engine.dispose()
+
+
+async def _post(node: Any, path: str, bodies: Sequence[bytes]) -> None:
+    requests = [request(node, "POST", path, body) for body in bodies]
+    for answer in await ask(node, requests, connections=1):
+        check_taken(node, answer)
+
+
+def _chunks(clients: int, entries: int) -> Iterator[range]:
+    size = max(1, min(_MOST_TOGETHER, _CHUNK_BYTES // (8 * entries)))
+    for start in range(0, clients, size):
+        yield range(start, min(start + size, clients))
+
+
+def _all_but_the_last(chunk: range) -> list[range]:
+    parts = [chunk[:-1], chunk[-1:]]
+    return [each for each in parts if each]
+
+
+def _both(one: Cost, other: Cost) -> Cost:
+    return Cost(
+        cpu_seconds=one.cpu_seconds + other.cpu_seconds,
+        wall_seconds=one.wall_seconds + other.wall_seconds,
+        peak_rss_mb=max(one.peak_rss_mb, other.peak_rss_mb),
+        received_bytes=one.received_bytes + other.received_bytes,
+        run=one.run,
+    )
+
+
+def _with_own(cost: Cost, since: float) -> Cost:
+    """Return a cost with what this process, which plays the holders, has spent since then."""
+    own = Cost(
+        cpu_seconds=time.process_time() - since,
+        wall_seconds=0.0,
+        peak_rss_mb=0.0,
+        received_bytes=0,
+        run=cost.run,
+    )
+    return _both(cost, own)
+
+
+def _settings(population: int) -> JobSettings:
+    few = max(1, population // 100)
+    return JobSettings(
+        epsilon=1.0,
+        delta=1e-5,
+        dropouts=few,
+        colluders=few,
+        minimum_population=population,
+        maximum_population=population,
+        join_seconds=SECONDS,
+        round_seconds=SECONDS,
+        grace_seconds=SECONDS,
+        wrapping="session",
+    )

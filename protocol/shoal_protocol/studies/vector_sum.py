@@ -1,0 +1,162 @@
+"""Sums and means of columns, or of the entries of one long vector, from one noisy sum."""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.draws import decoded_numbers
+from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.tabulated import scored_quantiles
+from shoal_protocol.queries import FirstMoments, VectorSum
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.first_moments import LONGEST_VECTOR
+from shoal_protocol.studies.one_round import SUM_BITS, OneRoundStudy
+from shoal_protocol.wire.encoding import Base64
+
+_Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
+class VectorSumPosterior(BasePosterior):
+    """Of means of the cohort's own records, cut to bounds and ball; noise alone makes it wide.
+
+    `total` has the sums. `sums` are the columns' doubles in half ranges about the bounds' middles,
+    each with noise of standard deviation `noise_sd`, whose `quantiles` are in units of that, at
+    `QUANTILE_LEVELS`. `record_count` is how many records the noisy count says, give or take
+    `record_count_sd`.
+    """
+
+    variable = "means"
+    dimension = "column"
+
+    name: Literal["vector_sum"] = "vector_sum"
+    bounds: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
+    sums: Base64
+    noise_sd: _Positive
+    quantiles: Annotated[tuple[Finite, ...], Field(min_length=161, max_length=161)]
+    record_count: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
+    record_count_sd: _Positive
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        if len(self._sums) != len(self.names) or len(self.bounds) not in (1, len(self.names)):
+            raise ValueError("there must be a sum for each name, and bounds for each or for all")
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns, as the task has them: one of a vector."""
+        return tuple(each.name for each in self.bounds)
+
+    @property
+    def mean(self) -> FloatVector:
+        return self._middles + self._half_ranges * self._sums / self.record_count
+
+    @property
+    def sd(self) -> FloatVector:
+        share = self._sums / self.record_count * self.record_count_sd
+        return np.asarray(self._half_ranges * np.hypot(self.noise_sd, share) / self.record_count)
+
+    @property
+    def total(self) -> FloatVector:
+        """The sums of the records' columns, shape (k,)."""
+        return self.record_count * self._middles + self._half_ranges * self._sums
+
+    @property
+    def total_sd(self) -> FloatVector:
+        """Posterior standard deviations of `total`, shape (k,)."""
+        counted = self._middles * self.record_count_sd
+        return np.asarray(np.hypot(self._half_ranges * self.noise_sd, counted))
+
+    def total_interval(self, level: float = LEVEL) -> FloatMatrix:
+        """Return central intervals that hold `level` of each of `total`, shape (k, 2).
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        require_level(level)
+        return self.total[:, None] + self.total_sd[:, None] * self._reach(0.5 + level / 2.0)
+
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        return self.mean[:, None] + self.sd[:, None] * self._reach(high)
+
+    def _reach(self, high: float) -> FloatVector:
+        return scored_quantiles(self.quantiles, high)
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        levels = np.linspace(-5.0, 5.0, len(self.quantiles))
+        scores = generator.standard_normal((count, len(self.names)))
+        return self.mean + self.sd * np.interp(scores, levels, self.quantiles)
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What else a summary says, each with its name."""
+        return (("Sums", "`total`, with `total_sd` and `total_interval`"),)
+
+    @property
+    def caution(self) -> str | None:
+        """A warning to read before the posterior is used; None if there is none."""
+        if self.record_count_sd > self.record_count / 10.0:
+            return "noise hides how many records there are, so means' intervals may not hold"
+        return None
+
+    @property
+    def _sums(self) -> FloatVector:
+        return decoded_numbers(self.sums)
+
+    @property
+    def _middles(self) -> FloatVector:
+        return np.resize([each.centre for each in self.bounds], len(self.names))
+
+    @property
+    def _half_ranges(self) -> FloatVector:
+        return np.resize([each.half_range for each in self.bounds], len(self.names))
+
+
+class VectorSumTask(OneRoundStudy):
+    """The sums and means of `columns`; with `entries`, of a vector's, which all have one's bounds.
+
+    A vector x of n `entries` is the columns x_0, ..., x_(n-1) of records. `radius` is what a
+    record's norm is cut to, in half ranges about the bounds' middles: the smaller, the less noise;
+    None: bounds alone count.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (VectorSumPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "vector_sum"
+entries = 300                  # of the vector: columns embedding_0 to embedding_299
+radius = 1.0                   # largest norm of a record, from general knowledge
+
+[columns]                      # public bounds of each entry, from general knowledge
+embedding = [-1, 1]
+"""
+
+    name: Literal["vector_sum"] = "vector_sum"
+    columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
+    entries: Annotated[int, Field(ge=1, le=LONGEST_VECTOR, strict=True)] | None = None
+    radius: _Positive | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        self.query()
+        return self
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the variables of a client's records that the round reads, in order."""
+        return self.query().column_names
+
+    def query(self) -> FirstMoments:
+        """Return the query of the only round."""
+        fields: dict[str, Any] = {
+            "columns": self._query_columns(),
+            "intercept": 0.0,
+            "radius": self.radius,
+            "grid_bits": SUM_BITS,
+            "records_per_client": self.records_per_client,
+        }
+        if self.entries is None:
+            return FirstMoments(**fields)
+        return VectorSum(**fields, entries=self.entries)
