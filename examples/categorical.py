@@ -18,14 +18,14 @@ DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without 
 # %%
 GROUPS = {"O": 0.45, "A": 0.40, "B": 0.11, "AB": 0.04}
 generator = np.random.default_rng(1)
-donors = {"group": generator.choice(4, size=1000, p=list(GROUPS.values()))}
+donors = {"group": generator.choice(list(GROUPS), size=1000, p=list(GROUPS.values()))}
 
 # %% [markdown]
-# Categories are coded as numbers, here by their place in `GROUPS`, and their list is public. Values
-# that are none of them would be counted as "other", unless it is said that there are none.
+# The list of levels is public. Values that are none of them would be counted as "other", unless it
+# is said that there are none.
 
 # %%
-model = Categorical(column="group", levels=range(len(GROUPS)), other=False)
+model = Categorical(column="group", levels=tuple(GROUPS), other=False)
 
 federation: Learning
 if DIRECTORY is None:
@@ -55,7 +55,6 @@ print(model.summary())
 
 # %%
 axes = model.plot(level=0.9)
-axes.set_yticks(range(len(GROUPS)), list(GROUPS))
 axes.plot(list(GROUPS.values()), range(len(GROUPS)), "x", color="C3", label="truth")
 axes.legend()
 pyplot.show()

@@ -21,7 +21,7 @@ generator = np.random.default_rng(1)
 COUNT = 3000
 patients = {
     "age": np.clip(generator.normal(63.0, 13.0, COUNT), 18.0, 100.0),
-    "sex": generator.integers(0, 2, COUNT).astype(float),
+    "sex": generator.choice(["female", "male"], COUNT),
     "stage": generator.choice([1.0, 2.0, 3.0, 4.0], COUNT, p=[0.4, 0.3, 0.2, 0.1]),
 }
 patients["age"][generator.random(COUNT) < 0.06] = np.nan
@@ -34,11 +34,11 @@ patients["stage"][generator.random(COUNT) < 0.15] = np.nan
 
 # %%
 card = CohortCard(
-    variables=[
-        {"kind": "number", "name": "age", "lower": 0, "upper": 128, "bins": 64},
-        {"kind": "category", "name": "sex", "levels": [0, 1]},
-        {"kind": "category", "name": "stage", "levels": [1, 2, 3, 4]},
-    ],
+    variables={
+        "age": {"lower": 0, "upper": 128, "bins": 64},
+        "sex": ("female", "male"),
+        "stage": {"levels": [1, 2, 3, 4]},
+    },
     quantiles=[0.25, 0.5, 0.75],
     crosses=[("sex", "stage")],
     smallest_cell=10,

@@ -90,8 +90,9 @@ class _Site:
         """Start the agent, or say what it waits for."""
         if not self._files():
             say(
-                f"{self._process.name} waits for records.csv and policy.toml in {self._home}; "
-                f"see examples/hospitals"
+                f"{self._process.name} waits for policy.toml and records in {self._home}: "
+                "records.csv, or what `shoal records load` makes by records.toml; see "
+                "examples/hospitals"
             )
         self.look(federation)
 

@@ -22,6 +22,7 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, compile_model
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
+from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
 from shoal_protocol.trust.events import event_fault_of, uncoded_event
 
@@ -99,7 +100,11 @@ class SimulatedFederation(OnRecords):
 
     def _require_clients(self) -> None:
         if self._dropouts + self._colluders + 1 >= len(self):
-            raise ValueError("there must be more clients than dropouts + colluders + 1")
+            least = self._dropouts + self._colluders + 1
+            raise ValueError(
+                f"there must be more clients than dropouts + colluders + 1: {len(self):,} are not "
+                f"more than {least:,}"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -171,6 +176,9 @@ class SimulatedFederation(OnRecords):
                 for each in columns
                 if each.term is None and isinstance(known.get(each.name), Category)
             )
+        places = [each for each in columns if isinstance(known.get(each.name), Category)]
+        if isinstance(task, QuantilesTask) and places:
+            raise ValueError(f"{places[0].name!r} is a category, which has no quantiles")
         as_levels = set(task.query_names()) <= COUNTING
         if fault := fault_of(known, columns, as_levels=as_levels):
             raise ValueError(fault)

@@ -138,7 +138,7 @@ def test_a_byte_order_mark_and_quoted_line_breaks_are_understood(write: Write) -
         ("age,age,pressure\n1,2,3\n", "line 1: fields 1 and 2 are the same name"),
         ("age,,pressure\n1,2,3\n", "line 1: field 2 is not a column's name"),
         (f"{SECRET},pressure\n1,2\n", "line 1: field 1 is not a column's name"),
-        (f"age,pressure\n1,2\n3,{SECRET}x\n", "line 3, column 'pressure': not a number"),
+        (f"age,pressure\n1,2\n3,{SECRET}x\n", "column 'pressure': not a number; see records.toml"),
         ("age,pressure\nnan,2\n", "line 2, column 'age': not a finite number"),
         ("age,pressure\n-inf,2\n", "line 2, column 'age': not a finite number"),
         ("age,pressure\n1e999,2\n", "line 2, column 'age': not a finite number"),

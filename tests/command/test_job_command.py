@@ -189,7 +189,8 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         await step()
         ended = await shoal("job", "watch", job, *trial.who, status=5)
         assert "failed: 0 joined" in ended.stdout
-        assert "0 clients joined, 25 are needed. Ask the data holders" in ended.stderr
+        assert "0 clients joined, 25 are needed: `shoal job check` tells" in ended.stderr
+        assert "Ask the data holders" in ended.stderr
         assert (await shoal("job", "result", job, *trial.who, status=5)).stdout == ""
         assert json.loads((await shoal("ledger", "trainer", *trial.who, "--json")).stdout) == {
             "entries": [],

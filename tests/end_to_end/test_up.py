@@ -78,7 +78,7 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
     home: Path,
 ) -> None:
     with up(home) as terminal:
-        terminal.wait_for("hospital-b waits for records.csv and policy.toml")
+        terminal.wait_for("hospital-b waits for policy.toml and records")
         assert "5 services run" in terminal.said
         for name in ("hospital-a", "hospital-b"):
             site = home / "clients" / name

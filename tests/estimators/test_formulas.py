@@ -287,13 +287,25 @@ def test_a_text_that_is_no_level_and_a_gap_are_no_record() -> None:
     assert abs(model.posterior_.records - (CLIENTS - 400)) < 30
 
 
+BACKWARDS = {"high": ("yes", "no")}
+
+
 def test_a_text_can_be_the_target_of_two_classes() -> None:
     model = LogisticRegressionByGradients(
         formula="high ~ age + smoker", rounds=40, batch=None, prior_sd=3.0, clip=1.0
     )
     model.fit(federation())
-    assert model.classes_.tolist() == [0.0, 1.0]
-    assert model.score(frame(seed=2)) > 0.7
+    assert model.classes_.tolist() == ["no", "yes"]
+    rows = frame(seed=2)
+    assert model.score(rows) == model.score(rows, rows["high"]) > 0.7
+    assert set(model.predict(rows)) == {"no", "yes"}
+    assert np.mean(model.predict(rows) == rows["high"]) == model.score(rows)
+    axes = model.plot_predictions(rows.head(30), rows["high"].head(30))
+    assert axes.get_ylabel() == "probability that high is yes"
+    backwards = model.set_params(formula=None, features={"age": (18, 90)}, target=BACKWARDS)
+    backwards.fit(federation())
+    assert backwards.classes_.tolist() == ["yes", "no"]
+    assert backwards.score(rows, rows["high"]) > 0.6
     assert model.predict_proba(frame(seed=2)).shape == (CLIENTS, 2)
 
 

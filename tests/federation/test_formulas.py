@@ -1,13 +1,14 @@
 """A formula over the whole federation, by a dictionary that has a variable of text levels."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shoal.estimators import LinearRegressionInBounds
+from shoal.estimators import CohortCard, LinearRegressionInBounds
 from shoal.jobs.job_failures import JobRefused
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.records import Records
@@ -19,7 +20,7 @@ from shoal_protocol.wire.documents import sign
 from tests.world.audit import audit
 from tests.world.federation import Federation
 from tests.world.people import people
-from tests.world.trust import HOLDER_POLICY, SITES, Trust
+from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
 
 VARIABLES: tuple[Variable, ...] = (
     Number(name="age", meaning="age", unit="years", lower=0, upper=120),
@@ -44,9 +45,10 @@ class Surveyed(Trust):
         return people(COLUMNS, np.column_stack(table))
 
 
-@pytest.fixture
-async def surveyed(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
-    policy = HOLDER_POLICY.model_copy(update={"columns": COLUMNS})
+@asynccontextmanager
+async def survey(trust: Trust, tmp_path: Path, **allowed: Any) -> AsyncIterator[Federation]:
+    """Run a federation whose trainer has the dictionary; owners allow what is `allowed`."""
+    policy = HOLDER_POLICY.model_copy(update={"columns": COLUMNS, **allowed})
     holders: dict[str, dict[str, Any]] = {site: {"policy": policy} for site in SITES}
     with_variables = Surveyed(trust.directory, trust.consortium)
     async with Federation(with_variables, tmp_path, holders=holders) as running:
@@ -63,6 +65,12 @@ async def surveyed(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
         signed = sign(body, "authority", key).encode()
         answer = await running.ask("trainer", "/v1/dictionary", method="PUT", content=signed)
         assert answer.status_code == 201
+        yield running
+
+
+@pytest.fixture
+async def surveyed(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
+    async with survey(trust, tmp_path) as running:
         yield running
 
 
@@ -111,3 +119,23 @@ async def test_a_data_holder_does_not_answer_for_a_variable_that_its_owner_does_
     )
     request = surveyed.request(task=task).body
     assert hidden.refusal(request) == "this data holder does not allow the column 'treated'"
+
+
+async def test_a_card_takes_bounds_and_levels_from_the_dictionary_and_names_them(
+    tmp_path: Path,
+) -> None:
+    allowed: dict[str, Any] = {"queries": ("tables",), "maximum_epsilon": 100.0}
+    trust = make_trust(tmp_path / "trust", **allowed)
+    async with survey(trust, tmp_path / "services", **allowed) as running:
+        dictionary = await running.after(running.analyst.dictionary())
+        variables = ["age", "smoker", "treated"]
+        task: Any = CohortCard(variables=variables).to_task(dictionary.named())
+        report = await running.learn(task=task, epsilon=20.0)
+        found = dict(zip(report.posterior.names, report.posterior.mean, strict=True))
+        places = np.concatenate(
+            [Surveyed(trust.directory, trust.consortium).records(site).values for site in SITES]
+        )[:, 1]
+        for place, level in enumerate(("no", "yes", "former")):
+            assert found[f"smoker: {level}"] == pytest.approx(np.sum(places == place), abs=6)
+        assert {"age: mean", "treated: 1", "smoker: missing"} <= found.keys()
+        assert "smoker: former" in str(report.summary())

@@ -493,7 +493,7 @@ def test_a_dictionary_gives_levels_and_what_becomes_of_missing_values(tmp_path: 
         (
             SCALARS.replace('type = "flag"', 'type = "number"'),
             DICTIONARY,
-            "columns.smokes is a flag in",
+            'columns.smokes is a flag in .*: write type = "flag"',
         ),
         (
             SCALARS.replace('["female", "male"]', '["male", "female"]'),

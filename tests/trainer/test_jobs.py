@@ -511,7 +511,10 @@ async def test_a_job_that_joins_closed_without_enough_clients_fails_and_says_so(
 ) -> None:
     await running(trainer, clock, clients=11)
     shown = await state(trainer)
-    assert (shown["phase"], shown["reason"]) == ("failed", "11 clients joined, 12 are needed")
+    assert (shown["phase"], shown["reason"]) == (
+        "failed",
+        "11 clients joined, 12 are needed: `shoal job check` tells who would",
+    )
     assert federation.requests == []
     assert (await ledger(trainer))["entries"] == []
 

@@ -1,16 +1,29 @@
 """Contrasts, differences and tests of a regression's coefficients, from its posterior alone.
 
-contrast(posterior, {"dose": 10.0, "age": -1.0}).interval(0.9)
-wald(posterior, ["age", "age2"]).p_value
+from shoal.answers import contrast, wald
+
+contrast(model, {"dose": 10.0, "age": -1.0}).interval(0.9)    # model: fitted, or its posterior
+wald(model, ["age", "age2"]).p_value
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from shoal.answers.estimates import Estimates, Floats, chi_square_tail
+from shoal_learning.coding import near_to
 from shoal_protocol.posteriors.base import RegressionPosterior
+
+
+class Fitted(Protocol):
+    """A fitted regression."""
+
+    posterior_: Any
+
+
+Coefficients = RegressionPosterior | Fitted
 
 Weights = Mapping[str, float]
 """Of coefficients, by name: {"intercept": 1.0, "age": 50.0} is what is expected at an age of 50."""
@@ -28,12 +41,13 @@ class WaldTest:
         return f"chi-square {self.statistic:.4g} on {self.degrees}: p = {self.p_value:.3g}"
 
 
-def contrast(posterior: RegressionPosterior, *weights: Weights) -> Estimates:
+def contrast(of: Coefficients, *weights: Weights) -> Estimates:
     """Return weighted sums of coefficients, one for each of `weights`.
 
     Raises:
         ValueError: there are no weights, or a name is none of the coefficients'.
     """
+    posterior = _posterior(of)
     matrix = _matrix(posterior, weights)
     variance = np.einsum("ij,jk,ik->i", matrix, posterior.covariance_matrix, matrix)
     return Estimates(
@@ -44,14 +58,16 @@ def contrast(posterior: RegressionPosterior, *weights: Weights) -> Estimates:
     )
 
 
-def difference(one: RegressionPosterior, other: RegressionPosterior) -> Estimates:
+def difference(one: Coefficients, other: Coefficients) -> Estimates:
     """Return how much larger coefficients are in `one` than in `other`, of those in both.
 
-    The posteriors are taken as independent: of different people, with noise of their own.
+    Within one regression take `contrast(of, {"a": 1.0, "b": -1.0})`. The posteriors are taken as
+    independent: of different people, with noise of their own.
 
     Raises:
         ValueError: they have no coefficient in common.
     """
+    one, other = _posterior(one), _posterior(other)
     names = tuple(name for name in one.names if name in other.names)
     if not names:
         raise ValueError("the two posteriors have no coefficient in common")
@@ -65,7 +81,7 @@ def difference(one: RegressionPosterior, other: RegressionPosterior) -> Estimate
 
 
 def wald(
-    posterior: RegressionPosterior,
+    of: Coefficients,
     hypotheses: Sequence[str | Weights],
     values: Sequence[float] | None = None,
 ) -> WaldTest:
@@ -77,6 +93,7 @@ def wald(
         ValueError: there is no hypothesis, a name is none of the coefficients', values are not one
             for each, or one hypothesis follows from others.
     """
+    posterior = _posterior(of)
     weights = [{each: 1.0} if isinstance(each, str) else each for each in hypotheses]
     matrix = _matrix(posterior, weights)
     supposed = np.zeros(len(matrix)) if values is None else np.asarray(values, dtype=np.float64)
@@ -92,6 +109,14 @@ def wald(
     return WaldTest(statistic, len(matrix), chi_square_tail(statistic, len(matrix)))
 
 
+def _posterior(of: Coefficients) -> RegressionPosterior:
+    found: Any = of if isinstance(of, RegressionPosterior) else getattr(of, "posterior_", of)
+    if not hasattr(found, "covariance_matrix"):
+        raise ValueError("coefficients are of a fitted regression, or of its posterior")
+    posterior: RegressionPosterior = found
+    return posterior
+
+
 def _matrix(posterior: RegressionPosterior, weights: Sequence[Weights]) -> Floats:
     if not weights or not all(weights):
         raise ValueError("name one coefficient at least")
@@ -99,8 +124,7 @@ def _matrix(posterior: RegressionPosterior, weights: Sequence[Weights]) -> Float
     for row, each in zip(matrix, weights, strict=True):
         for name, by in each.items():
             if name not in posterior.names:
-                raise ValueError(
-                    f"there is no coefficient {name!r}: there are {', '.join(posterior.names)}"
-                )
+                those = f"{', '.join(posterior.names)}{near_to(name, posterior.names)}"
+                raise ValueError(f"there is no coefficient {name!r}: there are {those}")
             row[posterior.names.index(name)] = by
     return matrix

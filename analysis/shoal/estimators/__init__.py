@@ -13,6 +13,7 @@ Those named Crowd... are learned by Draw and Discard: fitted on a CrowdFederatio
 from typing import TYPE_CHECKING, Any
 
 from shoal.estimators.base import Estimator
+from shoal.estimators.counting import Categorical, CohortCard, KaplanMeier
 from shoal.estimators.crowds import (
     CrowdLinearRegression,
     CrowdLogisticRegression,
@@ -32,7 +33,7 @@ from shoal.estimators.regressions import (
     PoissonRegression,
     PoissonRegressionByGradients,
 )
-from shoal.estimators.survival import KaplanMeier, PiecewiseExponentialRegression
+from shoal.estimators.survival import PiecewiseExponentialRegression
 from shoal.estimators.validating import LeaveOneSiteOut, Validation
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.one_round import DistributionStudy
@@ -40,6 +41,8 @@ from shoal_protocol.studies.regression import RegressionTask
 from shoal_protocol.studies.study import Study
 
 __all__ = [
+    "Categorical",
+    "CohortCard",
     "CrowdLinearRegression",
     "CrowdLogisticRegression",
     "CrowdPoissonRegression",

@@ -21,6 +21,8 @@ from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.wire.errors import MalformedDocument
 
 if TYPE_CHECKING:
+    import numpy as np
+    from arviz import InferenceData
     from matplotlib.axes import Axes
 
 
@@ -40,6 +42,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
     privacy_: PrivacySpent
     report_: PosteriorReport | None
     _learned: Learned | None = None
+    _variables: Mapping[str, Variable]
     _rehearsals: tuple[Rehearsal, ...] = ()
 
     def to_task(self, variables: Mapping[str, Variable] | None = None) -> Task:
@@ -161,6 +164,39 @@ class Estimator(Parameters, Generic[PosteriorT]):
             return self.report_.summary(level)
         price = f"{self.privacy_}, had this not been a simulation"
         return self.posterior_.summary(level).with_facts(("Simulated", price))
+
+    def to_arviz(
+        self,
+        generator: "np.random.Generator | None" = None,  # noqa: TID251
+        *,
+        count: int = 4000,
+        rows: object = None,
+        targets: object = None,
+    ) -> "InferenceData":
+        """Return the posterior for ArviZ, with what it cost among the attributes.
+
+        Of a regression `rows`, and `targets` or else the rows' column of that name, add the log
+        likelihood of records of one's own, as the posterior's `to_arviz`; others take none.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: as the posterior's `to_arviz`, or as `predict`.
+            ImportError: ArviZ is not installed; the message names the extra.
+        """
+        self._require_fit()
+        more: dict[str, Any] = {} if rows is None else self._records_of(rows, targets)
+        if self.report_ is not None:
+            return self.report_.to_arviz(generator, count=count, **more)
+        attributes = {"simulated": 1, **self.privacy_.model_dump()}
+        return self.posterior_.to_arviz(generator, count=count, attributes=attributes, **more)
+
+    def _records_of(self, rows: object, targets: object) -> dict[str, Any]:
+        """Return rows and targets as the posterior takes them.
+
+        Raises:
+            ValueError: it takes none.
+        """
+        raise ValueError("rows and targets are for regressions")
 
     @property
     def _caption(self) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shoal.formulas.designing import level_columns
 from shoal.formulas.variables import Known, Variable, is_levels
-from shoal_learning.coding import coded
+from shoal_learning.coding import coded, near_to
 from shoal_protocol.posteriors.rows import names_of
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import Category
@@ -109,11 +109,16 @@ def matrix_of(
         return _checked(_numbers(rows), len(columns))
     missing = [name for name in columns if name not in names]
     if missing:
-        raise ValueError(f"the rows have no column {', '.join(map(repr, missing))}")
+        near = near_to(missing[0], names)
+        raise ValueError(f"the rows have no column {', '.join(map(repr, missing))}{near}")
     known = variables or {}
-    parts = [np.atleast_1d(_of_variable(rows[name], known.get(name))) for name in columns]
+    parts = [np.atleast_1d(_of_variable(name, rows[name], known.get(name))) for name in columns]
     if any(part.ndim != 1 or len(part) != len(parts[0]) for part in parts):
         raise ValueError("the columns must be vectors of one length")
+    gaps = [name for name, part in zip(columns, parts, strict=True) if not np.isfinite(part).all()]
+    if gaps:
+        named = ", ".join(map(repr, gaps))
+        raise ValueError(f"a value is missing, or infinite, in {named}: leave out such rows")
     return _checked(np.column_stack(parts), len(columns))
 
 
@@ -133,11 +138,14 @@ def vector_of(values: Any, what: str) -> FloatVector:
     return numbers
 
 
-def _of_variable(values: Any, variable: Variable | None) -> NDArray[np.float64]:
+def _of_variable(name: str, values: Any, variable: Variable | None) -> NDArray[np.float64]:
     found = np.asarray(values)
     is_text = found.dtype.kind in "OUT" and isinstance(variable, Category)
     if variable is None or not (is_text or found.dtype.kind == "M"):
-        return _numbers(values)
+        try:
+            return _numbers(values)
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from None
     numbers = coded(np.atleast_1d(found), variable)
     if np.isnan(numbers).any():
         levels = variable.levels[:20] if isinstance(variable, Category) else ()

@@ -5,9 +5,10 @@ not the model's distance from a fit without noise.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatVector
 from shoal.estimators.described import described
@@ -86,7 +87,7 @@ class CrowdRegression(Predictor):
         self._take_names(self.model_.task.features)
         return self
 
-    def predict(self, rows: object) -> FloatVector:
+    def predict(self, rows: object) -> NDArray[Any]:
         """Return the expected target of each row, shape (n,); of two classes the more probable.
 
         Raises:

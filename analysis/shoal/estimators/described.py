@@ -18,12 +18,14 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
     it has none, places of levels are as the estimator orders them.
 
     Raises:
-        ValueError: a parameter is not usable.
+        ValueError: a parameter is not usable, or a simulation's records have no such variable.
         JobRefused: the variables are not all given, and there is no dictionary.
     """
     simulated: Any = getattr(learning, "with_variables", None)
     if simulated is not None:
-        there = simulated(estimator._known().variables)
+        known = estimator._known()
+        there = simulated(known.variables, counts_others=known.counts_others)
+        there.require_variables(estimator._lacking())
         return there, there.variables()
     ask: Any = getattr(learning, "variables", None)
     if ask is None or not estimator._asks_for_variables():
@@ -31,6 +33,6 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
     try:
         return learning, ask()
     except JobRefused:
-        if estimator._lacks_variables():
+        if estimator._lacking():
             raise
         return learning, {}

@@ -29,10 +29,10 @@ class Distribution(Estimator[PosteriorT]):
         self._require_fit()
         columns = self.feature_names_in_.tolist()
         if len(columns) == 1 and names_of(rows) is None and np.ndim(rows) == 1:
-            rows = np.reshape(rows, (-1, 1))
-        task = self.to_task()
+            rows = {columns[0]: rows}
+        task = self.to_task(self._variables)
         assert isinstance(task, DistributionStudy)  # noqa: S101 - by `estimator_of`
-        return task.log_likelihoods(self.posterior_, matrix_of(rows, columns))
+        return task.log_likelihoods(self.posterior_, matrix_of(rows, columns, self._variables))
 
     def score(self, rows: Any, targets: object = None) -> float:
         """Return the mean of `score_samples`; there are no targets.

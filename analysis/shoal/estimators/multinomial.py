@@ -61,9 +61,9 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             )
         return given
 
-    def _lacks_variables(self) -> bool:
-        named = isinstance(self.target, str) and self.levels is None
-        return super()._lacks_variables() or (named and self.target not in self._known().variables)
+    def _lacking(self) -> set[str]:
+        named = {self.target} if isinstance(self.target, str) and self.levels is None else set()
+        return super()._lacking() | (named - self._known().variables.keys())
 
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
         self._features = task.features

@@ -105,8 +105,7 @@ class Parameters:
         """
         given = {**self.get_params(), **fixed}
         known = self._known().over(variables or {})
-        if self._formulaic:
-            given = self._designed(given, known)
+        given = self._designed(given, known)
         for name, read in self._column_parameters().items():
             given[name] = read(given[name], name, known)
         try:
@@ -130,25 +129,27 @@ class Parameters:
 
     def _asks_for_variables(self) -> bool:
         """Tell whether a dictionary can say more than the parameters: a variable, or places."""
-        return self._lacks_variables() or bool(self._known().references)
+        return bool(self._lacking() or self._known().references)
 
-    def _lacks_variables(self) -> bool:
-        """Tell whether a formula reads a variable of which the parameters say nothing."""
+    def _lacking(self) -> set[str]:
+        """Return the variables that are read, and of which the parameters say nothing."""
         if not self._formulaic:
-            return False
+            return set()
         formula = self._read(self.formula)[0] if isinstance(self.formula, str) else None
         read = set() if formula is None else set(parse(formula).variables)
         readers = self._column_parameters().items()
         texts = [getattr(self, name) for name, reader in readers if reader is _one_or_none]
         read |= {parse_part(text).variable for text in texts if isinstance(text, str)}
-        return not self._known().variables.keys() >= read
+        return read - self._known().variables.keys()
 
     def _read(self, formula: str) -> tuple[str, dict[str, str]]:
         """Return a formula of one target, and what parameters it gives besides."""
         return formula, {}
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
-        """Return a task's parameters with the columns of a formula, if there is one."""
+        """Return a task's parameters with what a formula or the known variables say."""
+        if not self._formulaic:
+            return given
         formula = self._formula_in(given)
         if formula is None:
             return given
@@ -180,15 +181,17 @@ class Parameters:
                     raise ValueError(f"{type(self).__name__} needs {name}, or a formula")
             return None
         if not isinstance(text, str) or any(said is not None for said in columns.values()):
+            both = f"features and {self._answer}"
             raise ValueError(
-                f"a formula is a text, and says itself what features and {self._answer} are"
+                f"a formula is a text, and says itself what {both} are: name no {both}"
             )
         plain, besides = self._read(text)
         given |= besides
         formula = parse(plain)
         if not formula.constant and "intercept" not in given:
             raise ValueError(
-                "this regression has a constant: leave '- 1' and '0 +' out of the formula"
+                "this regression has a constant: leave '- 1' and '0 +' out of the formula; but "
+                "LinearRegressionInBounds takes them"
             )
         if formula.offset is not None and "offset" not in given:
             raise ValueError("this regression has no offset: subtract it from the target")

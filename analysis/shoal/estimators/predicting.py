@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
@@ -14,6 +15,8 @@ from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import design_of, in_levels, variables_of
+from shoal_protocol.queries.terms import Level
+from shoal_protocol.trust.dictionary import Category
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,10 +71,13 @@ class Predictor(ReadsRows):
         return observed, expected
 
     def _observed(self, rows: Any, targets: object) -> FloatVector:
-        """Return targets, shape (n,), on the scale of the predictions."""
+        """Return targets, shape (n,), on the scale of the predictions; texts are levels."""
         self._require_fit()
-        if targets is None:
-            targets = self._design(rows, (self._target,))
+        [name] = variables_of((self._target,))
+        is_text = isinstance(self._variables.get(name), Category)
+        if targets is None or (is_text and np.asarray(targets).dtype.kind in "OUT"):
+            named = rows if targets is None else {name: targets}
+            targets = self._design(named, (self._target,))
         return vector_of(targets, "targets")
 
     @staticmethod
@@ -79,7 +85,7 @@ class Predictor(ReadsRows):
     def _metric(observed: FloatVector, expected: FloatVector) -> float:
         """Return how well targets are predicted, shapes (n,)."""
 
-    def _decided(self, means: FloatVector) -> FloatVector:
+    def _decided(self, means: FloatVector) -> NDArray[Any]:
         """Return what `predict` says where these means are expected."""
         return means
 
@@ -100,15 +106,29 @@ class Predictor(ReadsRows):
 
 
 class BinaryClassifier(Predictor):
-    """A target is of the class that is its bounds' upper end or of the lower one: `classes_`."""
+    """A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
+
+    Of a text the upper one is the level that is learned.
+    """
 
     _estimator_type: ClassVar[str] = "classifier"
 
     @property
-    def classes_(self) -> FloatVector:
-        """The two classes, shape (2,): the target's lower bound, then its upper one."""
+    def classes_(self) -> NDArray[Any]:
+        """The two classes, shape (2,): levels, or the target's lower bound and its upper one."""
         self._require_fit()
-        return np.array([self._target.lower, self._target.upper])
+        return np.array(self._levels or (self._target.lower, self._target.upper))
+
+    @property
+    def _levels(self) -> tuple[str, str] | None:
+        """Return what the classes of a text are called, the one that is learned second."""
+        factors = () if self._target.term is None else self._target.term.factors
+        variable = self._variables.get(factors[0].variable) if len(factors) == 1 else None
+        if not isinstance(variable, Category) or not isinstance(factors[0], Level):
+            return None
+        of = variable.levels[int(factors[0].value)]
+        others = [level for level in variable.levels if level != of]
+        return others[0] if len(others) == 1 else f"not {of}", of
 
     def predict_proba(self, rows: object) -> FloatMatrix:
         """Return the probability of each class, shape (n, 2).
@@ -119,8 +139,9 @@ class BinaryClassifier(Predictor):
         upper = self._means(rows)
         return np.column_stack([1.0 - upper, upper])
 
-    def _decided(self, means: FloatVector) -> FloatVector:
-        return self.classes_[(means > 0.5).astype(np.intp)]
+    def _decided(self, means: FloatVector) -> NDArray[Any]:
+        decided: NDArray[Any] = self.classes_[(means > 0.5).astype(np.intp)]
+        return decided
 
     @staticmethod
     def _metric(observed: FloatVector, expected: FloatVector) -> float:
@@ -151,11 +172,13 @@ class BinaryClassifier(Predictor):
 
     @property
     def _predicted(self) -> str:
+        if self._levels is not None:
+            return f"probability that {variables_of((self._target,))[0]} is {self._levels[1]}"
         return f"probability that {self._target.name} is {self._target.upper:g}"
 
     def _observed(self, rows: Any, targets: object) -> FloatVector:
         observed = super()._observed(rows, targets)
-        if not np.isin(observed, self.classes_).all():
+        if not np.isin(observed, [self._target.lower, self._target.upper]).all():
             raise ValueError("targets must be the target's lower or upper bound: see classes_")
         return np.where(observed == self._target.upper, 1.0, 0.0)
 

@@ -1,9 +1,10 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.estimators.base import Estimator
 from shoal.estimators.columns import FloatMatrix, FloatVector
@@ -11,6 +12,8 @@ from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, d_squared_of_gamma, r_squared
 from shoal.formulas.variables import Variable
 from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.posteriors.plots import Scale
+from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
     LinearRegressionDraws,
@@ -88,21 +91,24 @@ class Regression(Predictor, Estimator[RegressionT]):
     def _means(self, rows: object) -> FloatVector:
         return self._expected(rows)[0]
 
+    def _records_of(self, rows: object, targets: object) -> dict[str, Any]:
+        return {"rows": self._table(rows), "targets": self._observed(rows, targets)}
+
     @overload
-    def predict(self, rows: object, return_std: Literal[False] = False) -> FloatVector: ...
+    def predict(self, rows: object, return_std: Literal[False] = False) -> NDArray[Any]: ...
 
     @overload
     def predict(
         self, rows: object, return_std: Literal[True]
-    ) -> tuple[FloatVector, FloatVector]: ...
+    ) -> tuple[NDArray[Any], FloatVector]: ...
 
     def predict(
         self, rows: object, return_std: bool = False
-    ) -> FloatVector | tuple[FloatVector, FloatVector]:
+    ) -> NDArray[Any] | tuple[NDArray[Any], FloatVector]:
         """Return the expected target of each row, shape (n,), and its standard deviation if asked.
 
-        Of a logistic regression, the more probable class; the standard deviation is the posterior's
-        of the upper class's probability.
+        Of a logistic regression, the more probable of its `classes_`; the standard deviation is the
+        posterior's of the upper class's probability.
 
         Raises:
             NotFittedError: nothing was learned yet.
@@ -152,6 +158,49 @@ class Judged(Estimator[JudgedT]):
         """What to make of the intervals: "trustworthy", "doubtful" or "prior", and why."""
         self._require_fit()
         return str(self.posterior_.verdict)
+
+    def ratios(self, level: float = LEVEL) -> Summary:
+        """Return odds, rate or hazard ratios for one unit of each feature, with intervals.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: it is a linear regression, or `level` is not strictly between 0 and 1.
+        """
+        self._require_fit()
+        found = self.posterior_.ratios(level)
+        names = [self.posterior_.names[place] for place in self.posterior_.slopes]
+        rows = tuple(
+            (name, *(f"{each:.4g}" for each in row))
+            for name, row in zip(names, found.tolist(), strict=True)
+        )
+        ends = (f"quantile {0.5 - level / 2.0:.4g}", f"quantile {0.5 + level / 2.0:.4g}")
+        verdict = ("Verdict", self.verdict_)
+        return Summary(self.posterior_.title, ("", self.posterior_.ratio, *ends), rows, (verdict,))
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+        scale: Scale | None = None,
+    ) -> "Axes":
+        """Draw a forest plot with what it cost, and return the axes.
+
+        `scale` "sd", or None, shows coefficients for a standard deviation of each feature, "unit"
+        for one unit, and "ratio" the latter's exponentials; hazards are shown as ratios in any
+        case but "unit".
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: `level` is not strictly between 0 and 1, a name or scale is unknown, or a
+                linear regression has no ratios.
+            ImportError: matplotlib is not installed.
+        """
+        self._require_fit()
+        return self.posterior_.plot(
+            axes, level=level, names=names, caption=self._caption, scale=scale
+        )
 
 
 class MeasuredRegression(

@@ -1,4 +1,4 @@
-"""The estimators of survival curves and of hazard ratios."""
+"""The estimator of hazard ratios, and what asks for events."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shoal.estimators.base import Estimator
 from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
@@ -14,7 +13,6 @@ from shoal.estimators.regressions import Judged
 from shoal.formulas.variables import Variable
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
 from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialPosterior,
     PiecewiseExponentialTask,
@@ -26,6 +24,7 @@ from shoal_protocol.trust.events import event_fault_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_HAS_TIME: Final = re.compile(r"\s*(\w+|`[^`]+`)\s*~")
 _SURVIVAL: Final = re.compile(r"\s*survival\(([^,()]+),([^,()]+)\)\s*~")
 
 
@@ -87,11 +86,6 @@ def _held(name: str, value: Any, variable: Variable | None) -> float:
     return float(value)
 
 
-class KaplanMeier(OfEvents, Estimator[KaplanMeierPosterior]):
-    __doc__ = KaplanMeierTask.__doc__
-    task_type = KaplanMeierTask
-
-
 class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExponentialPosterior]):
     """Hazard ratios of `features`, as Cox's regression has them, in five rounds.
 
@@ -111,6 +105,11 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
 
     def _read(self, formula: str) -> tuple[str, dict[str, str]]:
         found = _SURVIVAL.match(formula)
+        if found is None and (self.event is None or not _HAS_TIME.match(formula)):
+            raise ValueError(
+                "a formula of hazards has time and event left of ~, as "
+                f'"survival(weeks, arrested) ~ age": not {formula!r}'
+            )
         if found is None:
             return formula, {}
         time, event = (each.strip().strip("`") for each in found.groups())

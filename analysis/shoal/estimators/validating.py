@@ -98,8 +98,8 @@ class LeaveOneSiteOut:
     def _asks_for_variables(self) -> bool:
         return True
 
-    def _lacks_variables(self) -> bool:
-        return self.model._lacks_variables()
+    def _lacking(self) -> set[str]:
+        return self.model._lacking()
 
     def fit(self, federation: Learning) -> Self:
         """Fit a model without each site, score them where they were not fitted, return itself.

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pydantic
 
+from shoal_learning.coding import near_to
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import describe
 
@@ -20,10 +21,14 @@ Variables = Mapping[str, tuple[float, float] | Sequence[str] | Variable]
 
 @dataclass(frozen=True)
 class Known:
-    """Variables by name, and the reference of those whose levels were given in an order."""
+    """Variables by name, and the reference of those whose levels were given in an order.
+
+    Who `counts_others` may name some of the levels that a dictionary has.
+    """
 
     variables: Mapping[str, Variable] = field(default_factory=dict)
     references: Mapping[str, str] = field(default_factory=dict)
+    counts_others: bool = False
 
     @classmethod
     def given(cls, variables: object, parameter: str) -> Self:
@@ -66,9 +71,12 @@ class Known:
             if not isinstance(variable, Category) or agreed is None:
                 continue
             levels = agreed.levels if isinstance(agreed, Category) else ()
-            if set(levels) != set(variable.levels):
-                agreed_on = ", ".join(levels) or "none"
-                raise ValueError(f"{name!r} has other levels in the data dictionary: {agreed_on}")
+            unknown = [level for level in variable.levels if level not in levels]
+            if unknown or (len(levels) > len(variable.levels) and not self.counts_others):
+                raise ValueError(
+                    f"{name!r} has other levels in the data dictionary: "
+                    f"{', '.join(levels) or 'none'}"
+                )
             known[name] = agreed
         return replace(self, variables=known)
 
@@ -109,8 +117,12 @@ def named(variables: Mapping[str, Variable], name: str) -> Any:
         base = name.removesuffix("_missing")
         if base != name and base in variables:
             raise ValueError(f"{base!r} has no indicator of missing values in the data dictionary")
+        near = near_to(name, variables)
         raise ValueError(
-            f"there is no variable {name!r}: give its bounds or levels in `variables`, as "
+            f"there is no variable {name!r}{near}: correct it, or give bounds or levels in "
+            f"`variables`, as {{{name!r}: (0, 1)}}"
+            if near
+            else f"there is no variable {name!r}: give its bounds or levels in `variables`, as "
             f"{{{name!r}: (0, 1)}}"
         )
     return variables[name]

@@ -1,8 +1,12 @@
 """An analyst's settings of a job besides its task: price, tolerances, numbers and times."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeVar
+
+import pydantic
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
@@ -10,7 +14,7 @@ from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping, sharing_of
 from shoal_protocol.studies import Task
-from shoal_protocol.wire.documents import Document
+from shoal_protocol.wire.documents import Document, describe
 
 LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
 
@@ -40,6 +44,15 @@ class Settings(Protocol[TaskT, RequestT]):
             ValueError: a setting is out of range.
         """
         ...
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """Say of a job's number that is out of range what it should be."""
+    try:
+        yield
+    except pydantic.ValidationError as error:
+        raise ValueError(f"there is no such job: {describe(error)}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +91,13 @@ class JobSettings:
         Raises:
             ValueError: a number is out of range.
         """
-        return PrivacyDemand(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            dropouts=self.dropouts,
-            colluders=self.colluders,
-        )
+        with _in_words():
+            return PrivacyDemand(
+                epsilon=self.epsilon,
+                delta=self.delta,
+                dropouts=self.dropouts,
+                colluders=self.colluders,
+            )
 
     def request(
         self, task: Task, *, manifest: str, nonce: str, analyst: str, now: datetime
@@ -93,24 +107,25 @@ class JobSettings:
         Raises:
             ValueError: a setting is out of range.
         """
-        return StudyRequest(
-            manifest=manifest,
-            nonce=nonce,
-            analyst=analyst,
-            task=task,
-            terms=task.terms(least=self.minimum_population, most=self.maximum_population),
-            privacy=self.privacy,
-            minimum_population=self.minimum_population,
-            maximum_population=self.maximum_population,
-            join_deadline=now + timedelta(seconds=self.join_seconds),
-            round_seconds=self.round_seconds,
-            grace_seconds=self.grace_seconds,
-            sharing=self.sharing
-            if self.committee is None
-            else sharing_of(getattr(self.sharing, "threshold", None), self.committee),
-            wrapping=self.wrapping,
-            purpose=self.purpose,
-        )
+        with _in_words():
+            return StudyRequest(
+                manifest=manifest,
+                nonce=nonce,
+                analyst=analyst,
+                task=task,
+                terms=task.terms(least=self.minimum_population, most=self.maximum_population),
+                privacy=self.privacy,
+                minimum_population=self.minimum_population,
+                maximum_population=self.maximum_population,
+                join_deadline=now + timedelta(seconds=self.join_seconds),
+                round_seconds=self.round_seconds,
+                grace_seconds=self.grace_seconds,
+                sharing=self.sharing
+                if self.committee is None
+                else sharing_of(getattr(self.sharing, "threshold", None), self.committee),
+                wrapping=self.wrapping,
+                purpose=self.purpose,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,14 +156,15 @@ class CrowdSettings:
                 f"no weight of start may be above {LARGEST_START:g} in magnitude: they are of "
                 "normalised columns; `shoal crowd model --start` prints a model's"
             )
-        return CrowdJobRequest(
-            manifest=manifest,
-            nonce=nonce,
-            analyst=analyst,
-            task=task,
-            contributions=self.contributions,
-            contributions_per_client=self.contributions_per_client,
-            contributions_per_record=self.contributions_per_record,
-            session_seconds=self.session_seconds,
-            closes_at=now + timedelta(seconds=self.open_seconds),
-        )
+        with _in_words():
+            return CrowdJobRequest(
+                manifest=manifest,
+                nonce=nonce,
+                analyst=analyst,
+                task=task,
+                contributions=self.contributions,
+                contributions_per_client=self.contributions_per_client,
+                contributions_per_record=self.contributions_per_record,
+                session_seconds=self.session_seconds,
+                closes_at=now + timedelta(seconds=self.open_seconds),
+            )

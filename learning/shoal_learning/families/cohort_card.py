@@ -19,7 +19,7 @@ from shoal_protocol.posteriors.known import (
     reach_of,
     tails_of,
 )
-from shoal_protocol.queries import EdgeCut, Tables
+from shoal_protocol.queries import Tables
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.cohort_card import CategoryVariable, CohortCardTask, NumberVariable
@@ -29,9 +29,9 @@ from shoal_protocol.studies.cohort_card.posterior import (
     CrossCard,
     NumberCard,
     bin_labels,
-    level_labels,
 )
 from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.one_round import and_others
 
 _BARS: Final = 16
 _TOLD: Final = 4.0  # standard deviations from none: fewer records tell no mean
@@ -120,6 +120,7 @@ class _Card:
             present=_present(tree),
             missing=self._shown(tree.missing, tree.missing_sd),
             levels=variable.levels,
+            labels=variable.labels,
             counts=self._cells(tree),
         )
 
@@ -147,11 +148,11 @@ class _Card:
     def _cross(self, names: tuple[str, ...], tree: CountTree) -> CrossCard:
         labels = []
         for axis in self._query.tables[-1 - self._task.crosses[::-1].index(names)].axes:
-            cut = self._query.cuts[axis.cut]
+            variable = self._task.variables[axis.cut]
             labels.append(
-                bin_labels(cut.edges[:: axis.merged])
-                if isinstance(cut, EdgeCut)
-                else level_labels(cut.levels)
+                bin_labels(variable.edges[:: axis.merged])
+                if isinstance(variable, NumberVariable)
+                else and_others(variable.names)
             )
         return CrossCard(
             variables=names, labels=tuple(map(tuple, labels)), counts=self._cells(tree)

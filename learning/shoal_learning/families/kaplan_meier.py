@@ -23,16 +23,17 @@ from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask, LogRank
 from shoal_protocol.studies.kaplan_meier.posterior import (
     MOST_NUMBERS,
+    NULL_DRAWS,
     GroupCurve,
     encoded,
     names_of,
 )
 from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.one_round import called
 
 Floats = NDArray[np.float64]
 
 _DRAWS: Final = 1000
-_NULL_DRAWS: Final = 1999  # of the test's statistic
 _MOST_RATE: Final = 20.0  # in one interval: all have the event
 _TOLD: Final = 6.0  # standard deviations from none: of fewer at risk no hazard is told
 
@@ -93,7 +94,7 @@ class KaplanMeier:
 def _labels(task: KaplanMeierTask) -> list[str]:
     if task.group is None:
         return ["all"]
-    return [f"{task.group} {level:.15g}" for level in task.levels]
+    return [f"{task.group} {name}" for name in called(task.levels, task.labels)]
 
 
 def _shown_risk(risk: float, sd: float, reach: float, smallest: int) -> Known | None:
@@ -210,8 +211,8 @@ def _log_rank(table: _NoisyTable, groups: int, generator: np.random.Generator) -
     leaving = _ratio(known.leaving - known.events, known.exposure, most=_MOST_RATE)[0]
     starts = np.rint(known.at_risk[0, :, 0]).astype(np.int64)
     null = _null_tables(starts, rates, leaving, generator)
-    rest = np.broadcast_to(counts[groups:], (_NULL_DRAWS, *counts[groups:].shape))
-    null = np.concatenate([null, rest], axis=1) + table.noises(_NULL_DRAWS, generator)
+    rest = np.broadcast_to(counts[groups:], (NULL_DRAWS, *counts[groups:].shape))
+    null = np.concatenate([null, rest], axis=1) + table.noises(NULL_DRAWS, generator)
     drawn = _excess(null[:, :groups], told)
     mean, freedom = drawn.mean(axis=0), groups - 1
     spread = np.atleast_2d(np.cov(drawn, rowvar=False)) + 1e-9 * np.eye(freedom)
@@ -219,7 +220,7 @@ def _log_rank(table: _NoisyTable, groups: int, generator: np.random.Generator) -
     squares = [float(far @ np.linalg.solve(spread, far)) for far in (*(drawn - mean), seen - mean)]
     as_far = sum(each >= squares[-1] for each in squares)  # itself among them
     return LogRank(
-        statistic=max(squares[-1], 0.0), freedom=freedom, p_value=as_far / (_NULL_DRAWS + 1)
+        statistic=max(squares[-1], 0.0), freedom=freedom, p_value=as_far / (NULL_DRAWS + 1)
     )
 
 
@@ -239,7 +240,7 @@ def _null_tables(
 
     They have rates of leaving of their own, shape (g, b). In the last interval all leave.
     """
-    at_risk = np.broadcast_to(starts, (_NULL_DRAWS, len(starts)))
+    at_risk = np.broadcast_to(starts, (NULL_DRAWS, len(starts)))
     columns: list[NDArray[np.int64]] = []
     for rate, leave in zip(rates, leaving.T, strict=True):
         left = generator.binomial(at_risk, -np.expm1(-(rate + leave)))

@@ -7,7 +7,7 @@ they are, never as formulas.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from shoal_protocol.posteriors.base import BasePosterior
+
+Scale = Literal["sd", "unit", "ratio"]
+"""A coefficient for a standard deviation of its feature, for one unit, or its exponential."""
 
 _INNER_LEVEL: Final = 0.5
 _SCORES: Final = np.arange(0.0625, 3.5, 0.125)
@@ -43,19 +46,21 @@ def forest(
     level: float,
     names: Sequence[str] | None,
     caption: str | None,
+    scale: Scale | None = None,
 ) -> "Axes":
     """Draw the mean of each number, and intervals that hold half of its margin and `level` of it.
 
     `names` are those to draw, from above; None is all, but "intercept" if there are others: its
     scale is another one. A posterior that is doubted has hollow marks and broken lines; of one that
-    draws ratios exponentials are drawn.
+    draws ratios exponentials are drawn. A `scale` that is given decides that, and the unit.
 
     Raises:
         ValueError: `level` is not strictly between 0 and 1, or a name is none of the posterior's.
         ImportError: matplotlib is not installed.
     """
     drawn = _chosen(posterior, names)
-    units = posterior.units_drawn[drawn]
+    own = scale in (None, "sd")
+    units = posterior.units_drawn[drawn] if own else np.ones(len(drawn))
     outer = posterior.interval(level)[drawn] * units[:, None]
     inner = posterior.interval(_INNER_LEVEL)[drawn] * units[:, None]
     shown = [posterior.names[index] for index in drawn]
@@ -63,7 +68,7 @@ def forest(
     mean, none = posterior.mean[drawn] * units, 0.0
     low, high = float(outer.min()), float(outer.max())
     near = 2.0 * low - high <= 0.0 <= 2.0 * high - low  # enough not to squeeze the rest
-    if posterior.draws_ratios:
+    if scale == "ratio" or (own and posterior.draws_ratios):
         outer, inner, mean, none = np.exp(outer), np.exp(inner), np.exp(mean), 1.0
         axes.set_xscale("log")
     if near:
@@ -74,7 +79,8 @@ def forest(
     axes.plot(mean, rows, "o", color=_COLOUR, markersize=5, markerfacecolor=fill)
     _name_rows(axes, shown)
     said = f"posterior mean, {_INNER_LEVEL:.0%} and {_percent(level)} intervals"
-    axes.set_xlabel("; ".join(each for each in (said, posterior.unit_drawn) if each))
+    unit = posterior.unit_drawn if own else f"{'ratios ' * (scale == 'ratio')}for one unit"
+    axes.set_xlabel("; ".join(each for each in (said, unit) if each))
     return _finished(axes, posterior.title, caption)
 
 
@@ -191,20 +197,30 @@ def histogram(
     axes: "Axes",
     *,
     edges: Sequence[float] | None,
-    labels: Sequence[str] | None,
+    labels: Sequence[str],
     counts: Sequence[float | None],
     reaches: Sequence[float],
     title: str,
     caption: str | None,
 ) -> "Axes":
-    """Draw counts between `edges`, or of `labels`, each with its interval; None is not shown."""
+    """Draw counts between `edges`, if there are any, then of `labels`, each with its interval.
+
+    A count that is None is not shown.
+    """
     heights = np.array([np.nan if each is None else each for each in counts])
+    lefts, widths, width, first = np.empty(0), np.empty(0), 1.0, 0.0
+    ticks: list[float] = []
     if edges is not None:
-        lefts, widths = np.array(edges[:-1]), np.diff(edges)
-    else:
-        lefts, widths = np.arange(len(counts)) - 0.4, np.full(len(counts), 0.8)
-        names = [visible(each) for each in labels or ()]
-        axes.set_xticks(np.arange(len(counts)), names, parse_math=False)
+        lefts, widths, width = np.array(edges[:-1]), np.diff(edges), edges[1] - edges[0]
+        axes.set_xlim(edges[0], edges[-1])
+        ticks = [each for each in axes.get_xticks().tolist() if edges[0] <= each <= edges[-1]]
+        first = edges[-1] + 1.5 * width
+    places = first + width * np.arange(len(labels))
+    names = [*(f"{each:.6g}" for each in ticks), *map(visible, labels)]
+    axes.set_xticks([*ticks, *places], names, parse_math=False)
+    lefts = np.append(lefts, places - 0.4 * width)
+    widths = np.append(widths, np.full(len(labels), 0.8 * width))
+    axes.set_xlim(lefts[0] - 0.2 * width, lefts[-1] + width)
     middles, shown = lefts + widths / 2.0, ~np.isnan(heights)
     heights, ends, hidden = heights[shown], np.array(reaches)[shown], middles[~shown]
     axes.bar(
@@ -326,7 +342,7 @@ def _chosen(posterior: "BasePosterior", names: Sequence[str] | None) -> list[int
     if names is None:
         several = len(posterior.names) > 1
         return [
-            i for i, name in enumerate(posterior.names) if not _is_intercept(name) or not several
+            i for i, name in enumerate(posterior.names) if not is_intercept(name) or not several
         ]
     if isinstance(names, str) or not names:
         raise ValueError("names must be a sequence of one or more of the posterior's names")
@@ -336,7 +352,8 @@ def _chosen(posterior: "BasePosterior", names: Sequence[str] | None) -> list[int
     return [posterior.names.index(name) for name in names]
 
 
-def _is_intercept(name: str) -> bool:
+def is_intercept(name: str) -> bool:
+    """Tell whether a coefficient is a constant."""
     return name == "intercept" or name.endswith(": intercept")  # the latter of one class
 
 

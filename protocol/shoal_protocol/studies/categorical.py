@@ -11,7 +11,15 @@ from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
 from shoal_protocol.queries import Counts
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.cells import CellStudy
-from shoal_protocol.studies.one_round import COUNT_BITS, Level, log_probabilities, spanning
+from shoal_protocol.studies.one_round import (
+    COUNT_BITS,
+    Labels,
+    Level,
+    and_others,
+    called,
+    log_probabilities,
+    spanning,
+)
 
 
 class CategoricalPosterior(DirichletMixture):
@@ -21,7 +29,7 @@ class CategoricalPosterior(DirichletMixture):
 
 
 class CategoricalTask(CellStudy):
-    """The probabilities of the public `levels` of `column`.
+    """The probabilities of the public `levels` of `column`, which `labels` may name.
 
     Values that are no level make up a cell of their own, "other". Without `other` the analyst
     states that there are none: should there be, they are counted nowhere, and the posterior takes
@@ -33,17 +41,20 @@ class CategoricalTask(CellStudy):
 [task]
 name = "categorical"
 column = "stage"
-levels = [1, 2, 3, 4]          # values that are none of them are counted as "other"
+levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, and their `labels`.
+                               # Values that are none of them are counted as "other"
 """
 
     name: Literal["categorical"] = "categorical"
     levels: Annotated[tuple[Level, ...], Field(min_length=2, max_length=255)]
+    labels: Labels = ()
     other: bool = True
 
     @model_validator(mode="after")
     def _consistent(self) -> "CategoricalTask":
         if len(set(self.levels)) != len(self.levels):
             raise ValueError("two levels are the same")
+        called(self.levels, self.labels)
         self.columns[0].column()
         return self
 
@@ -54,8 +65,8 @@ levels = [1, 2, 3, 4]          # values that are none of them are counted as "ot
 
     @property
     def cells(self) -> tuple[str, ...]:
-        names = tuple(f"{level:.15g}" for level in self.levels)
-        return (*names, "other") if self.other else names
+        names = called(self.levels, self.labels)
+        return and_others(names) if self.other else names
 
     def query(self) -> Counts:
         """Return the query of the only round."""

@@ -28,6 +28,10 @@ _FARTHEST: Final = 1e6  # half ranges of a column: what a prior may be about
 Pseudocount = Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False)]
 PositiveFloat = Annotated[float, Field(gt=0.0, le=1e30, allow_inf_nan=False)]
 Level = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
+Labels = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=255)
+]
+"""What levels are called, in their order; none where they are called by their numbers."""
 
 
 class OneRoundStudy(Study):
@@ -119,6 +123,24 @@ class NormalStudy(DistributionStudy):
 def spanning(name: str, levels: Sequence[float]) -> ColumnBounds:
     """Return the bounds of a column from the least of its levels to the largest."""
     return ColumnBounds(name=name, lower=min(levels), upper=max(levels))
+
+
+def called(levels: Sequence[float], labels: Sequence[str]) -> tuple[str, ...]:
+    """Return what levels are called: by their labels, if there are any.
+
+    Raises:
+        ValueError: labels are not one for each, or two are the same.
+    """
+    if not labels:
+        return tuple(f"{level:.15g}" for level in levels)
+    if len(labels) != len(levels) or len(set(labels)) != len(labels):
+        raise ValueError("labels are one for each level, and different")
+    return tuple(labels)
+
+
+def and_others(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of levels, and of all other values."""
+    return (*names, "any other" if "other" in names else "other")
 
 
 def require_near(

@@ -218,6 +218,9 @@ def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | N
     """
     names = None if sent is None else _published_names(sent)
     faults = error.errors(include_url=False, include_input=False)
+    # a list is too short where its parts are wrong: say how these are
+    within = {fault["loc"][:depth] for fault in faults for depth in range(len(fault["loc"]))}
+    faults = [each for each in faults if each["type"] != "too_short" or each["loc"] not in within]
     texts = []
     for fault in faults[:_LARGEST_FAULT_LIST]:
         where = ".".join(

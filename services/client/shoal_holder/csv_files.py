@@ -102,7 +102,7 @@ def _number(file: Path, line: int, column: str, text: str) -> float:
     if not text.strip():
         return math.nan
     if not _is_number(text):
-        raise ValueError(f"{file}, line {line}, column {column!r}: not a number")
+        raise ValueError(f"{file}, line {line}, column {column!r}: not a number; see records.toml")
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{file}, line {line}, column {column!r}: not a finite number")

@@ -89,7 +89,8 @@ def _agreed(name: str, column: Column, variables: dict[str, Variable] | None) ->
     if variable is None or variable.retired:
         raise ValueError(f"{where} is not in the consortium's dictionary, or is retired there")
     if variable.type != column.type:
-        raise ValueError(f"{where} is a {variable.type} in the consortium's dictionary")
+        due = f'write type = "{variable.type}"'
+        raise ValueError(f"{where} is a {variable.type} in the consortium's dictionary: {due}")
     if column.type == "date" and column.epoch != EPOCH:
         raise ValueError(f"{where}: the dictionary counts days from {EPOCH}; leave out epoch")
     if not isinstance(variable, Category):

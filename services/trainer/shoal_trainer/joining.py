@@ -288,7 +288,10 @@ class Joining:
         population = members & own.book.current.roster.enrolled_set  # less those revoked since
         allowed = request.privacy.cost
         if len(population) < request.minimum_population:
-            reason = f"{len(population)} clients joined, {request.minimum_population} are needed"
+            needed = f"{request.minimum_population} are needed"
+            reason = (
+                f"{len(population)} clients joined, {needed}: `shoal job check` tells who would"
+            )
             event, now = JobEvent.POPULATION_TOO_SMALL, own.clock()
             await own.storage.run(store.fail_job, job, event, reason, at=now)
             own.committed.take_back(members, allowed)

@@ -11,7 +11,7 @@ from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.cohort_card.posterior import CohortCardPosterior
-from shoal_protocol.studies.one_round import Level, OneRoundStudy, spanning
+from shoal_protocol.studies.one_round import Labels, Level, OneRoundStudy, called, spanning
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
 
 __all__ = ["CategoryVariable", "CohortCardPosterior", "CohortCardTask", "NumberVariable"]
@@ -76,10 +76,21 @@ class NumberVariable(_Variable):
 
 
 class CategoryVariable(_Variable):
-    """A value that is one of the public `levels`, or another."""
+    """A value that is one of the public `levels`, which `labels` may name, or another."""
 
     kind: Literal["category"] = "category"
     levels: Annotated[tuple[Level, ...], Field(min_length=2, max_length=255)]
+    labels: Labels = ()
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        self.names  # noqa: B018 - as many as levels
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the levels are called."""
+        return called(self.levels, self.labels)
 
     @property
     def bounds(self) -> ColumnBounds:
@@ -126,7 +137,8 @@ bins = 64                      # 4, 16, 64, 256 or 1024
 [[task.variables]]
 kind = "category"
 name = "sex"
-levels = [0, 1]
+levels = [0, 1]                # of a text: its places in the data dictionary, from 0
+labels = ["female", "male"]    # what they are called; may be left out
 
 [[task.variables]]
 kind = "category"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -23,11 +23,15 @@ from shoal_protocol.posteriors.known import (
     reach_of,
 )
 from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.studies.one_round import Labels, and_others, called
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _Cells = tuple[Known | None, ...]
+
+_MANY: Final = 0.25
+_NEARLY_ALL: Final = 0.9
 
 
 class NumberCard(Part):
@@ -43,6 +47,21 @@ class NumberCard(Part):
     edges: Annotated[tuple[Finite, ...], Field(min_length=2)]
     bars: _Cells
 
+    def at_bounds(self) -> list[tuple[str, float]]:
+        """Return the first and the last bar, where a quarter of the values or more are in it.
+
+        Each with its share. Values beyond the bounds are there.
+        """
+        if self.present.mean < 1.0:
+            return []
+        labels, found = bin_labels(self.edges), []
+        for place in (0, -1):
+            bar = self.bars[place]
+            share = 0.0 if bar is None else min(bar.mean / self.present.mean, 1.0)
+            if share >= _MANY:
+                found.append((labels[place], share))
+        return found
+
 
 class CategoryCard(Part):
     """What is known of a category: counts of its levels, then of all other values."""
@@ -52,7 +71,13 @@ class CategoryCard(Part):
     present: Known
     missing: Known | None
     levels: tuple[Finite, ...]
+    labels: Labels = ()
     counts: _Cells
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the counts are of."""
+        return and_others(called(self.levels, self.labels))
 
 
 class CrossCard(Part):
@@ -140,7 +165,25 @@ class CohortCardPosterior(NumbersPosterior):
         return (
             ("Intervals", "of what noise hides of the cohort's own records; no sampling in them"),
             *([("Not shown", hidden)] if self.withheld else []),
+            *(
+                ("At a bound or beyond", f"up to {share:.0%} of {name}: they are in {label}")
+                for name, label, share in self._at_bounds()
+            ),
         )
+
+    @property
+    def caution(self) -> str | None:
+        found = [
+            f"{name} ({label})" for name, label, share in self._at_bounds() if share >= _NEARLY_ALL
+        ]
+        if not found:
+            return None
+        said = ", ".join(found)
+        return f"nearly all values are in the first or the last bin, {said}: is the unit right?"
+
+    def _at_bounds(self) -> list[tuple[str, str, float]]:
+        cards = [card for card in self.cards if isinstance(card, NumberCard)]
+        return [(card.name, *end) for card in cards for end in card.at_bounds()]
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return the card as a table, with intervals of that level; histograms are in the picture.
@@ -168,7 +211,8 @@ class CohortCardPosterior(NumbersPosterior):
             rows.append((each.label, value, form.format(low), form.format(high)))
         ends = (f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}")
         headings = ("", "value", *(f"quantile {end}" for end in ends))
-        return Summary(self.title, headings, tuple(rows), self.facts)
+        caution = () if self.caution is None else (("Caution", self.caution),)
+        return Summary(self.title, headings, tuple(rows), (*self.facts, *caution))
 
     def plot(
         self,
@@ -198,12 +242,12 @@ class CohortCardPosterior(NumbersPosterior):
         drawn = [axes] if axes is not None else plots.new_panels(len(chosen), below)
         reach = reach_of(level, self.tails)
         for card, panel in zip(chosen, drawn, strict=True):
-            numeric = isinstance(card, NumberCard)
             counts = card.bars if isinstance(card, NumberCard) else card.counts
+            counts = (*counts, card.missing)
             plots.histogram(
                 panel,
                 edges=card.edges if isinstance(card, NumberCard) else None,
-                labels=None if numeric else _levels(card),
+                labels=(*(() if isinstance(card, NumberCard) else card.names), "missing"),
                 counts=[None if each is None else max(each.mean, 0.0) for each in counts],
                 reaches=[0.0 if each is None else reach * each.sd for each in counts],
                 title=card.name,
@@ -236,7 +280,7 @@ def _numbers_of(
                 found.append(Number(label, known, bounds, points=each.points))
             cells = zip(bin_labels(card.edges), card.bars, strict=True)
         else:
-            cells = zip(_levels(card), card.counts, strict=True)
+            cells = zip(card.names, card.counts, strict=True)
         for label, count in cells:
             add(f"{card.name}: {label}", count, card.present)
         add(f"{card.name}: missing", card.missing, total)
@@ -249,12 +293,3 @@ def _numbers_of(
 def bin_labels(edges: Sequence[float]) -> list[str]:
     """Return names of the bins between ascending edges."""
     return [f"[{low:.6g}, {high:.6g})" for low, high in pairwise(edges)]
-
-
-def level_labels(levels: Sequence[float]) -> list[str]:
-    """Return names of levels, and of all other values."""
-    return [*(f"{level:.15g}" for level in levels), "other"]
-
-
-def _levels(card: NumberCard | CategoryCard) -> list[str]:
-    return level_labels(card.levels) if isinstance(card, CategoryCard) else []

@@ -11,7 +11,7 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName, FiniteFloat
 from shoal_protocol.queries.terms import Bound
 from shoal_protocol.studies.kaplan_meier.posterior import KaplanMeierPosterior, LogRank
-from shoal_protocol.studies.one_round import Level, OneRoundStudy, spanning
+from shoal_protocol.studies.one_round import Labels, Level, OneRoundStudy, called, spanning
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
 
 __all__ = ["KaplanMeierPosterior", "KaplanMeierTask", "LogRank"]
@@ -25,9 +25,9 @@ class KaplanMeierTask(TabulatingStudy, OneRoundStudy):
     A record's `time` is that of its event where `event` is 1, or is `event_value`, else when it was
     last seen without one. It is counted in `intervals` of one width between the bounds of `time`,
     or between `edges`, and beyond the last: more intervals tell times apart better, and add noise.
-    With `group` there is a curve for each of its `levels`, and a test of whether they are one. Who
-    lacks a value is in no curve; values of `indicators` are missing where the column NAME_missing
-    is 1. A client has one record at most.
+    With `group` there is a curve for each of its `levels`, which `labels` may name, and a test of
+    whether they are one. Who lacks a value is in no curve; values of `indicators` are missing where
+    the column NAME_missing is 1. A client has one record at most.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (KaplanMeierPosterior,)
@@ -53,6 +53,7 @@ weeks = [0, 120]
     event_value: Bound | None = None
     group: ColumnName | None = None
     levels: Annotated[tuple[Level, ...], Field(max_length=8)] = ()
+    labels: Labels = ()
     intervals: Annotated[int, Field(ge=2, le=MOST_INTERVALS, strict=True)] = 24
     edges: (
         Annotated[tuple[FiniteFloat, ...], Field(min_length=3, max_length=MOST_INTERVALS + 1)]
@@ -64,6 +65,7 @@ weeks = [0, 120]
     def _consistent(self) -> Self:
         if (self.group is None) != (not self.levels) or len(self.levels) == 1:
             raise ValueError("a group has two levels or more, and levels are of a group")
+        called(self.levels, self.labels)
         ends = (self.time.lower, self.time.upper)
         if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
             raise ValueError("edges begin and end where the bounds of time do")

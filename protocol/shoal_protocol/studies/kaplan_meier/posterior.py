@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_NUMBERS: Final = 200_000
 """In all draws: a report is at most a mebibyte."""
+NULL_DRAWS: Final = 1999
+"""Simulations of the log-rank test's statistic: no p-value is below one in one more."""
 _FEWEST: Final = 100  # draws
 _UNIT: Final = 65_535.0  # a survival of 1
 
@@ -40,7 +42,9 @@ class LogRank(Part):
 
     def __str__(self) -> str:
         degrees = "1 degree" if self.freedom == 1 else f"{self.freedom} degrees"
-        return f"chi-square {self.statistic:.4g} with {degrees} of freedom, p {self.p_value:.3g}"
+        least = 1.0 / (NULL_DRAWS + 1)
+        p = f"p < {least:.3g}" if self.p_value <= least else f"p {self.p_value:.3g}"
+        return f"chi-square {self.statistic:.4g} with {degrees} of freedom, {p}"
 
 
 class GroupCurve(Part):

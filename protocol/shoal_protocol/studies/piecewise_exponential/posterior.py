@@ -83,8 +83,15 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        logs = np.column_stack([self.mean, self.interval(level)])[: len(self.features)]
-        return np.asarray(np.exp(np.clip(logs, -700.0, 700.0)))
+        return self.ratios(level)
+
+    @property
+    def slopes(self) -> list[int]:
+        return list(range(len(self.features)))
+
+    @property
+    def ratio(self) -> str:
+        return "hazard ratio"
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return the table of log hazards, with hazard ratios beside those of features.
@@ -110,14 +117,18 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         level: float = LEVEL,
         names: Sequence[str] | None = None,
         caption: str | None = None,
+        scale: plots.Scale | None = None,
     ) -> "Axes":
         """Draw hazard ratios for a standard deviation, on a logarithmic axis; else as the base's.
+
+        On the `scale` "unit" they are logarithms.
 
         Raises:
             ValueError: `level` is not strictly between 0 and 1, or a name is none of `names`.
             ImportError: matplotlib is not installed.
         """
-        return super().plot(axes, level=level, names=names or self.features, caption=caption)
+        names = names or self.features
+        return super().plot(axes, level=level, names=names, caption=caption, scale=scale)
 
     def survival(self, rows: FloatMatrix, level: float = LEVEL) -> SurvivalCurves:
         """Return how likely records with features `rows`, shape (n, q), are without event.

@@ -1,11 +1,12 @@
 """Posteriors of regressions in measured units: normal distributions, in the data's units."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import (
     LEVEL,
     BasePosterior,
@@ -27,6 +28,9 @@ from shoal_protocol.queries.models.regressions import probability, rate
 from shoal_protocol.studies.regression.pooled import Effects, PooledFactor
 from shoal_protocol.studies.regression.verdicts import Verdict
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 TargetFamily = Literal["normal", "logistic", "poisson", "negative_binomial", "gamma"]
 """What a target is: a number, one of two classes, a count, a scattered count, a positive number."""
 
@@ -36,6 +40,12 @@ _TITLES = {
     "poisson": "Poisson regression",
     "negative_binomial": "Negative binomial regression",
     "gamma": "Gamma regression",
+}
+_RATIOS = {
+    "logistic": "odds ratio",
+    "poisson": "rate ratio",
+    "negative_binomial": "rate ratio",
+    "gamma": "ratio of means",
 }
 _Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
@@ -122,6 +132,52 @@ class MeasuredCoefficients(BasePosterior):
     def is_doubted(self) -> bool:
         return self.verdict.kind == "doubtful"
 
+    @property
+    def slopes(self) -> list[int]:
+        """Where in `names` the features' coefficients are."""
+        return [place for place, name in enumerate(self.names) if not plots.is_intercept(name)]
+
+    @property
+    def ratio(self) -> str:
+        """What the exponential of a slope is.
+
+        Raises:
+            ValueError: nothing in particular.
+        """
+        return "odds ratio"
+
+    def ratios(self, level: float = LEVEL) -> FloatMatrix:
+        """Return each slope's exponential, which is for one unit, and its interval: shape (m, 3).
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1, or these are no ratios.
+        """
+        self.ratio  # noqa: B018 - is there any?
+        logs = np.column_stack([self.mean, self.interval(level)])[self.slopes]
+        return np.asarray(np.exp(np.clip(logs, -700.0, 700.0)))
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+        caption: str | None = None,
+        scale: plots.Scale | None = None,
+    ) -> "Axes":
+        """Draw a forest plot on a `scale`, as the base's; None is for a standard deviation.
+
+        Raises:
+            ValueError: as the base's; or there are no ratios, or no such scale.
+            ImportError: matplotlib is not installed.
+        """
+        if scale not in (None, *get_args(plots.Scale)):
+            raise ValueError(f"scale is one of {', '.join(get_args(plots.Scale))}")
+        if scale == "ratio":
+            self.ratio  # noqa: B018 - is there any?
+        below = self.caption_below(caption)
+        return plots.forest(self, axes, level=level, names=names, caption=below, scale=scale)
+
     def caption_below(self, caption: str | None) -> str | None:
         """Return what stands below a picture: the verdict, where it is not that all is well."""
         kind = self.verdict.kind
@@ -175,6 +231,12 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
     def facts(self) -> tuple[tuple[str, str], ...]:
         named = {"Offset": self.offset, "Weights": self.weights}
         return (*super().facts, *((what, name) for what, name in named.items() if name is not None))
+
+    @property
+    def ratio(self) -> str:
+        if self.family not in _RATIOS:
+            raise ValueError("a linear regression has no ratios: its slopes are differences")
+        return _RATIOS[self.family]
 
     @property
     def _scatter_of(self) -> str:

@@ -1,0 +1,207 @@
+"""The estimators that count levels: cohort cards, survival curves, proportions.
+
+Levels are texts, or numbers that records hold. Of a text records hold its place in the data
+dictionary, which is what a task has, beside what the place is called.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pydantic
+
+from shoal.estimators.base import Estimator
+from shoal.estimators.distributions import Distribution
+from shoal.estimators.parameters import Parameters
+from shoal.estimators.survival import OfEvents
+from shoal.formulas.variables import Known, is_levels, named
+from shoal_learning.coding import near_to
+from shoal_protocol.studies.categorical import CategoricalPosterior, CategoricalTask
+from shoal_protocol.studies.cohort_card import CohortCardPosterior, CohortCardTask
+from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
+from shoal_protocol.trust.dictionary import Category, Flag
+
+
+class Counting(Parameters):
+    """What counts levels. Those that are not given are the data dictionary's."""
+
+    _fixed = frozenset({"name", "labels"})
+
+    def _levels(self) -> Mapping[str, Any]:
+        """Return the levels that are counted, by variable; None where none are given."""
+        raise NotImplementedError
+
+    def _known(self) -> Known:
+        given = {name: said for name, said in self._levels().items() if is_levels(said)}
+        return replace(Known.given(given, "levels"), counts_others=True)
+
+    def _asks_for_variables(self) -> bool:
+        return True  # what places are called
+
+    def _lacking(self) -> set[str]:
+        return {name for name, said in self._levels().items() if said is None}
+
+
+class CohortCard(Counting, Estimator[CohortCardPosterior]):
+    """The 'Table 1' of a study: counts, missing values, means, spreads, quantiles, histograms.
+
+    CohortCard(variables={"age": (18, 90), "smoker": ("no", "yes")}, crosses=[("smoker", "age")])
+
+    A name alone, variables=["age", "smoker"], takes bounds and levels from the data dictionary.
+    {"kind": "number", "name": "age", "lower": 18, "upper": 90, "bins": 64} says more of a number,
+    {"kind": "category", "name": "stage", "levels": [1, 2, 3]} names levels that are numbers, and
+    either may have a "weight". Further parameters: see `CohortCardTask`.
+    """
+
+    task_type = CohortCardTask
+
+    def _listed(self) -> list[dict[str, Any]]:
+        """Return what is said of each variable."""
+        said = self.variables
+        if isinstance(said, Mapping):
+            return [_described(str(name), each) for name, each in said.items()]
+        if isinstance(said, str) or not isinstance(said, Sequence):
+            raise ValueError(
+                'CohortCard: variables are a mapping, {"age": (18, 90), "smoker": ("no", "yes")}, '
+                "or a list"
+            )
+        return [_in_full(each) for each in said]
+
+    def _levels(self) -> Mapping[str, Any]:
+        return {
+            each["name"]: each.get("levels")
+            for each in self._listed()
+            if each["kind"] == "category" or not {"lower", "upper"} <= each.keys()
+        }
+
+    def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
+        listed = [_completed(each, known) for each in self._listed()]
+        names = [each["name"] for each in listed]
+        for name in np.ravel(list(self.crosses)).tolist():
+            if name not in names:
+                near = near_to(str(name), names)
+                raise ValueError(f"crosses: {name!r} is none of the card's variables{near}")
+        return given | {"variables": listed}
+
+
+class KaplanMeier(Counting, OfEvents, Estimator[KaplanMeierPosterior]):
+    """Survival curves from counts over intervals of time, and the log-rank test.
+
+    KaplanMeier(time={"weeks": (0, 120)}, event="died", group="arm", levels=("placebo", "drug"))
+
+    An event is coded 0 and 1, or its value is named, event={"status": "dead"}. Without `levels` the
+    group has those of the data dictionary. Further parameters: see `KaplanMeierTask`.
+    """
+
+    task_type = KaplanMeierTask
+    _fixed = Counting._fixed | OfEvents._fixed
+
+    def _levels(self) -> Mapping[str, Any]:
+        return {} if self.group is None else {self.group: tuple(self.levels) or None}
+
+    def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
+        group = self._levels()
+        given |= counted(self.group, group[self.group], known) if group else {}
+        named = (*(self.time if isinstance(self.time, Mapping) else ()), given["event"], self.group)
+        found = [known.variables[each] for each in named if each in known.variables]
+        filled = (each.name for each in found if each.indicator is not None)
+        return given | {"indicators": tuple(dict.fromkeys((*self.indicators, *filled)))}
+
+
+class Categorical(Counting, Distribution[CategoricalPosterior]):
+    """The probabilities of the levels of a column.
+
+    Categorical(column="group", levels=("O", "A", "B", "AB"))
+
+    Without `levels` they are those of the data dictionary. Further parameters: see
+    `CategoricalTask`.
+    """
+
+    task_type = CategoricalTask
+    levels = None
+
+    def _levels(self) -> Mapping[str, Any]:
+        return {self.column: self.levels}
+
+    def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
+        return given | counted(self.column, self.levels, known)
+
+
+def counted(name: str, said: Any, known: Known) -> dict[str, Any]:
+    """Return `levels` of a variable as records hold them, and their `labels`, where it has texts.
+
+    Raises:
+        ValueError: a level is none of the variable's, or nothing says what its levels are.
+    """
+    variable = known.variables.get(name) if said is not None else named(known.variables, name)
+    if not isinstance(variable, Category):
+        if said is None and not isinstance(variable, Flag):
+            raise ValueError(f"{name!r} is no category: list its levels")
+        return {"levels": (0.0, 1.0) if said is None else said}
+    levels = variable.levels if said is None else said
+    texts = [each if isinstance(each, str) else _at_place(each, variable) for each in levels]
+    return {"levels": tuple(map(variable.levels.index, texts)), "labels": tuple(texts)}
+
+
+def _at_place(place: Any, variable: Category) -> str:
+    if place not in range(len(variable.levels)):
+        raise ValueError(
+            f"{variable.name!r} has texts for levels: name some of {', '.join(variable.levels)}"
+        )
+    return variable.levels[int(place)]
+
+
+def _described(name: str, said: object) -> dict[str, Any]:
+    """Return what a mapping's short form says in full."""
+    if isinstance(said, Mapping):
+        return _in_full({"name": name, **said})
+    if is_levels(said):
+        return {"kind": "category", "name": name, "levels": said}
+    variable = Known.given({name: said}, "variables").variables[name]
+    if isinstance(variable, Category):
+        return {"kind": "category", "name": name, "levels": variable.levels}
+    lower, upper = variable.limits
+    return {"kind": "number", "name": name, "lower": lower, "upper": upper}
+
+
+def _in_full(said: object) -> dict[str, Any]:
+    """Return what is said of a variable, with a `kind`: None where the dictionary has to tell."""
+    if isinstance(said, str):
+        return {"kind": None, "name": said}
+    if isinstance(said, pydantic.BaseModel):
+        return said.model_dump()
+    if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
+        raise ValueError('CohortCard: a variable is a name, or has one, {"name": "age", ...}')
+    kind = said.get("kind", "category" if "levels" in said else None)
+    if kind is None and "lower" in said:
+        kind = "number"
+    if kind not in ("number", "category", None):
+        raise ValueError(f'CohortCard: {said["name"]!r} is of kind "number" or "category"')
+    return {**said, "kind": kind}
+
+
+def _completed(said: dict[str, Any], known: Known) -> dict[str, Any]:
+    """Return what is said of a variable, with what the dictionary says.
+
+    Raises:
+        ValueError: there is no such variable, or it is of another kind.
+    """
+    name, variable = said["name"], known.variables.get(said["name"])
+    kind = said["kind"]
+    if variable is not None and variable.indicator is not None:  # else what fills gaps is counted
+        said = {"indicator": True, **said}
+    if kind is None:
+        variable = named(known.variables, name)
+        kind = "category" if isinstance(variable, Category | Flag) else "number"
+    if kind == "category":
+        levels = counted(name, said.get("levels"), known)
+        return {**said, "kind": kind, **levels}
+    if isinstance(variable, Category):
+        raise ValueError(
+            f"{name!r} is no number: it is a category, with the levels {', '.join(variable.levels)}"
+        )
+    if {"lower", "upper"} <= said.keys():
+        return said
+    lower, upper = named(known.variables, name).limits
+    return {"lower": lower, "upper": upper, **said, "kind": kind}

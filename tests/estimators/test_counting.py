@@ -1,0 +1,324 @@
+"""Cards, survival curves and proportions: levels by their names, and what is no such variable.
+
+Simulations are almost without noise, so that counts are the records' own.
+"""
+
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot
+
+from shoal import SimulatedFederation
+from shoal.estimators import Categorical, CohortCard, KaplanMeier, LinearRegression, Quantiles
+from shoal.jobs.job_failures import JobRefused
+from shoal_protocol.studies.kaplan_meier import LogRank
+from shoal_protocol.trust.dictionary import Category, Flag, Number
+
+CLIENTS = 600
+STAGES = ("early", "middle", "late")
+
+
+def frame() -> pd.DataFrame:
+    generator = np.random.default_rng(1)
+    stage = pd.Categorical(generator.choice(STAGES, CLIENTS, p=[0.5, 0.3, 0.2]), STAGES, True)
+    found = pd.DataFrame(
+        {
+            "age": generator.uniform(20, 80, CLIENTS),
+            "sex": generator.choice(["male", "female"], CLIENTS, p=[0.7, 0.3]),
+            "stage": stage,
+            "weeks": generator.uniform(0, 50, CLIENTS),
+            "died": generator.uniform(size=CLIENTS) < 0.5,
+        }
+    )
+    found.loc[:29, "stage"] = None
+    return found
+
+
+def federation(rows: Any = None, **more: Any) -> SimulatedFederation:
+    records = frame() if rows is None else rows
+    settings: dict[str, Any] = {"epsilon": 90.0, "delta": 1e-5, "dropouts": 2, "colluders": 2}
+    return SimulatedFederation(records, **settings, seed=1, **more)
+
+
+def numbers(model: Any) -> dict[str, float]:
+    return dict(zip(model.posterior_.names, model.posterior_.mean.tolist(), strict=True))
+
+
+def counted(name: str) -> dict[str, int]:
+    found: dict[str, int] = frame()[name].value_counts().to_dict()
+    return found
+
+
+IN_FULL = [
+    {"kind": "number", "name": "age", "lower": 18, "upper": 90, "bins": 16},
+    {"kind": "category", "name": "sex", "levels": ["female", "male"]},
+    {"kind": "category", "name": "stage", "levels": list(STAGES)},
+]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        IN_FULL,
+        {"age": (18, 90), "sex": ("female", "male"), "stage": STAGES},
+        ["age", "sex", "stage"],
+        [{"name": "age"}, {"name": "sex", "levels": [0, 1]}, "stage"],
+    ],
+    ids=["in full", "by bounds and levels", "by name", "by places"],
+)
+def test_a_card_shows_levels_by_their_names_however_they_were_given(variables: Any) -> None:
+    model = CohortCard(variables=variables, crosses=[("sex", "stage")]).fit(federation())
+    found, rows = numbers(model), frame()
+    for name in ("sex", "stage"):
+        for level, count in counted(name).items():
+            assert found[f"{name}: {level}"] == pytest.approx(count, abs=6)
+    assert found["stage: missing"] == pytest.approx(30, abs=6)
+    both = ((rows["sex"] == "male") & (rows["stage"] == "late")).sum()
+    assert found["sex male × stage late"] == pytest.approx(both, abs=6)
+    assert "sex: female" in str(model.summary())
+    task: Any = model.to_task(federation().variables())
+    assert task.query().cuts[2].levels == (0.0, 1.0, 2.0)  # what data holders are asked
+
+
+def test_a_categorys_own_order_is_kept_and_others_are_sorted() -> None:
+    found = federation().variables()
+    assert isinstance(found["stage"], Category) and found["stage"].levels == STAGES
+    assert isinstance(found["sex"], Category) and found["sex"].levels == ("female", "male")
+
+
+def test_some_of_the_levels_leave_the_rest_to_others_and_keep_what_is_missing() -> None:
+    found = numbers(CohortCard(variables={"stage": ("late", "early")}).fit(federation()))
+    assert found["stage: late"] == pytest.approx(counted("stage")["late"], abs=6)
+    assert found["stage: other"] == pytest.approx(counted("stage")["middle"], abs=6)
+    assert found["stage: missing"] == pytest.approx(30, abs=6)
+
+
+def test_a_level_that_no_record_has_is_counted_as_none() -> None:
+    rows = frame()[frame()["sex"] == "male"]
+    found = numbers(CohortCard(variables={"sex": ("female", "male")}).fit(federation(rows)))
+    assert found["sex: male"] == pytest.approx(len(rows), abs=6)
+    assert found["sex: female"] == pytest.approx(0, abs=6)
+
+
+def test_the_picture_has_the_names_and_a_bar_of_what_is_missing() -> None:
+    model = CohortCard(variables=["age", "stage"]).fit(federation())
+    model.plot()
+    age, stage = pyplot.gcf().axes
+    names = [each.get_text() for each in stage.get_xticklabels()]
+    assert names == [*STAGES, "other", "missing"]
+    heights = [each.get_height() for each in stage.patches]  # type: ignore[attr-defined]
+    assert heights[-1] == pytest.approx(30, abs=6)
+    assert age.get_xticklabels()[-1].get_text() == "missing"
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"variables": ["agee"]}, "no column 'agee'; near to it are age"),
+        ({"variables": {"agee": (18, 90)}}, "no column 'agee'; near to it are age"),
+        ({"variables": {"sex": ("Male", "Female")}}, "'sex' is 'female', 'male' in the records"),
+        ({"variables": [{"name": "sex", "levels": [1, 2]}]}, "name some of female, male"),
+        ({"variables": [{**IN_FULL[0], "name": "sex"}]}, "no number: it is a category"),
+        ({"variables": [{**IN_FULL[0], "kind": "numeric"}]}, '"number" or "category"'),
+        ({"variables": [{**IN_FULL[0], "bins": 10}]}, "bins: should be 4, 16, 64, 256 or 1024$"),
+        ({"variables": [{"kind": "number"}]}, "a variable is a name, or has one"),
+        ({"variables": "age"}, "variables are a mapping"),
+        ({"variables": {"age": 5}}, "has bounds"),
+        ({"variables": [{"kind": "category", "name": "age"}]}, "'age' is no category"),
+        (
+            {"variables": ["age", "stage"], "crosses": [("age", "stag")]},
+            "'stag' is none of the card's variables; near to it are stage",
+        ),
+    ],
+)
+def test_a_card_says_what_is_wrong_with_its_variables(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        CohortCard(**given).fit(federation())
+
+
+def test_values_at_a_bound_are_told_and_if_they_are_nearly_all_cautioned_of() -> None:
+    fine = CohortCard(variables={"age": (18, 90)}).fit(federation()).summary()
+    assert "bound" not in str(fine) and "Caution" not in str(fine)
+    half = str(CohortCard(variables={"age": (0, 50)}).fit(federation()).summary())
+    share = np.mean(frame()["age"] >= 50 * 15 / 16)
+    assert f"At a bound or beyond: up to {share:.0%} of age: they are in [46.875, 50)" in half
+    assert "Caution" not in half
+    months = CohortCard(variables={"age": (216, 1080)}).fit(federation())
+    assert "Caution: nearly all values are in the first or the last bin" in str(months.summary())
+    assert "is the unit right?" in str(months.posterior_.caution)
+
+
+def test_survival_curves_are_of_groups_by_name() -> None:
+    asked: dict[str, Any] = {"time": {"weeks": (0, 50)}, "event": "died", "intervals": 4}
+    model = KaplanMeier(**asked, group="sex", levels=("male", "female")).fit(federation())
+    assert [each.label for each in model.posterior_.groups] == ["sex male", "sex female"]
+    risks = [each.at_risk[0].mean for each in model.posterior_.groups]
+    assert risks[0] > 1.5 * risks[1]
+    all_of_them = KaplanMeier(**asked, group="stage").fit(federation()).posterior_
+    assert [each.label for each in all_of_them.groups] == [f"stage {each}" for each in STAGES]
+    with pytest.raises(ValueError, match="'weeks' is no category"):
+        KaplanMeier(**asked, group="weeks").fit(federation())
+
+
+def test_a_log_rank_test_says_that_its_p_value_is_no_smaller_than_simulations_tell() -> None:
+    assert str(LogRank(statistic=500.0, freedom=1, p_value=0.0005)).endswith("p < 0.0005")
+    assert str(LogRank(statistic=5.0, freedom=2, p_value=0.03)).endswith("p 0.03")
+
+
+def test_proportions_are_of_levels_by_name_and_score_texts() -> None:
+    model = Categorical(column="stage", levels=("late", "early")).fit(federation())
+    assert model.posterior_.names == ("late", "early", "other")
+    shares = frame()["stage"].value_counts(normalize=True)
+    assert model.posterior_.mean[:2] == pytest.approx(shares[["late", "early"]], abs=0.02)
+    logs = np.log(model.posterior_.mean)
+    assert model.score_samples(["early", "middle"]) == pytest.approx(logs[[1, 2]])
+    assert model.score_samples({"stage": ["late"]}) == pytest.approx(logs[[0]])
+    others = frame().assign(stage=lambda rows: rows["stage"].astype(object).fillna("other"))
+    every = Categorical(column="stage").fit(federation(others)).posterior_
+    assert every.names == ("early", "late", "middle", "other", "any other")
+
+
+class Agreed:
+    """A federation with a dictionary, or none, that takes tasks and learns nothing."""
+
+    def __init__(self, *variables: Any) -> None:
+        self._variables = {each.name: each for each in variables}
+
+    def variables(self) -> dict[str, Any]:
+        if not self._variables:
+            raise JobRefused("unknown-dictionary", "there is none")
+        return self._variables
+
+    def learn(self, task: Any) -> Any:
+        raise InterruptedError(task)
+
+
+AGREED = (
+    Number(name="age", meaning="age", lower=16, upper=95),
+    Category(name="sex", meaning="sex", levels=("Female", "Male")),
+    Flag(name="ill", meaning="is ill"),
+)
+
+
+def asked(model: Any, there: Agreed) -> Any:
+    with pytest.raises(InterruptedError) as told:
+        model.fit(there)
+    return told.value.args[0]
+
+
+def test_a_dictionary_gives_bounds_and_levels_and_names_them() -> None:
+    task = asked(CohortCard(variables=["age", "sex", "ill"]), Agreed(*AGREED))
+    age, sex, ill = task.variables
+    assert (age.lower, age.upper) == (16.0, 95.0)
+    assert (sex.levels, sex.labels) == ((0.0, 1.0), ("Female", "Male"))
+    assert (ill.levels, ill.labels) == ((0.0, 1.0), ())
+    other_way = asked(CohortCard(variables={"sex": ("Male", "Female")}), Agreed(*AGREED))
+    [sex] = other_way.variables
+    assert (sex.levels, sex.labels) == ((1.0, 0.0), ("Male", "Female"))
+    for levels in (("male", "female"), ("Male", "Other")):
+        with pytest.raises(ValueError, match="other levels in the data dictionary: Female, Male"):
+            CohortCard(variables={"sex": levels}).fit(Agreed(*AGREED))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no variable 'sexx'; near to it are sex"):
+        CohortCard(variables=["sexx"]).fit(Agreed(*AGREED))  # type: ignore[arg-type]
+
+
+def test_what_fills_a_gap_is_not_counted_where_the_dictionary_has_an_indicator() -> None:
+    age = Number(name="age", meaning="age", lower=0, upper=100, missing="indicator")
+    weeks = Number(name="weeks", meaning="weeks", lower=0, upper=50, missing="indicator")
+    sex = Category(name="sex", meaning="sex", levels=("female", "male"), missing="indicator")
+    died = Flag(name="died", meaning="died")
+    rows = frame().assign(age=lambda it: np.where(it["age"] > 50, np.nan, it["age"]))
+    there = federation(rows, variables=(age, weeks, sex, died))
+    found = numbers(CohortCard(variables=["age", "sex"]).fit(there))
+    assert found["age: missing"] == pytest.approx(rows["age"].isna().sum(), abs=6)
+    assert found["age: quantile 0.75"] < 48  # and not 50, which fills gaps
+    asked_of: Any = KaplanMeier(time={"weeks": (0, 50)}, event="died", group="sex")
+    assert asked_of.to_task(there.variables()).indicators == ("weeks", "sex")
+
+
+def test_without_a_dictionary_places_are_as_the_analyst_orders_levels() -> None:
+    [sex] = asked(CohortCard(variables={"sex": ("Male", "Female")}), Agreed()).variables
+    assert (sex.levels, sex.labels) == ((0.0, 1.0), ("Male", "Female"))
+    [age] = asked(CohortCard(variables={"age": (18, 90)}), Agreed()).variables
+    assert (age.lower, age.upper) == (18.0, 90.0)
+    with pytest.raises(JobRefused):
+        CohortCard(variables=["sex"]).fit(Agreed())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (np.full(CLIENTS, 2.0), "column 'x' is the same in all records"),
+        (pd.Timestamp("2020-01-01"), "column 'x' is the same in all records"),
+        ("a", "column 'x' holds one text only"),
+        (np.nan, "column 'x' has no value"),
+        ([f"id {each}" for each in range(CLIENTS)], None),
+        (["", *["a"] * (CLIENTS - 1)], "a text that is empty, or too long"),
+        ([[1, 2]] * CLIENTS, "neither numbers nor texts nor days"),
+        (pd.cut(np.linspace(1, 9, CLIENTS), 3), "neither numbers nor texts nor days"),
+    ],
+)
+def test_a_formula_is_told_what_a_column_is_that_is_no_variable(
+    column: Any, reason: str | None
+) -> None:
+    rows = federation(frame().assign(x=column))
+    model = LinearRegression(formula="age ~ x")
+    if reason is None:  # a category of many levels, which cost many columns
+        assert isinstance(rows.variables()["x"], Category)
+        return
+    with pytest.raises(ValueError, match=reason):
+        model.fit(rows)
+
+
+def test_many_texts_are_counted_and_days_are_recognised() -> None:
+    days = [date.fromordinal(700_000 + each).isoformat() for each in range(1100)]
+    rows = {"x": np.array(days), "y": np.arange(1100.0)}
+    with pytest.raises(ValueError, match=r"1,100 different texts, .* pandas.to_datetime"):
+        LinearRegression(formula="y ~ x").fit(federation(rows))
+    rows["x"] = np.array([f"id {each}" for each in range(1100)])
+    with pytest.raises(ValueError, match=r"a category has 1,000 at most$"):
+        LinearRegression(formula="y ~ x").fit(federation(rows))
+
+
+def test_a_category_has_no_quantiles() -> None:
+    with pytest.raises(ValueError, match="'sex' is a category, which has no quantiles"):
+        Quantiles(variables={"sex": (0, 1)}).fit(federation())
+
+
+def test_records_without_names_are_refused_with_what_is_due() -> None:
+    with pytest.raises(ValueError, match="columns by name: a data frame, or a mapping"):
+        federation(np.ones((100, 2)))
+    with pytest.raises(ValueError, match="column 'age': every value must be a finite number"):
+        federation(frame().assign(age=np.inf))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"formula": "age ~ weks"}, "no column 'weks'; near to it are weeks"),
+        ({"formula": "age ~ weeks", "weights": "dyed"}, "no column 'dyed'; near to it are died"),
+        ({"formula": "age ~ missing(weeks)"}, "no indicator .* missing='indicator'"),
+        ({"formula": "age ~ level(sex, 'man')"}, "no level of 'sex', which has female, male"),
+    ],
+)
+def test_a_misspelt_name_is_told_what_is_near(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        LinearRegression(**given).fit(federation())
+
+
+def test_a_simulation_gets_an_indicator_from_the_variable_that_has_one() -> None:
+    rows = frame()
+    rows.loc[:199, "weeks"] = np.nan
+    rows["age"] = np.where(rows["weeks"].isna(), 70.0, 40.0)
+    weeks = Number(name="weeks", meaning="weeks", lower=0, upper=50, missing="indicator")
+    there = federation(rows)
+    model = LinearRegression(formula="age ~ weeks + missing(weeks)", variables={"weeks": weeks})
+    model.fit(there)
+    assert model.posterior_.names == ("intercept", "weeks", "weeks_missing")
+    assert model.coef_ == pytest.approx([0.0, 30.0], abs=2.0)
+    assert abs(model.posterior_.records - CLIENTS) < 10
+    assert "weeks_missing" not in there.columns  # whose own are as before
