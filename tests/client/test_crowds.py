@@ -23,6 +23,7 @@ from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.vault import CONTRIBUTED, NO_ALLOWANCE
 from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.policy import Policy
+from shoal_holder.release_timing import GRID_SECONDS
 from shoal_holder.state import State
 from shoal_hosting.outcome import OVER
 from shoal_protocol.crowds.documents import Submission
@@ -206,7 +207,7 @@ async def test_clients_contribute_at_random_times_over_the_whole_job(tmp_path: P
 async def test_when_an_answer_leaves_depends_on_public_numbers_alone(world: CrowdWorld) -> None:
     """Noise that takes long to draw and noise that takes none are asked to wait alike."""
     moments = []
-    for seconds in (0.0, 0.1):
+    for seconds in (0.0, GRID_SECONDS / 10):
         timer = HandMovedTimer()
 
         def noise(

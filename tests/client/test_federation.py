@@ -168,6 +168,7 @@ def simulated(**changes: Any) -> SimulatedFederation:
     clients = np.linspace(0.0, 1.0, changes.pop("clients", 12))
     columns = (*TASK.features, TASK.target)
     records = {each.name: each.lower + clients * (each.upper - each.lower) for each in columns}
+    records[TASK.target.name] = np.where(clients < 0.5, TASK.target.lower, TASK.target.upper)
     return SimulatedFederation(records, **(setting | changes), seed=1)
 
 

@@ -126,11 +126,13 @@ class VectorSumTask(OneRoundStudy):
     example: ClassVar[str] = """\
 [task]
 name = "vector_sum"
-entries = 300                  # of the vector: columns embedding_0 to embedding_299
-radius = 1.0                   # largest norm of a record, from general knowledge
+radius = 1.2                   # largest norm of a record, in half ranges about the bounds' middles
+# entries = 300                # of one vector: then [columns] has x alone, for x_0 to x_299
 
-[columns]                      # public bounds of each entry, from general knowledge
-embedding = [-1, 1]
+[columns]                      # public bounds, from general knowledge
+age = [18, 90]
+body_mass_index = [15, 50]
+systolic_pressure = [80, 200]
 """
 
     name: Literal["vector_sum"] = "vector_sum"
