@@ -18,7 +18,6 @@ from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, compile_model
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
@@ -185,17 +184,15 @@ class SimulatedFederation(OnRecords):
 
     def _require_coding(self, task: Task) -> None:
         """Check that an event is 0 or 1, or that its value is named, and that classes are two."""
-        target = getattr(task, "target", None)
-        is_logistic = "logistic" in (getattr(task, "family", None), task.name.split("_")[0])
-        if is_logistic and isinstance(target, ColumnBounds) and target.name in self.columns:
+        target, event = task.binary_target, task.coded_event
+        if target is not None and target.term is None and target.name in self.columns:
             values = self[target.name]
-            if target.term is None and len(np.unique(values[~np.isnan(values)])) > 2:
+            if len(np.unique(values[~np.isnan(values)])) > 2:
                 raise ValueError(
                     f"the target {target.name!r} has more than two values, and a logistic "
                     f'regression is of two classes, as level({target.name}, "...") makes them'
                 )
-        event = getattr(task, "event", None)
-        if event not in self.columns or getattr(task, "event_value", None) is not None:
+        if event is None or event not in self.columns:
             return
         if fault := event_fault_of(self.variables().get(event)):
             raise ValueError(fault)

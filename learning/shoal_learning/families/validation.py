@@ -91,7 +91,7 @@ class Validation:
     def _score(self, name: str, blocks: Floats) -> SiteScore:
         """Return what is known of a site by its blocks, shape (n, block), the last as seen."""
         is_class = self.task.family == "logistic"
-        first = 2 if is_class else 3  # of the bins
+        first = self.task.query().scores  # the bins come after these
         count, predicted, observed = blocks[:, first:].reshape(len(blocks), 3, -1).sum(axis=2).T
         records = np.maximum(count, 1.0)
         score = blocks[:, 0] / records * self.task.limit
@@ -114,7 +114,7 @@ class Validation:
         )
 
     def _calibration(self, blocks: Floats) -> tuple[CalibrationBin, ...]:
-        bins = blocks[:, 2 if self.task.family == "logistic" else 3 :]
+        bins = blocks[:, self.task.query().scores :]
         counts, predicted, observed = np.moveaxis(bins.reshape(len(blocks), 3, -1), 1, 0)
         told = counts[-1] > _TOLD * counts[:-1].std(axis=0) + 1.0
         return tuple(

@@ -8,6 +8,7 @@ from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVect
 from shoal_protocol.posteriors.intervals import normal_intervals
 from shoal_protocol.posteriors.likelihoods import logistic_log_density
 from shoal_protocol.posteriors.variational_regression import VariationalRegressionPosterior
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.models.regressions import probability
 from shoal_protocol.studies.variational import LearningRate, Positive, RegressionStudy
@@ -68,6 +69,10 @@ smoker = [0, 1]
     clip: Positive = 1.0
     learning_rate: LearningRate = 0.2
     prior_sd: Positive = 3.0
+
+    @property
+    def binary_target(self) -> ColumnBounds:
+        return self.target
 
     @property
     def model(self) -> LogisticRegressionModel:

@@ -58,6 +58,16 @@ class Study(BaseModel, ABC):
         return variables_of(self.columns)
 
     @property
+    def coded_event(self) -> str | None:
+        """The variable that is 1 where an event was, and else 0; None if none need be."""
+        return None
+
+    @property
+    def binary_target(self) -> ColumnBounds | None:
+        """The target that is of two classes, its bounds; None if none is."""
+        return None
+
+    @property
     def posterior_names(self) -> tuple[str, ...]:
         """The kinds of posterior that the job may end with."""
         return tuple(str(each.model_fields["name"].default) for each in self.posteriors)

@@ -224,6 +224,10 @@ systolic_pressure = [60, 220]
         return self
 
     @property
+    def binary_target(self) -> ColumnBounds | None:
+        return self.target if self.family == "logistic" else None
+
+    @property
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The features, the target, and an indicator of each site."""
         sites = (

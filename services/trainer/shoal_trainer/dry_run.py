@@ -92,9 +92,8 @@ def _mean(query: Query) -> NDArray[np.float64]:
         return np.zeros(query.dimension)
     columns = tuple(each.model_copy(update={"term": None}) for each in query.columns)
     query = query.model_copy(update={"columns": columns})  # what a term makes is spread evenly
-    steps = np.sqrt(
-        np.arange(2, len(query.column_names) + 2)
-    )  # Richtmyer's sequence, and hardly a row twice
+    # Richtmyer's sequence, and hardly a row twice
+    steps = np.sqrt(np.arange(2, len(query.column_names) + 2))
     places = np.modf(np.outer(np.arange(1, _RECORDS + 1), steps))[0]
     centres = np.array([column.centre for column in columns])
     scales = np.array([column.scale for column in columns])

@@ -106,8 +106,7 @@ class Joining:
     async def _check(self, request: StudyRequest, consortium: Consortium) -> None:
         own, terms = self._resources, request.terms
         as_levels = set(terms.query_names) <= COUNTING
-        is_named = getattr(request.task, "event_value", None) is not None
-        event = None if is_named else getattr(request.task, "event", None)
+        event = request.task.coded_event
         await self._dictionaries.check(terms.read, as_levels=as_levels, event=event)
         await asyncio.to_thread(check_request, request, consortium, now=own.clock())
         check_affordable(request, consortium, own.committed)

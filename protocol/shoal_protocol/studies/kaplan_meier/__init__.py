@@ -83,6 +83,10 @@ weeks = [0, 120]
         return (self.time, event, *group, *map(indicator_of, self.indicators))
 
     @property
+    def coded_event(self) -> str | None:
+        return self.event if self.event_value is None else None
+
+    @property
     def _happened(self) -> float:
         return 1.0 if self.event_value is None else self.event_value
 

@@ -84,6 +84,10 @@ weeks = [0, 120]
         return (*self.features, self.time, event)
 
     @property
+    def coded_event(self) -> str | None:
+        return self.event if self.event_value is None else None
+
+    @property
     def times(self) -> tuple[float, ...]:
         """The edges of the intervals, from the bounds' lower end to the upper one."""
         if self.edges is not None:

@@ -113,6 +113,10 @@ systolic_pressure = [60, 220]
         return self
 
     @property
+    def binary_target(self) -> ColumnBounds | None:
+        return self.target if self.family == "logistic" else None
+
+    @property
     def predictors(self) -> tuple[ColumnBounds, ...]:
         """The features in order, then the offset if there is one."""
         return self.features if self.offset is None else (*self.features, self.offset)
