@@ -148,7 +148,7 @@ def test_a_last_sum_and_an_abandonment_at_the_same_time_leave_one_end(engine: En
     for thread in threads:
         thread.join()
     assert outcomes in (
-        {"sum": Outcome.STORED, "end": False},
+        {"sum": Outcome.ENOUGH, "end": False},
         {"sum": Outcome.ABANDONED, "end": True},
     )
     assert phase_of(engine) is (Phase.ABANDONED if outcomes["end"] else Phase.COLLECTING)

@@ -4,7 +4,6 @@ The decision is a result or an abandonment, and is final. All state is in the st
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
@@ -63,9 +62,7 @@ class Aggregator:
             registry=registry,
         )
         self.changes = resources.changes
-        self._specs: OrderedDict[str, RoundSpec] = (
-            OrderedDict()
-        )  # by round, the last that were read
+        self._specs: dict[str, RoundSpec] = {}  # by round, the last that were read
         self._idle = False  # a step found nothing that is due before `_next_at`
         self._next_at: datetime | None = None
         resources.wake.set()
@@ -287,8 +284,8 @@ class Aggregator:
         if round_id not in self._specs:
             record = await self._own.storage.run(store.find_round, round_id)
             self._specs[round_id] = (await asyncio.to_thread(decode, record.spec, RoundSpec)).body
-            while len(self._specs) > _SPECS_IN_MEMORY:
-                self._specs.popitem(last=False)
+            if len(self._specs) > _SPECS_IN_MEMORY:
+                self._specs.pop(next(iter(self._specs)))
         return self._specs[round_id]
 
     def _validate(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:

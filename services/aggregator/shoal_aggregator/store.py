@@ -146,10 +146,10 @@ def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
         number=body.number,
         spec=signed.encode(),
         phase=Phase.ANNOUNCED.value,
-        nodes=len(signed.body.compute_nodes),
-        threshold=signed.body.threshold,
+        nodes=len(body.compute_nodes),
+        threshold=body.threshold,
         proceed_at=milliseconds(body.proceed_at if body.sharing.committee is None else EPOCH),
-        give_up_at=milliseconds(signed.body.give_up_at),
+        give_up_at=milliseconds(body.give_up_at),
     )
     here = (columns.job == body.job) & (columns.number >= body.number)
     if is_new or not knows_round(db, signed.digest):

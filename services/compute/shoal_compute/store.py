@@ -215,7 +215,7 @@ def give_up(
         LedgerBroken
     """
     number = _move(db, round_id, old, Event.GIVEN_UP, reason=reason)
-    _insert(db, number, own, 0)  # after a restored backup, peers may have handed it back already
+    _insert(db, number, [own], 0)  # after a restored backup, peers may have handed it back already
     _return_charge(db, round_id, old, at)
 
 
@@ -240,27 +240,17 @@ def keep(db: Connection, round_id: str, signed: Sequence[SignedAttestation]) -> 
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
     # all replicas in the same order, so that none waits for another that waits for it
     order = sorted(signed, key=lambda document: (document.body.kind, document.signer))
-    new = _insert_new(db, number, order)
+    new = _insert(db, number, order, 0)
     kept = {
-        document.digest: Kept.FIRST if document.digest in new else _keep(db, number, document)
+        document.digest: Kept.FIRST if document.digest in new else _status(db, number, document)
         for document in order
     }
     return [kept[document.digest] for document in signed]
 
 
-def _insert_new(db: Connection, number: int, signed: Sequence[SignedAttestation]) -> frozenset[str]:
-    """Store those of which their signers have no other one on file; return their digests."""
-    rows = [_row(number, each, 0) for each in signed]
-    insert = insert_ignoring(db)(documents).on_conflict_do_nothing()
-    if not rows:
-        return frozenset()
-    return frozenset(db.execute(insert.returning(documents.c.digest), rows).scalars())
-
-
-def _keep(db: Connection, number: int, signed: SignedAttestation) -> Kept:
-    for occurrence in (0, 1):
-        if _insert(db, number, signed, occurrence):
-            break
+def _status(db: Connection, number: int, signed: SignedAttestation) -> Kept:
+    """Return the status of a document that is not its signer's first; a second one is evidence."""
+    _insert(db, number, [signed], 1)
     on_file = select(documents.c.occurrence).where(documents.c.digest == signed.digest)
     occurrence_on_file = db.execute(on_file).scalar()
     if occurrence_on_file is None:
@@ -279,25 +269,29 @@ def _move(db: Connection, round_id: str, old: Phase, event: Event, **values: obj
 
 
 def _add_own(db: Connection, number: int, signed: SignedAttestation) -> None:
-    if not _insert(db, number, signed, 0):
+    if not _insert(db, number, [signed], 0):
         raise LostRace
 
 
-def _insert(db: Connection, number: int, signed: SignedAttestation, occurrence: int) -> bool:
-    row = _row(number, signed, occurrence)
-    insert = insert_ignoring(db)(documents).values(row).on_conflict_do_nothing()
-    return db.execute(insert.returning(documents.c.digest)).scalar() is not None
-
-
-def _row(number: int, signed: SignedAttestation, occurrence: int) -> dict[str, Any]:
-    return {
-        "digest": signed.digest,
-        "round": number,
-        "kind": signed.body.kind,
-        "signer": signed.signer,
-        "occurrence": occurrence,
-        "encoded": signed.encode(),
-    }
+def _insert(
+    db: Connection, number: int, signed: Sequence[SignedAttestation], occurrence: int
+) -> frozenset[str]:
+    """Store those of which there is none such on file; return their digests."""
+    rows = [
+        {
+            "digest": each.digest,
+            "round": number,
+            "kind": each.body.kind,
+            "signer": each.signer,
+            "occurrence": occurrence,
+            "encoded": each.encode(),
+        }
+        for each in signed
+    ]
+    if not rows:
+        return frozenset()
+    insert = insert_ignoring(db)(documents).on_conflict_do_nothing()
+    return frozenset(db.execute(insert.returning(documents.c.digest), rows).scalars())
 
 
 def _return_charge(db: Connection, round_id: str, old: Phase, at: datetime) -> None:
