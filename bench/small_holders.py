@@ -178,7 +178,7 @@ async def measure(directory: Path, *, holders: int, nodes: int, features: int) -
         manifest = drive.consortium.manifest
         with stages.stage("joins"):
             trainer = await Lines.open(manifest.trainer, CONNECTIONS)
-            job = await asyncio.to_thread(analyst.submit, task, _settings(holders))
+            job = await asyncio.to_thread(analyst.submit, task, settings_for(holders))
             for chunk in everybody.chunks():
                 await ask_trainer(
                     drive, trainer, f"/v1/jobs/{job.id}/joins", everybody.joins(job.id, chunk)
@@ -207,7 +207,8 @@ async def measure(directory: Path, *, holders: int, nodes: int, features: int) -
     }
 
 
-def _settings(holders: int) -> JobSettings:
+def settings_for(holders: int) -> JobSettings:
+    """Return a job of so many data holders of one client, by sessions, with time enough."""
     few = max(1, holders // 100)
     return JobSettings(
         epsilon=1.0,

@@ -19,9 +19,9 @@ from sqlalchemy import Engine
 
 from bench.drive import FIRST_PHONE, Drive, contributions, quickstart
 from bench.raw_requests import Lines, ask, request
-from bench.small_holders import CONNECTIONS, SECONDS, Holders, ask_trainer, check_taken
+from bench.small_holders import CONNECTIONS, Holders, ask_trainer, check_taken, settings_for
 from bench.table1.costs import Cost, Meter
-from shoal import Analyst, ColumnBounds, JobSettings
+from shoal import Analyst, ColumnBounds
 from shoal_compute import shares
 from shoal_compute.bulks import Packed, Place
 from shoal_compute.executors import Summing
@@ -110,7 +110,9 @@ class Services:
         analyst = Analyst.open(
             self.directory / "parties" / "analyst", self.directory / "consortium"
         )
-        job = await asyncio.to_thread(analyst.submit, vector_task(10), _settings(holders + _BESIDE))
+        job = await asyncio.to_thread(
+            analyst.submit, vector_task(10), settings_for(holders + _BESIDE)
+        )
         trainer = await Lines.open(manifest.trainer, CONNECTIONS)
         meter, own, sent = Meter(self.services), time.process_time(), 0
         for chunk in everybody.chunks():
@@ -283,19 +285,3 @@ def _with_own(cost: Cost, since: float) -> Cost:
         run=cost.run,
     )
     return _both(cost, own)
-
-
-def _settings(population: int) -> JobSettings:
-    few = max(1, population // 100)
-    return JobSettings(
-        epsilon=1.0,
-        delta=1e-5,
-        dropouts=few,
-        colluders=few,
-        minimum_population=population,
-        maximum_population=population,
-        join_seconds=SECONDS,
-        round_seconds=SECONDS,
-        grace_seconds=SECONDS,
-        wrapping="session",
-    )

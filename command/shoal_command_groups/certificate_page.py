@@ -61,8 +61,6 @@ def rendered(verified: Verified | None, *, refused: str = "") -> str:
 def _said(verified: Verified) -> dict[str, Any]:
     said = as_json(verified)
     certificate = verified.certificate
-    cap = verified.parties.manifest.policy.cap
-    public = certificate.prices[0].promised
     return {
         **said,
         "model": said["task"]["model"] or said["task"]["name"].replace("_", " "),
@@ -78,8 +76,7 @@ def _said(verified: Verified) -> dict[str, Any]:
         ],
         "certain": _CERTAIN,
         "job_epsilon": f"{certificate.request.body.privacy.epsilon:g}",
-        "cap": _cap(cap),
-        "spent": "" if public is None else f"{public.epsilon:.3g}",
+        "cap": _cap(verified.parties.manifest.policy.cap),
         "operators": sorted(
             {
                 (node["name"], node["operator"])
@@ -103,7 +100,6 @@ def chance_of_a_guess(spent: PrivacySpent) -> float:
     Gaussian noise it is Phi(mu / 2) (Dong, Roth and Su 2022, arXiv:1905.02383), of any mechanism
     with pure epsilon 1 / (1 + exp(-epsilon)).
     """
-    by_epsilon = 1.0 / (1.0 + math.exp(-spent.epsilon))
     if spent.delta == 0.0:
-        return by_epsilon
+        return 1.0 / (1.0 + math.exp(-spent.epsilon))
     return 0.5 * math.erfc(-spent.mu / 2.0 / math.sqrt(2.0))

@@ -3,7 +3,7 @@
 import secrets
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,7 +14,7 @@ import typer
 from shoal_command.options import VALID_DAYS
 from shoal_command.terminal import ExitStatus, asking, fail, now, say, warn
 from shoal_command_groups.quickstart import WARNING, for_trying_out
-from shoal_consortium.processes import Federation, Process
+from shoal_consortium.processes import Federation, Process, logged
 from shoal_consortium.quickstart import agents, exists, make, records_of, services
 from shoal_hosting.manifests.manifest_chain import open_chain
 
@@ -40,13 +40,10 @@ def up(
     home = directory.resolve()
     logs = home / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
-    started = [
-        Process(each.name, each.module, each.environment, logs / f"{each.name}.log")
-        for each in services(home, open_chain(home / "consortium")[-1])
-    ]
+    consortium = open_chain(home / "consortium")[-1]
+    started = [logged(each, logs) for each in services(home, consortium)]
     sites = [
-        _Site(home / "clients" / each.name, each.url, _logged(each.name, each.environment, logs))
-        for each in agents(home)
+        _Site(home / "clients" / each.name, each.url, logged(each, logs)) for each in agents(home)
     ]
     with _told_to_stop() as stopping, Federation() as federation:
         try:
@@ -67,10 +64,6 @@ def up(
     say("All processes have ended.")
 
 
-def _logged(name: str, environment: Mapping[str, str], logs: Path) -> Process:
-    return Process(name, "shoal_agent", environment, logs / f"{name}.log")
-
-
 def _look_after(started: list[Process]) -> None:
     """End the command if a service ended by itself."""
     for each in started:
@@ -84,7 +77,6 @@ class _Site:
     def __init__(self, home: Path, url: str, process: Process) -> None:
         self._home, self._url, self._process = home, url, process
         self._of: tuple[tuple[str, int], ...] = ()  # the files that it was started with
-        self._runs = False
 
     def begin(self, federation: Federation) -> None:
         """Start the agent, or say what it waits for."""
@@ -101,24 +93,20 @@ class _Site:
         files = self._files()
         if files and files != self._of:
             self._of = files
-            if self._runs:
-                self._process.stop()
+            self._process.stop()
             self._start(federation)
-        elif self._runs and self._process.exit_status is not None:
-            self._runs = False
-            self._told_end()
+        elif self._process.exit_status is not None:
+            self._tell_end()
 
     def _start(self, federation: Federation) -> None:
         try:
             federation.start(self._process)
         except RuntimeError:
-            self._runs = False
-            self._told_end()
+            self._tell_end()
         else:
-            self._runs = True
             say(f"{self._process.name} runs at {self._url}")
 
-    def _told_end(self) -> None:
+    def _tell_end(self) -> None:
         warn(
             f"{self._process.name} ended: {self._process.last_words()}; it starts anew when its "
             f"files in {self._home} change (log: {self._process.log})"

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from shoal_consortium import quickstart
 from shoal_hosting.probe import is_ready
 
 START_SECONDS = 60.0
@@ -120,6 +121,12 @@ class Process:
         if self._output is not None:
             self._output.close()
             self._output = None
+
+
+def logged(described: quickstart.Process, logs: Path) -> Process:
+    """Return a service or agent, not started, whose output goes to a file in `logs`."""
+    file = logs / f"{described.name}.log"
+    return Process(described.name, described.module, described.environment, file)
 
 
 @dataclass

@@ -18,6 +18,7 @@ from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.conftest import Assemble
 from tests.world import examples
+from tests.world.around_aggregator import post
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, problem_code, signed_by
 
@@ -41,13 +42,6 @@ def give_up(node: int, code: str = "holdings_missing", detail: str = "") -> byte
 def changed_sum(node: int, **changes: object) -> bytes:
     body = examples.partial_sum(node).model_copy(update=changes)
     return signed_by(body.node, body)
-
-
-async def post(service: Service, path: str, body: bytes) -> object:
-    """Return the status, or the problem's code."""
-    async with client_of(service.app) as http:
-        response = await http.post(path, content=body)
-    return response.status_code if response.status_code < 400 else problem_code(response)
 
 
 async def send_sum(service: Service, body: bytes) -> object:

@@ -8,7 +8,7 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_aggregator.aggregation import CONTRADICTORY
-from shoal_aggregator.assembly import Service, assemble
+from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -24,8 +24,9 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.world import examples
+from tests.world.around_aggregator import post, told_of
 from tests.world.clock import HandMovedClock
-from tests.world.parties import book, client_of, party, problem_code, signed_by
+from tests.world.parties import client_of, problem_code, signed_by
 
 NODES = 5
 THREE = ThresholdSharing(threshold=3)
@@ -82,30 +83,12 @@ def abandonment(node: int) -> bytes:
 
 
 @pytest.fixture
-def clock() -> HandMovedClock:
-    return HandMovedClock()
-
-
-@pytest.fixture
 async def aggregator(
     database_url: str, tmp_path: Path, clock: HandMovedClock
 ) -> AsyncIterator[Service]:
-    service = assemble(
-        party=party("aggregator", FIVE),
-        book=book(tmp_path, FIVE),
-        data_directory=tmp_path,
-        database_url=database_url,
-        clock=clock,
-    )
-    assert await post(service, "/v1/rounds", signed_by("trainer", SPEC)) == 201
-    yield service
-    await service.close()
-
-
-async def post(service: Service, path: str, body: bytes) -> object:
-    async with client_of(service.app) as http:
-        response = await http.post(path, content=body)
-    return response.status_code if response.status_code < 400 else problem_code(response)
+    at = told_of(SPEC, FIVE, database_url=database_url, directory=tmp_path, clock=clock)
+    async with at as service:
+        yield service
 
 
 async def send(service: Service, body: bytes) -> object:

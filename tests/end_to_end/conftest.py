@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal_consortium import quickstart
-from shoal_consortium.processes import Federation, Process
+from shoal_consortium.processes import Federation, logged
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS
 from tests.world.trust import CONSORTIUM_POLICY, PHONES, SITES, Trust, make_trust
 
@@ -53,9 +53,6 @@ def running(trust: Trust, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     logs: Path = tmp_path_factory.mktemp("logs")
     with Federation() as federation:
         federation.start(
-            *(
-                Process(each.name, each.module, each.environment, logs / f"{each.name}.log")
-                for each in quickstart.services(trust.directory, trust.consortium)
-            )
+            *(logged(each, logs) for each in quickstart.services(trust.directory, trust.consortium))
         )
         yield federation

@@ -21,7 +21,7 @@ from shoal_agent.status import HolderStatus
 from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation as Processes
-from shoal_consortium.processes import Process
+from shoal_consortium.processes import Process, logged
 from shoal_hosting.peers.exchange import Unavailable
 from tests.end_to_end.conftest import first_free_port
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, POLICY, data_of
@@ -136,10 +136,7 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
     found = [prepared(trust, each, logs) for each in quickstart.agents(trust.directory)]
     with Processes() as services:
         services.start(
-            *(
-                Process(each.name, each.module, each.environment, logs / f"{each.name}.log")
-                for each in quickstart.services(trust.directory, trust.consortium)
-            )
+            *(logged(each, logs) for each in quickstart.services(trust.directory, trust.consortium))
         )
         agents = {each.process.name: each for each in found}
         agents[LAST].start()

@@ -10,7 +10,7 @@ import pytest
 
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation as Processes
-from shoal_consortium.processes import Process
+from shoal_consortium.processes import logged
 from shoal_redteam.registry import all_attacks
 from tests.world.trust import SITES, Trust
 
@@ -38,7 +38,7 @@ def agents(running: Processes, trust: Trust, tmp_path: Path) -> Iterator[Process
     with Processes() as federation:
         federation.start(
             *(
-                Process(each.name, each.module, each.environment, tmp_path / f"{each.name}.log")
+                logged(each, tmp_path)
                 for each in quickstart.agents(trust.directory)
                 if each.name in SITES
             )

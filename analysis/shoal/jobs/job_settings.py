@@ -12,7 +12,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping, sharing_of
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import Document, describe
 
@@ -44,6 +44,13 @@ class Settings(Protocol[TaskT, RequestT]):
             ValueError: a setting is out of range.
         """
         ...
+
+
+def _in_committees(sharing: Sharing, committee: int | None) -> Sharing:
+    """Return the same scheme in committees of this size; None leaves it as it is."""
+    if committee is None:
+        return sharing
+    return type(sharing).model_validate(sharing.model_dump() | {"committee": committee})
 
 
 @contextmanager
@@ -120,9 +127,7 @@ class JobSettings:
                 join_deadline=now + timedelta(seconds=self.join_seconds),
                 round_seconds=self.round_seconds,
                 grace_seconds=self.grace_seconds,
-                sharing=self.sharing
-                if self.committee is None
-                else sharing_of(getattr(self.sharing, "threshold", None), self.committee),
+                sharing=_in_committees(self.sharing, self.committee),
                 wrapping=self.wrapping,
                 purpose=self.purpose,
             )
