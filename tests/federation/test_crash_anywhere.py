@@ -31,7 +31,7 @@ PAIRS_EVERY = 14
 # what must be among the steps, lest the enumeration miss a kind of them
 KNOWN_KINDS = {
     "compute": {"check_schema", "_add", "add_shares", "freeze", "keep", "cast", "agree"}
-    | {"publish", "erase_payloads", "roster.bin", "manifest.json"},
+    | {"keep_and_cast", "publish", "roster.bin", "manifest.json"},
     "aggregator": {"check_schema", "add_round", "offer_partial_sum", "publish", "manifest.json"},
     "trainer": {"check_schema", "add_job", "add_joins", "fix_population", "add_round"}
     | {"open_round", "publish_round", "finish_job", "roster.bin", "manifest.json"},
