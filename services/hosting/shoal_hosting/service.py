@@ -9,6 +9,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
 
@@ -49,6 +50,8 @@ from shoal_hosting.storage.database_memory import MARK, open_memory
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
+from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
+from shoal_hosting.vitals import Vitals
 from shoal_hosting.work import Worker
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownManifest
@@ -78,6 +81,10 @@ class ServiceSettings(BaseModel):
             "shows: the loss is accepted, that very one"
         ),
     )
+    metrics_for_anybody: bool = Field(
+        default=False,
+        description="whether /metrics answers who does not show the token in operator.token",
+    )
     log_level: str = Field(
         default="info",
         pattern="^(debug|info|warning|error)$",
@@ -102,6 +109,7 @@ class Given(TypedDict):
     clock: Clock
     transport: NotRequired[httpx.AsyncBaseTransport | None]
     accept_loss: NotRequired[str | None]
+    metrics_token: NotRequired[str | None]
 
 
 class Schema(Protocol):
@@ -126,6 +134,9 @@ class Resources:
     storage: StorageThread
     clock: Clock
     peers: Connections
+    data_directory: Path
+    metrics_token: str | None = field(default=None, repr=False)
+    """Who has it may see the metrics; None: anybody may."""
     manifests: SharedManifests | None = None
     """Where processes over one database hand each other manifests; None: there are no others."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -166,7 +177,16 @@ class Resources:
             storage=storage,
             clock=given["clock"],
             peers=Connections(given.get("transport"), answer_seconds=answer_seconds),
+            data_directory=directory,
+            metrics_token=given.get("metrics_token"),
             manifests=None if manifests is None else SharedManifests(book, manifests),
+        )
+
+    @cached_property
+    def vitals(self) -> Vitals:
+        """Return what monitoring watches."""
+        return Vitals(
+            self.registry, book=self.book, directory=self.data_directory, clock=self.clock
         )
 
     @property
@@ -230,6 +250,8 @@ class Resources:
             title,
             ready=ready or self.ready,
             registry=self.registry,
+            vitals=self.vitals,
+            metrics_token=self.metrics_token,
             body_limit_bytes_by_ending={
                 **body_limit_bytes_by_ending,
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
@@ -352,6 +374,9 @@ def _assembled(
             data_directory=settings.data,
             database_url=settings.database_url,
             accept_loss=settings.accept_loss,
+            metrics_token=None
+            if settings.metrics_for_anybody
+            else token_of(settings.data / OPERATOR_TOKEN),
             clock=system_clock,
             **own,
         )
