@@ -16,7 +16,7 @@ from typing import Literal, NotRequired, Protocol, Self, TypedDict, TypeVar, Unp
 import httpx
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel
 from sqlalchemy import MetaData, Table, select
 
 from shoal_hosting.clock import Clock, system_clock
@@ -35,14 +35,13 @@ from shoal_hosting.server.application import create_application
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.server.waiting import Changes
+from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.data_directory import hold_data_directory
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
 from shoal_hosting.storage.database_choice import (
-    FORM,
     check_choice,
-    is_postgresql_url,
     note_choice,
     why_unavailable,
 )
@@ -58,45 +57,6 @@ from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownManif
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 DocumentT = TypeVar("DocumentT", bound=Document)
-
-
-class ServiceSettings(BaseModel):
-    """Settings of every service, read once from `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
-
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
-
-    party: Path = Field(description="the directory with this party's keys, card and pin")
-    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
-    data: Path = Field(description="a directory on durable storage, for this service alone")
-    host: str = Field(default="127.0.0.1", description="the address to listen on")
-    port: int = Field(ge=0, le=65_535, description="the port to listen on")
-    database_url: str | None = Field(
-        default=None, description=f"a PostgreSQL URL, {FORM}, or nothing for an SQLite file"
-    )
-    accept_loss: str | None = Field(
-        default=None,
-        pattern="^[0-9a-f]{16}$",
-        description=(
-            "nothing, or the token that a refusal to start over a database that is lost or older "
-            "shows: the loss is accepted, that very one"
-        ),
-    )
-    metrics_for_anybody: bool = Field(
-        default=False,
-        description="whether /metrics answers who does not show the token in operator.token",
-    )
-    log_level: str = Field(
-        default="info",
-        pattern="^(debug|info|warning|error)$",
-        description="debug, info, warning or error",
-    )
-
-    @field_validator("database_url")
-    @classmethod
-    def _can_be_opened(cls, url: str | None) -> str | None:
-        if url is not None and not is_postgresql_url(url):
-            raise ValueError("not a PostgreSQL URL")
-        return url
 
 
 class Given(TypedDict):
