@@ -312,6 +312,11 @@ class Aggregator:
         if len(self._specs) > _SPECS_IN_MEMORY:
             self._specs.pop(next(iter(self._specs)))
 
+    async def oldest_open(self) -> datetime | None:
+        """Return when the oldest round was opened that is not over; None: there is none."""
+        spec = await self._own.storage.run(store.oldest_open_round)
+        return None if spec is None else decode(spec, RoundSpec).body.opened_at
+
     def _validate(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
         if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:
             log.warning(
