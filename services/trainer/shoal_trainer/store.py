@@ -179,9 +179,7 @@ def add_round(
     at: datetime,
     published: tuple[Signed[Result], Sequence[Signed[PartialSum]]] | None = None,
 ) -> None:
-    """Store a round that is about to be announced, and charge for it, at once.
-
-    So is a result that is `published`, of the round before.
+    """Store a round to be announced, its charge, and the last round's result if `published`.
 
     Raises:
         WrongPhase: the job has ended.
