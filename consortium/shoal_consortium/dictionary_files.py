@@ -155,7 +155,7 @@ def next_version(
     try:
         body = DataDictionary(
             consortium=manifest.consortium,
-            authority=manifest.authority,
+            authority=manifest.identity,
             sequence=1 if earlier is None else earlier.sequence + 1,
             previous=None if earlier is None else earlier.digest,
             variables=variables,

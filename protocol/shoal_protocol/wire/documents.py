@@ -132,10 +132,19 @@ class Signed(Generic[DocumentT]):
         Raises:
             BadSignature: it is not one of `key` over this body.
         """
-        try:
-            key.verify(self.body.message(), bytes.fromhex(self.signature))
-        except (BadSignatureError, ValueError) as error:
-            raise BadSignature from error
+        check_signature(key, self.body.message(), self.signature)
+
+
+def check_signature(key: VerifyKey, message: bytes, signature: str) -> None:
+    """Check a signature in hex.
+
+    Raises:
+        BadSignature: it is not one of `key` over `message`.
+    """
+    try:
+        key.verify(message, bytes.fromhex(signature))
+    except (BadSignatureError, ValueError) as error:
+        raise BadSignature from error
 
 
 def sign(body: DocumentT, signer: str, key: SigningKey) -> Signed[DocumentT]:
