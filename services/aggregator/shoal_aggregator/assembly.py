@@ -30,7 +30,7 @@ def assemble(**given: Unpack[service.Given]) -> Service:
         StartupRefused: the party is not the manifest's aggregator, or as `Resources.open`.
         StorageUnavailable: the database does not answer.
     """
-    check_role(given["party"], given["book"].current, "aggregator")
+    check_role(given["party"], given["book"], "aggregator")
     resources = service.Resources.open(schema, alone=True, **given)
     aggregator = Aggregator(resources)
     return Service(create_app(aggregator, resources), resources, aggregator)
