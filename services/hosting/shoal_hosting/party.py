@@ -118,12 +118,12 @@ class Party:
             KeyNotHere: no file has the certificate.
         """
         wanted = getattr(self.listed_in(version), "certificate", None)
-        files = list(generations(self.directory, TLS_CERTIFICATE))
-        if wanted == self.card.certificate:
-            files = files[-1:] or [self.directory / TLS_CERTIFICATE]
+        files = _newest_first(self.directory, TLS_CERTIFICATE)
         for path in files:
-            if wanted == self.card.certificate or path.read_text() == wanted:
+            if path.is_file() and path.read_text() == wanted:
                 return path, path.with_suffix(".key")
+        if wanted == self.card.certificate:
+            return files[-1], files[-1].with_suffix(".key")  # whoever serves it reads it
         raise KeyNotHere("no certificate of the party is the one in the manifest")
 
 
@@ -142,26 +142,30 @@ def generations(directory: Path, name: str) -> Iterator[Path]:
 
 
 def load_party(directory: Path) -> Party:
-    """Read a party's directory: its newest generation.
+    """Read a party's directory: the newest card, and the keys that it names.
 
     Raises:
         StartupRefused: a file is missing, open to others, broken, or does not match the card.
     """
-    newest = {
-        name: list(generations(directory, name))[-1:] or [directory / name]
-        for name in (CARD, SIGNING_KEY, BOX_KEY)
-    }
-    [card_file], [signing], [box] = newest.values()
+    *_, card_file = [directory / CARD, *generations(directory, CARD)]
     card = read_card(card_file)
-    signing_key = SigningKey(_secret(signing))
-    if bytes(signing_key.verify_key).hex() != card.verify_key:
+    for signing in _newest_first(directory, SIGNING_KEY):
+        signing_key = SigningKey(_secret(signing))
+        if bytes(signing_key.verify_key).hex() == card.verify_key:
+            break
+    else:
         raise StartupRefused(f"{signing} does not match the card beside it")
-    box_private_key = None
-    if card.role == "compute":
-        box_private_key = PrivateKey(_secret(box))
-        if bytes(box_private_key.public_key).hex() != card.box_key:
-            raise StartupRefused(f"{box} does not match the card beside it")
-    return Party(directory, card, signing_key, box_private_key)
+    if card.role != "compute":
+        return Party(directory, card, signing_key, None)
+    for box in _newest_first(directory, BOX_KEY):
+        box_key = PrivateKey(_secret(box))
+        if bytes(box_key.public_key).hex() == card.box_key:
+            return Party(directory, card, signing_key, box_key)
+    raise StartupRefused(f"{box} does not match the card beside it")
+
+
+def _newest_first(directory: Path, name: str) -> list[Path]:
+    return list(generations(directory, name))[::-1] or [directory / name]
 
 
 def read_card(path: Path) -> Card:
