@@ -1,6 +1,7 @@
 """Parties change their keys, come, go and are replaced while a job runs."""
 
 import secrets
+import shutil
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +37,7 @@ def trust(tmp_path: Path) -> Trust:
 
 
 def rotate(trust: Trust, name: str, *kinds: KeyKind) -> Path:
-    """Make a party's next keys and return its card."""
+    """Make a party's next keys and return its card; the audit keeps what will be erased."""
     _, card = party_files.rotate(
         trust.directory / "parties" / name,
         kinds or tuple(KeyKind)[:: 1 if name.startswith("compute") else 2],
@@ -46,6 +47,8 @@ def rotate(trust: Trust, name: str, *kinds: KeyKind) -> Path:
         valid_days=30,
         random_bytes=secrets.token_bytes,
     )
+    kept = trust.directory / "kept for the audit" / name
+    shutil.copytree(trust.directory / "parties" / name, kept, dirs_exist_ok=True)
     return card
 
 

@@ -191,6 +191,11 @@ class Aggregator:
         """
         return await self._own.storage.run(store.find_decision, round_id, self._own.name)
 
+    async def is_busy(self) -> bool:
+        """Tell whether a round is open."""
+        due = await self._own.storage.run(store.due, self._own.clock())
+        return due.next_at is not None or bool(due.complete or due.overdue)
+
     async def step(self) -> None:
         """Decide on every round that is due: add up what is complete, then abandon the rest.
 

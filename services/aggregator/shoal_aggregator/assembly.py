@@ -19,6 +19,7 @@ class Service(service.Service):
     async def step(self) -> None:
         """Do all the work that is due now, once."""
         await self.aggregator.step()
+        self.resources.standing.erase(())
 
 
 def assemble(**given: Unpack[service.Given]) -> Service:

@@ -47,6 +47,7 @@ class Service(service.Service):
             await self.crowds.conductor.step()
             await self.runner.step()
             await self.certifier.step()
+            self.resources.standing.erase(())
         except StorageUnavailable:
             log.warning("storage unavailable: jobs go on once it answers again")
 
