@@ -15,10 +15,10 @@ from shoal_consortium import changes, consortium_files, party_files
 from shoal_consortium.cards import KeyKind, PartyRole, new_party
 from shoal_consortium.party_files import read_party_card, read_signing_key
 from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.manifests.present import HANDOVER
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.jobs.totals import JobEnd
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
-from shoal_protocol.trust.limits import HANDOVER
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, sign
 from tests.federation.test_consortium_changes import publish

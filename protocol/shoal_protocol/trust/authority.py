@@ -1,7 +1,6 @@
-"""How the authority's key moves: by a version that both the old key and the new one sign.
+"""How the authority's key moves: old and new key sign, as of roots in TUF (section 6.1).
 
-So it is with roots in TUF (The Update Framework, section 6.1). The recovery key, kept offline, may
-stand in for an old key that is lost.
+The recovery key, kept offline, may stand in for an old key that is lost.
 """
 
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -44,8 +43,8 @@ def check_authority(now: "Manifest", later: "Manifest") -> None:
         if any(getattr(later, each) != getattr(now, each) for each in _KEYS):
             raise MalformedDocument("only a version that moves the authority changes its keys")
         return
-    may_differ = (*_KEYS, "sequence", "previous", "move")
-    same = now.model_copy(update={each: getattr(later, each) for each in may_differ})
+    differ = (*_KEYS, "sequence", "previous", "move")
+    same = now.model_copy(update={each: getattr(later, each) for each in differ})
     if later != same or later.identity != now.identity:
         raise MalformedDocument("a version that moves the authority changes nothing else")
     key = now.recovery if move.by == "recovery" else now.authority

@@ -20,6 +20,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.programs import read_private_file
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import Analyst, ComputeParty, Parties, ServiceParty
@@ -230,7 +231,7 @@ def check_role(party: Party, book: ManifestBook, role: Literal["aggregator", "tr
 
     One whose place another took ends what it began.
     """
-    version = book.newest_with(party.name)
+    version = newest_with(book, party.name)
     check_party(party, version)
     if party.name != getattr(version.manifest, role).name:
         raise StartupRefused(f"the manifest does not list {party.name} as its {role}")

@@ -11,17 +11,20 @@ from pydantic import BaseModel
 
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.marks import DAMAGED
 from shoal_hosting.party import Party, check_party, load_party, read_pin
 from shoal_hosting.programs import startup_of
 from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
-from shoal_hosting.service import Service, ServiceSettings
+from shoal_hosting.service import Service
+from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.data_directory import hold_data_directory
 from shoal_hosting.storage.database_choice import check_choice, note_choice, why_unavailable
+from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -62,7 +65,7 @@ def run_service(
         hold_data_directory(read.data)
         check_choice(read.data, role, read.database_url)
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
-        check_party(party, book.newest_with(party.name))
+        check_party(party, newest_with(book, party.name))
         served = ServedCertificate(party, book)
         service = _assembled(assemble, read, party, book)
         service.resources.on_manifest.append(served.renew)
@@ -91,6 +94,9 @@ def _assembled(
             data_directory=settings.data,
             database_url=settings.database_url,
             accept_loss=settings.accept_loss,
+            metrics_token=None
+            if settings.metrics_for_anybody
+            else token_of(settings.data / OPERATOR_TOKEN),
             clock=system_clock,
             **own,
         )

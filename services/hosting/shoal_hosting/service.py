@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
 
@@ -16,7 +16,6 @@ import httpx
 from fastapi import FastAPI
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sqlalchemy import MetaData, Table, select
 
 from shoal_hosting.clock import Clock
@@ -27,6 +26,7 @@ from shoal_hosting.manifests.manifest_routes import (
     MANIFEST_PATH,
     manifest_routes,
 )
+from shoal_hosting.manifests.present import HANDOVER, newest_with
 from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
 from shoal_hosting.server.application import create_application
@@ -34,56 +34,17 @@ from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
-from shoal_hosting.storage.database_choice import (
-    FORM,
-    is_postgresql_url,
-)
 from shoal_hosting.storage.database_memory import MARK, open_memory
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
+from shoal_hosting.vitals import Vitals
 from shoal_hosting.work import Worker
-from shoal_protocol.trust.limits import HANDOVER
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, Document, Signed, sign
 from shoal_protocol.wire.errors import LedgerBroken, UnknownManifest
 
 DocumentT = TypeVar("DocumentT", bound=Document)
-
-
-class ServiceSettings(BaseModel):
-    """Settings of every service, read once from `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
-
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
-
-    party: Path = Field(description="the directory with this party's keys, card and pin")
-    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
-    data: Path = Field(description="a directory on durable storage, for this service alone")
-    host: str = Field(default="127.0.0.1", description="the address to listen on")
-    port: int = Field(ge=0, le=65_535, description="the port to listen on")
-    database_url: str | None = Field(
-        default=None, description=f"a PostgreSQL URL, {FORM}, or nothing for an SQLite file"
-    )
-    accept_loss: str | None = Field(
-        default=None,
-        pattern="^[0-9a-f]{16}$",
-        description=(
-            "nothing, or the token that a refusal to start over a database that is lost or older "
-            "shows: the loss is accepted, that very one"
-        ),
-    )
-    log_level: str = Field(
-        default="info",
-        pattern="^(debug|info|warning|error)$",
-        description="debug, info, warning or error",
-    )
-
-    @field_validator("database_url")
-    @classmethod
-    def _can_be_opened(cls, url: str | None) -> str | None:
-        if url is not None and not is_postgresql_url(url):
-            raise ValueError("not a PostgreSQL URL")
-        return url
 
 
 class Given(TypedDict):
@@ -96,6 +57,7 @@ class Given(TypedDict):
     clock: Clock
     transport: NotRequired[httpx.AsyncBaseTransport | None]
     accept_loss: NotRequired[str | None]
+    metrics_token: NotRequired[str | None]
 
 
 class Schema(Protocol):
@@ -121,6 +83,9 @@ class Resources:
     clock: Clock
     peers: Connections
     standing: Standing
+    data_directory: Path
+    metrics_token: str | None = field(default=None, repr=False)
+    """Who has it may see the metrics; None: anybody may."""
     manifests: SharedManifests | None = None
     """Where processes over one database hand each other manifests; None: there are no others."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -171,8 +136,17 @@ class Resources:
                 answer_seconds=answer_seconds,
                 exchange=partial(exchange, book=book),
             ),
+            data_directory=directory,
+            metrics_token=given.get("metrics_token"),
             manifests=None if manifests is None else SharedManifests(book, manifests),
             _handover={book.current.digest: given["clock"]()},  # over, when it starts
+        )
+
+    @cached_property
+    def vitals(self) -> Vitals:
+        """Return what monitoring watches."""
+        return Vitals(
+            self.registry, book=self.book, directory=self.data_directory, clock=self.clock
         )
 
     @property
@@ -198,7 +172,7 @@ class Resources:
         Raises:
             UnknownManifest, UnknownSigner, KeyNotHere: as `sign`.
         """
-        version = self.book.newest_with(self.name) if manifest is None else self.book.get(manifest)
+        version = newest_with(self.book, self.name) if manifest is None else self.book.get(manifest)
         return self.party.signing_key_in(version)
 
     def beginning_under(self, digest: str) -> Consortium:
@@ -289,6 +263,8 @@ class Resources:
             title,
             ready=told,
             registry=self.registry,
+            vitals=self.vitals,
+            metrics_token=self.metrics_token,
             body_limit_bytes_by_ending={
                 **body_limit_bytes_by_ending,
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,

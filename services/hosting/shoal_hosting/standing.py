@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.party import (
     BOX_KEY,
     TLS_CERTIFICATE,
@@ -50,7 +51,7 @@ class Standing:
         ).set_function(lambda: self._days_left() or float("nan"))
 
     def _days_left(self) -> float | None:
-        version = self._book.newest_with(self._party.name)
+        version = newest_with(self._book, self._party.name)
         listed = self._party.listed_in(version) if version.lists(self._party.name) else None
         if not isinstance(listed, ServiceParty):
             return None
@@ -96,7 +97,7 @@ class Standing:
         What is sealed to such a key then stays closed for ever. Signing keys stay: a job's total is
         signed by the key of a version that may be months old.
         """
-        newest, needed = self._book.newest_with(self._party.name), frozenset(in_use)
+        newest, needed = newest_with(self._book, self._party.name), frozenset(in_use)
         if self._erased_for == (newest.digest, needed):
             return
         self._erased_for = (newest.digest, needed)
