@@ -1,6 +1,8 @@
 """Every party changes its keys, and the authority moves, while a job of many rounds runs."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,9 @@ def test_agents_that_were_off_while_all_certificates_changed_find_their_way(tmp_
     directory = tmp_path / "federation"
     services, agents = rounds.make(directory, batch=BATCH, clients=CLIENTS, sites=2, nodes=3)
     authority, parties = Authority(directory), directory / "parties"
+    kept = shutil.copytree(directory / "consortium", tmp_path / "as it was")
+    old = {"SHOAL_CONSORTIUM": str(kept)}  # which is all that the agents have of the consortium
+    agents = [replace(each, environment={**each.environment, **old}) for each in agents]
     with Federation() as federation:
         federation.start(*services)
         names = ["compute-0", "compute-1", "aggregator", "trainer"]
