@@ -77,7 +77,7 @@ class Aggregator:
         signed = await asyncio.to_thread(decode, encoded, RoundSpec)
         if await self._own.storage.run(store.knows_round, signed.digest):
             return signed.digest, False
-        consortium = self._own.book.in_force(signed.body.manifest)
+        consortium = self._own.beginning_under(signed.body.manifest)
         consortium.verify(signed)
         await asyncio.to_thread(check_spec, signed.body, consortium, now=self._own.clock())
         is_new = await self._own.storage.run(store.add_round, signed)
@@ -190,6 +190,11 @@ class Aggregator:
             UnknownRound
         """
         return await self._own.storage.run(store.find_decision, round_id, self._own.name)
+
+    async def is_busy(self) -> bool:
+        """Tell whether a round is open."""
+        due = await self._own.storage.run(store.due, self._own.clock())
+        return due.next_at is not None or bool(due.complete or due.overdue)
 
     async def step(self) -> None:
         """Decide on every round that is due: add up what is complete, then abandon the rest.
