@@ -171,13 +171,24 @@ def lose_round(
         schema.ledger.give_back(db, round_id, at=at)
 
 
-def add_round(db: Connection, signed: Signed[RoundSpec], ledger: Ledger, *, at: datetime) -> None:
+def add_round(
+    db: Connection,
+    signed: Signed[RoundSpec],
+    ledger: Ledger,
+    *,
+    at: datetime,
+    published: tuple[Signed[Result], Sequence[Signed[PartialSum]]] | None = None,
+) -> None:
     """Store a round that is about to be announced, and charge for it, at once.
+
+    With it goes the result of the round before, which is `published` and was not stored yet.
 
     Raises:
         WrongPhase: the job has ended.
         LedgerBroken
     """
+    if published is not None:
+        publish_round(db, *published)
     if find_job(db, signed.body.job).phase is not JobPhase.RUNNING:
         raise WrongPhase("a round of a job that does not run")
     db.execute(
