@@ -91,7 +91,7 @@ class Aggregator:
         return signed.digest, is_new
 
     def _check(self, signed: Signed[RoundSpec]) -> None:
-        consortium = self._own.book.in_force(signed.body.manifest)
+        consortium = self._own.beginning_under(signed.body.manifest)
         consortium.verify(signed)
         check_spec(signed.body, consortium, now=self._own.clock())
 
@@ -204,6 +204,11 @@ class Aggregator:
             UnknownRound
         """
         return await self._own.storage.run(store.find_decision, round_id, self._own.name)
+
+    async def is_busy(self) -> bool:
+        """Tell whether a round is open."""
+        due = await self._own.storage.run(store.due, self._own.clock())
+        return due.next_at is not None or bool(due.complete or due.overdue)
 
     async def step(self) -> None:
         """Decide on every round that is due: add up what is complete, then abandon the rest.

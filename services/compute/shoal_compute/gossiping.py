@@ -24,10 +24,11 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, LostRace, SignedAttestation
+from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
-from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.trust.manifest import ComputeParty, ServiceParty
+from shoal_protocol.wire.errors import ProtocolError, UnknownSigner
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -125,7 +126,7 @@ class Gossip:
             following = known.with_documents(passed)
             decision = decide(following, self._own.clock())
             if isinstance(decision, CastVote):
-                key = self._own.party.signing_key
+                key = self._own.party.signing_key_in(known.consortium)
                 vote = attest_vote(following, decision.nodes, decision.cohort, key)
                 try:
                     kept = await run(store.keep_and_cast, known.id, passed, vote)
@@ -188,7 +189,7 @@ class Gossip:
             self._unreached.discard(name)
 
     async def _send(self, name: str, message: Message) -> Message:
-        party = self._party(name, message)
+        party = self._party(name)
         reply = await self._own.peers.to(party).ask(
             "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
         )
@@ -196,15 +197,11 @@ class Gossip:
             raise Unavailable("the peer refused the message")
         return decode_message(reply.body)
 
-    def _party(self, name: str, message: Message) -> ServiceParty:
-        """Return where the peer is now: by the manifest in force, or else the round's."""
-        rounds = (self._rounds.live.get(round_id) for round_id in message.known)
-        manifests = [known.consortium for known in rounds if known is not None]
-        for consortium in (self._own.book.current, *manifests):
-            for node in consortium.manifest.compute_nodes:
-                if node.name == name:
-                    return node
-        raise Unavailable("no manifest lists the peer any more")
+    def _party(self, name: str) -> ServiceParty:
+        party = newest_with(self._own.book, name).party(name)
+        if not isinstance(party, ComputeParty):
+            raise UnknownSigner
+        return party
 
     def is_settled(self, known: Round) -> bool:
         """Tell whether all peers have all documents of a round."""

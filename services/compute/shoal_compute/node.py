@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_compute import attesting, shares, store
@@ -90,6 +91,8 @@ class Node:
                 for known in list(self._rounds.live.values()):
                     await self._advance(known)
                 self._begin_work()
+                live = self._rounds.live.values()
+                self._own.standing.erase(each.consortium.digest for each in live)
                 if not await self._work.progress(self._own.wake, patience_seconds=PATIENCE_SECONDS):
                     return
 
@@ -129,6 +132,9 @@ class Node:
         except Exception as error:  # noqa: BLE001 -- the other rounds go on
             log.error("a step failed", round=known.id, **describe_exception(error))
 
+    def _key_of(self, known: Round) -> SigningKey:
+        return self._own.party.signing_key_in(known.consortium)
+
     async def _reload(self, known: Round) -> None:
         try:
             await self._rounds.reload(known)
@@ -140,7 +146,7 @@ class Node:
             await self._freeze(known)
         elif isinstance(decision, CastVote):
             vote = attesting.attest_vote(
-                known, decision.nodes, decision.cohort, self._own.party.signing_key
+                known, decision.nodes, decision.cohort, self._key_of(known)
             )
             await self._own.storage.run(store.cast, known.id, vote)
             known.learn(vote, Kept.FIRST)
@@ -151,7 +157,7 @@ class Node:
 
     async def _freeze(self, known: Round) -> None:
         def attest(held: StoredAnswers) -> SignedAttestation:
-            return attesting.attest_holdings(known, held, self._own.party.signing_key)
+            return attesting.attest_holdings(known, held, self._key_of(known))
 
         held, holdings = await self._own.storage.run(store.freeze, known.id, known.phase, attest)
         known.held = held
@@ -160,7 +166,7 @@ class Node:
         log.info("round frozen", round=known.id, held=len(held))
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
-        own = attesting.attest_abandonment(known, reason, self._own.party.signing_key)
+        own = attesting.attest_abandonment(known, reason, self._key_of(known))
         await self._own.storage.run(
             store.give_up, known.id, known.phase, reason.code, own, at=self._own.clock()
         )
@@ -199,7 +205,7 @@ class Node:
                 return
 
             def attest(charge: LedgerEntry) -> SignedAttestation:
-                key, among = self._own.party.signing_key, known.votes[known.own].nodes
+                key, among = self._key_of(known), known.votes[known.own].nodes
                 return attesting.attest_sum(known, cohort, total, charge, key, among=among)
 
             signed = await self._own.storage.run(store.agree, known.id, attest)

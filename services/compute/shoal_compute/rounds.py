@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from nacl.public import PrivateKey
 from pyroaring import BitMap
 
 from shoal_compute.intake import Intake
 from shoal_compute.store import Kept, SignedAttestation, StoredRound
-from shoal_hosting.party import Party
+from shoal_hosting.party import KeyNotHere, Party
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -163,8 +164,12 @@ class Round:
 def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party: Party) -> Round:
     """Return the round as it is on file."""
     spec = stored.spec.body
-    if party.box_private_key is None:
-        raise ValueError("a Compute node needs a box key")
+    try:
+        box_key = party.box_key_in(consortium)
+    except KeyNotHere:
+        if stored.phase not in FINISHED:
+            raise
+        box_key = PrivateKey.generate()  # erased: the round takes no more shares
     asked = AskedHolders.of(spec.clients(), consortium.roster)
     intake = Intake(
         round_id=stored.id,
@@ -177,8 +182,8 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         scheme=spec.sharing,
         wrapping=spec.wrapping,
         opened_at=spec.opened_at,
-        box_key=bytes(party.box_private_key.public_key),
-        box_private_key=bytes(party.box_private_key),
+        box_key=bytes(box_key.public_key),
+        box_private_key=bytes(box_key),
     )
     opened = Round(
         own=party.name,
