@@ -50,12 +50,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Death:
-    """A party's death at the `number`-th step of a name, None is any, after the death before."""
+    """A party's death at the `number`-th step of a name, None is any, after the death before.
+
+    A name ends that of the transaction: `cast` is `keep_and_cast` too, which casts a vote with the
+    documents that it follows from.
+    """
 
     when: When
     party: str
     name: str | None = None
     number: int = 0
+
+
+def _is_named(step: str, name: str | None) -> bool:
+    return name in (None, step) or step.endswith(f"_{name}")
 
 
 class Simulated:
@@ -109,7 +117,7 @@ class DurableSteps:
         if party is None or not self.plan:
             return None
         due = self.plan[0]
-        if due.party != party or due.name not in (None, name):
+        if due.party != party or not _is_named(name, due.name):
             return None
         if self._passed < due.number:
             self._passed += 1
