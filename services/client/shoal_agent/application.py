@@ -10,23 +10,28 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict
 from statistics import median_low
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_holder.policy import Policy
 from shoal_hosting.server.application import create_application
+from shoal_hosting.server.openapi import IN_PATH, JSON, answers, having
 from shoal_hosting.server.paging import After
-from shoal_hosting.server.problems import problem
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.together import epsilon_of
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import LedgerBroken, UnknownJob
+from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownJob
 
+_BEARER: Final = HTTPBearer(
+    scheme_name="owner", description="The token in the agent's owner.token.", auto_error=False
+)
+JobId = Annotated[str, IN_PATH]
 Count = Annotated[int, Query(ge=1, le=10_000)]
 """Query parameter: how many entries of a list at most."""
 
@@ -41,7 +46,13 @@ def create_agent_application(
         if await holder.refusal() is not None:
             raise LedgerBroken("the ledger lacks rounds that Compute nodes charged: see the log")
 
+    def owner(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
+        shown = "" if given is None else given.credentials
+        if not hmac.compare_digest(shown.encode(), token.encode()):
+            raise HTTPException(401, headers={"WWW-Authenticate": "Bearer"})
+
     app = create_application("Shoal agent", ready=ready, registry=registry)
+    for_the_owner = [Depends(owner)]
 
     @app.get("/v1/status")
     async def show_status() -> HolderStatus:
@@ -53,18 +64,16 @@ def create_agent_application(
         """What this data holder allows."""
         return await holder.policy()
 
-    @app.get("/v1/ledger")
-    async def show_ledger(
-        request: Request,
-        after: After = 0,
-        count: Count = 1000,
-    ) -> Response:
+    @app.get(
+        "/v1/ledger",
+        dependencies=for_the_owner,
+        **answers(having("spent", "crowds", "reserved", "entries", "next")),
+    )
+    async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """What each round cost each client, from entry `after` on, and what was spent in all.
 
         Crowd jobs in sums, too, and what is left to records for them.
         """
-        if not _is_owner(request, token):
-            return _for_the_owner()
         entries = await holder.ledger(after=after, count=count)
         crowds = asdict(await holder.spent_on_crowds())
         policy = await holder.policy()
@@ -89,70 +98,46 @@ def create_agent_application(
             ],
             "next": entries[-1].entry if len(entries) == count else None,
         }
-        return Response(canonical_json(body), media_type="application/json")
+        return Response(canonical_json(body), media_type=JSON)
 
-    @app.get("/v1/ledger/chain")
-    async def show_chain(
-        request: Request,
-        after: After = 0,
-        count: Count = 1000,
-    ) -> Response:
+    @app.get("/v1/ledger/chain", dependencies=for_the_owner, **answers(having("entries", "next")))
+    async def show_chain(after: After = 0, count: Count = 1000) -> Response:
         """The hash-chained entries from `after` on, each for clients who answered together."""
-        if not _is_owner(request, token):
-            return _for_the_owner()
         entries = await holder.chain(after=after, count=count)
         body = {
             "entries": [each.model_dump(mode="json") | {"digest": each.digest} for each in entries],
             "next": entries[-1].number if len(entries) == count else None,
         }
-        return Response(canonical_json(body), media_type="application/json")
+        return Response(canonical_json(body), media_type=JSON)
 
-    @app.post("/v1/backup")
-    async def back_up(request: Request) -> Response:
+    @app.post("/v1/backup", dependencies=for_the_owner, **answers(having("sealed"), ProtocolError))
+    async def back_up() -> Response:
         """A backup of what a restore needs, sealed to the owner's recovery key, in base64."""
-        if not _is_owner(request, token):
-            return _for_the_owner()
         body = {"sealed": b64encode(await holder.backup()).decode()}
-        return Response(canonical_json(body), media_type="application/json")
+        return Response(canonical_json(body), media_type=JSON)
 
-    @app.post("/v1/jobs/{job}/leave")
-    async def leave(request: Request, job: str) -> Response:
+    @app.post(
+        "/v1/jobs/{job}/leave",
+        dependencies=for_the_owner,
+        **answers(having("job", "slots", "answered_rounds"), UnknownJob),
+    )
+    async def leave(job: JobId) -> Response:
         """Leave a job for good, with all clients here: no round of it is answered any more."""
-        if not _is_owner(request, token):
-            return _for_the_owner()
         found = await holder.leave(job)
         body = {"job": job, "slots": found.slots, "answered_rounds": found.answered}
-        return Response(canonical_json(body), media_type="application/json")
+        return Response(canonical_json(body), media_type=JSON)
 
-    @app.get("/v1/crowds/{job}/evidence")
-    async def show_evidence(request: Request, job: str, receipts: bool = False) -> Response:
+    @app.get(
+        "/v1/crowds/{job}/evidence", dependencies=for_the_owner, **answers(having(), UnknownJob)
+    )
+    async def show_evidence(job: JobId, receipts: bool = False) -> Response:
         """What the trainer showed of a crowd job, and with `receipts` all that was kept of it."""
-        if not _is_owner(request, token):
-            return _for_the_owner()
         found = await holder.crowd_evidence(job, receipts=receipts)
         if found is None:
             raise UnknownJob("no contribution to such a crowd job was ever considered here")
-        return Response(
-            canonical_json(found.model_dump(mode="json")), media_type="application/json"
-        )
+        return Response(canonical_json(found.model_dump(mode="json")), media_type=JSON)
 
     return app
-
-
-def _for_the_owner() -> Response:
-    return problem(
-        code="owner-only",
-        title="This is for the data holder",
-        status=401,
-        detail="The request does not carry the owner's token.",
-        remedy="Send `Authorization: Bearer` with the token in the agent's owner.token.",
-        headers={"WWW-Authenticate": "Bearer"},
-    )
-
-
-def _is_owner(request: Request, token: str) -> bool:
-    given = request.headers.get("Authorization", "")
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
 
 
 def _spending(spent: dict[int, list[Cost]], policy: Policy) -> dict[str, Any]:

@@ -21,10 +21,24 @@ from shoal_compute.sessions import Sessions
 from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
+from shoal_hosting.server.openapi import (
+    ANY,
+    BINARY,
+    ID_SCHEMA,
+    OCTETS,
+    SIGNED,
+    JsonSchema,
+    answers,
+    having,
+    listed_as,
+    object_of,
+    one_or_several,
+    signed,
+    stores,
+)
 from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
-    ID_PATTERN,
-    JSON,
+    JobId,
     RoundId,
     checked_round,
     document,
@@ -35,47 +49,113 @@ from shoal_hosting.server.replies import (
     taken,
 )
 from shoal_hosting.service import Resources
+from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES
-from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.jobs.membership import JobWithdrawal
+from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.rounds.attestations import Abandonment, Holdings, Result, Vote
+from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
 from shoal_protocol.sharing.received import envelope_size, unframe
+from shoal_protocol.sharing.sessions import Opening, Prekey, SessionRefusal
 from shoal_protocol.sharing.shares import ShareKind
-from shoal_protocol.wire.errors import NotReady
+from shoal_protocol.wire import service_errors
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    NotReady,
+    RefusedJob,
+    RefusedSpec,
+    RevokedHolder,
+    UnknownHolder,
+    UnknownJob,
+    UnknownRound,
+    UnsupportedVersion,
+    WrongManifest,
+)
 from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, encode_answer
 
 _BULK_BYTES: Final = 32 << 20
 _OPENINGS_BYTES: Final = 16 << 20  # of several in one request
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
-_BYTES: Final = "application/octet-stream"
 _STORED: Final = b'{"status":201}'
 _ALL_STORED: Final = b'{"outcomes":[%s]}'
-_ROUND_ID: Final = {
-    "name": "round_id",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "pattern": f"^{ID_PATTERN}$"},
+_STATE: Final = having("round", "phase", "reason", "population_size", "asked", "held")
+_OUTCOMES: Final = listed_as("outcomes", having("status"))
+_BY_HOLDER: Final = (*SIGNED, UnknownHolder, RevokedHolder)
+_OF_ENVELOPE: Final = (
+    *(UnsupportedVersion, WrongManifest, BadSignature, UnknownHolder, RevokedHolder),
+    *(
+        service_errors.WrongRound,
+        service_errors.WrongNode,
+        service_errors.WrongLength,
+        service_errors.WrongShareKind,
+        service_errors.WrongResidue,
+        service_errors.NotInPopulation,
+    ),
+    *(
+        service_errors.UnopenableCiphertext,
+        service_errors.TransplantedCiphertext,
+        service_errors.UnknownSession,
+        service_errors.ConflictingShare,
+    ),
+    *(
+        service_errors.Superseded,
+        service_errors.BeforeRestore,
+        service_errors.TooLate,
+        service_errors.RoundAbandoned,
+    ),
+)
+_UPLOAD: Final[dict[str, Any]] = {"takes": BINARY, "as_body": OCTETS}
+_ROUND: Final = {"name": "round_id", "in": "path", "required": True, "schema": ID_SCHEMA}
+_RECEIPTS: Final = {
+    "name": "receipts",
+    "in": "query",
+    "description": "If given, each outcome has this node's receipt, in base64.",
+    "schema": {"type": "string"},
 }
+
+
+def _plain(what: str, declared: dict[str, Any], *parameters: JsonSchema) -> JsonSchema:
+    return {"summary": what, "parameters": list(parameters), **declared["openapi_extra"]}
+
+
 _PLAIN: Final = {
-    "/v1/gossip": (
+    "/v1/gossip": _plain(
         "Take a node's documents and tell it those that it lacks",
-        {200: "A message of the same form."},
+        answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY),
     ),
-    "/v1/rounds/{round_id}/shares": (
+    "/v1/rounds/{round_id}/shares": _plain(
         "Upload one share envelope",
-        {201: "It is stored durably.", 200: "The same bytes are stored already."},
+        stores(
+            having("status"),
+            *(UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE),
+            **_UPLOAD,
+        ),
+        _ROUND,
     ),
-    "/v1/rounds/{round_id}/shares/bulk": (
-        "Upload share envelopes, each behind its length in 4 bytes, little-endian",
-        {200: "`outcomes` has the status of each, in order; each is judged by itself."},
+    "/v1/rounds/{round_id}/shares/bulk": _plain(
+        "Upload share envelopes, each behind its length in 4 bytes, little-endian; each is judged "
+        "by itself",
+        answers(_OUTCOMES, UnknownRound, service_errors.MalformedEnvelope, **_UPLOAD),
+        *(_ROUND, _RECEIPTS),
     ),
-    "/v1/rounds/{round_id}/shares/relayed": (
-        "Upload all envelopes of an answer, as in bulk: this node hands the others theirs",
-        {200: "`receipts` has each node's signature, in base64, or null."},
+    "/v1/rounds/{round_id}/shares/relayed": _plain(
+        "Upload all envelopes of an answer, as in bulk: this node hands the others theirs, and "
+        "answers with each node's receipt, in base64, or null",
+        answers(
+            listed_as("receipts", {"type": ["string", "null"]}),
+            *(UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE),
+            **_UPLOAD,
+        ),
+        _ROUND,
     ),
-    "/v1/rounds/{round_id}/shares/stored": (
+    "/v1/rounds/{round_id}/shares/stored": _plain(
         "Ask which envelopes are stored: a client in 4 bytes, little-endian, and its envelope's "
-        "digest, repeated",
-        {200: "`held` has one bit for each, in order, the lowest of each byte first, in base64."},
+        "digest, repeated. One bit for each, in order, the lowest of each byte first, in base64",
+        answers(having("stored"), UnknownRound, service_errors.MalformedQuery, **_UPLOAD),
+        _ROUND,
     ),
 }
 
@@ -125,6 +205,7 @@ def create_app(
     app = resources.application(
         "Shoal Compute node",
         ready=witnesses.ready,
+        plain=_PLAIN,
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
@@ -139,35 +220,66 @@ def create_app(
     )
     allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
 
-    @app.post("/v1/jobs", status_code=201)
+    @app.post(
+        "/v1/jobs",
+        **stores(having("job"), *SIGNED, RefusedJob, takes=signed(JobRequest)),
+    )
     async def take_job(request: Request) -> Response:
         """Take a job's signed request: rounds of the job are held to its terms."""
         job, new = await jobs.take(await request.body())
         return taken({"job": job}, is_new=new)
 
-    @app.post("/v1/rounds", status_code=201)
+    @app.post(
+        "/v1/rounds",
+        **stores(
+            _STATE,
+            *SIGNED,
+            service_errors.ConflictingDocument,
+            service_errors.MissingRequest,
+            RefusedSpec,
+            service_errors.BudgetExceeded,
+            takes=signed(RoundSpec),
+        ),
+    )
     async def announce(request: Request) -> Response:
         """Announce a round: the body is its signed spec."""
         known, new = await announcements.announce(await request.body())
         return taken(_state(known, rounds.held(known)), is_new=new)
 
-    @app.post("/v1/totals")
+    @app.post("/v1/totals", **answers(signed(JobTotal), *SIGNED, takes=signed(JobEnd)))
     async def end_job(request: Request) -> Response:
         """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""
         return document(await totals.sign(await request.body()))
 
-    @app.post("/v1/withdrawals", status_code=201)
+    @app.post(
+        "/v1/withdrawals",
+        **stores(
+            having("job"),
+            *SIGNED,
+            RefusedJob,
+            takes=object_of(request=signed(JobRequest), withdrawal=signed(JobWithdrawal)),
+        ),
+    )
     async def withdraw(request: Request) -> Response:
         """Take {"request", "withdrawal"} of a job, both signed: rounds of it are refused then."""
         job, new = await jobs.withdraw(await request.body())
         return taken({"job": job}, is_new=new)
 
-    @app.get("/v1/withdrawals/{job}")
-    async def show_withdrawal(job: str) -> Response:
+    @app.get("/v1/withdrawals/{job}", **answers(signed(JobWithdrawal), UnknownJob))
+    async def show_withdrawal(job: JobId) -> Response:
         """Return the withdrawal of a job as its analyst signed it."""
         return document(await jobs.show_withdrawal(job))
 
-    @app.post("/v1/charges")
+    @app.post(
+        "/v1/charges",
+        **answers(
+            {"anyOf": [signed(Charges), signed(ChargesQuery)]},
+            *_BY_HOLDER,
+            service_errors.WrongNode,
+            service_errors.StaleQuery,
+            takes=signed(ChargesQuery),
+        ),
+    )
     async def tell_charges(request: Request, after: After = 0) -> Response:
         """Tell the data holder who signed the query what its slots were charged.
 
@@ -175,24 +287,33 @@ def create_app(
         """
         return document(await charges.answer(await request.body(), after=after))
 
-    @app.get("/v1/machines")
+    @app.get("/v1/machines", **answers(listed_as("documents", signed(ChargesQuery))))
     async def show_machines(first: After = 0) -> Response:
         """Return the queries of machines with a restored state, of holders from `first` on."""
         return listed(await charges.restored(first=first))
 
-    @app.get("/v1/rounds/{round_id}")
+    @app.get("/v1/rounds/{round_id}", **answers(_STATE, UnknownRound))
     async def show(round_id: RoundId) -> Response:
         """Tell where a round stands, in counts."""
         known = await rounds.find(round_id)
         return shown(_state(known, rounds.held(known)))
 
-    @app.get("/v1/rounds/{round_id}/spec")
+    @app.get("/v1/rounds/{round_id}/spec", **answers(signed(RoundSpec), UnknownRound))
     async def show_spec(round_id: RoundId) -> Response:
         """Return the round's signed spec."""
         known = await rounds.find(round_id)
         return document(known.spec.encode())
 
-    @app.get("/v1/rounds/{round_id}/documents")
+    @app.get(
+        "/v1/rounds/{round_id}/documents",
+        **answers(
+            listed_as(
+                "documents",
+                {"anyOf": [signed(each) for each in (Holdings, Vote, Result, Abandonment)]},
+            ),
+            UnknownRound,
+        ),
+    )
     async def show_documents(round_id: RoundId) -> Response:
         """Return what nodes and aggregator attested of the round, evidence of misconduct too.
 
@@ -202,12 +323,20 @@ def create_app(
         known = await rounds.find(round_id)
         return listed(signed.encode() for signed in known.spoken_of.values())
 
-    @app.get("/v1/prekey")
+    @app.get("/v1/prekey", **answers(signed(Prekey), service_errors.RefusedOpening))
     async def show_prekey() -> Response:
         """Return the signed key to which an opening may be sealed now."""
         return document(sessions.prekey())
 
-    @app.post("/v1/openings", status_code=201)
+    @app.post(
+        "/v1/openings",
+        **stores(
+            ANY,
+            *_BY_HOLDER,
+            service_errors.RefusedOpening,
+            takes=one_or_several(signed(Opening)),
+        ),
+    )
     async def open_session(request: Request) -> Response:
         """Take a signed opening of a session, in place of its data holder's before.
 
@@ -215,12 +344,24 @@ def create_app(
         """
         return settled({}, await sessions.open(await request.body()))
 
-    @app.post("/v1/refusals")
+    @app.post(
+        "/v1/refusals",
+        **answers(
+            signed(SessionRefusal),
+            service_errors.MalformedEnvelope,
+            UnsupportedVersion,
+            UnknownRound,
+            UnknownHolder,
+            RevokedHolder,
+            service_errors.RefusedOpening,
+            **_UPLOAD,
+        ),
+    )
     async def refuse(request: Request) -> Response:
         """Say, signed, that the session of the envelope in the body is not known here."""
         return document((await sessions.refuse(await request.body())).encode())
 
-    @app.get("/v1/nodes/{name}/newest")
+    @app.get("/v1/nodes/{name}/newest", **answers(listed_as("documents", signed(Vote))))
     async def show_newest(name: str) -> Response:
         """Return what a Compute node signed last that is on file here: its newest votes."""
         return listed(await witnesses.votes_of(name))
@@ -272,33 +413,7 @@ def create_app(
     asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipts, methods=["POST"])
     gossiped = Route("/v1/gossip", converse, methods=["POST"])
     app.router.routes[:0] = [gossiped, one, many, relayed, asked]  # and come first
-    _describe_plain_routes(app)
     return app
-
-
-def _describe_plain_routes(app: FastAPI) -> None:
-    """Add to the OpenAPI document the routes that FastAPI does not know."""
-    generate = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        schema = generate()
-        for path, (what, statuses) in _PLAIN.items():
-            schema["paths"][path] = {
-                "post": {
-                    "summary": what,
-                    "parameters": [_ROUND_ID] if "{round_id}" in path else [],
-                    "requestBody": {
-                        "required": True,
-                        "content": {_BYTES if "{round_id}" in path else JSON: {}},
-                    },
-                    "responses": {
-                        str(status): {"description": said} for status, said in statuses.items()
-                    },
-                }
-            }
-        return schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
 
 
 async def _body(request: Request, take: Callable[[int], None]) -> bytes:

@@ -32,6 +32,7 @@ from shoal_hosting.programs import startup_of
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.logs import configure_logs
+from shoal_hosting.server.openapi import JsonSchema
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.server.waiting import Changes
 from shoal_hosting.settings import read_settings
@@ -224,6 +225,7 @@ class Resources:
         *,
         body_limit_bytes_by_ending: Mapping[str, int],
         ready: Callable[[], Awaitable[None]] | None = None,
+        plain: Mapping[str, JsonSchema] | None = None,
     ) -> FastAPI:
         """Return an application with what all services answer, and the manifest's routes."""
         app = create_application(
@@ -235,6 +237,7 @@ class Resources:
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
             },
             streamed=(MANIFEST_PATH,),
+            plain=plain,
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
         return app

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from shoal_hosting.server.answers import AnswerLimits
 from shoal_hosting.server.limits import BodyLimits
 from shoal_hosting.server.observation import Observation
+from shoal_hosting.server.openapi import JsonSchema, answers, publish
 from shoal_hosting.server.problems import install_problem_handlers
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
@@ -44,6 +45,7 @@ def create_application(
     slowest_body_bytes_per_second: float = 16_384.0,
     bodies_in_memory_bytes: int = BODIES_IN_MEMORY_BYTES,
     unsent_bytes: int = UNSENT_BYTES,
+    plain: Mapping[str, JsonSchema] | None = None,
 ) -> FastAPI:
     """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
 
@@ -52,7 +54,8 @@ def create_application(
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
     example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
     but those to paths with endings in `streamed`, which their routes do not keep in memory;
-    `unsent_bytes` bounds all large answers that peers have not read yet.
+    `unsent_bytes` bounds all large answers that peers have not read yet. `plain` describes routes
+    that FastAPI does not know.
     """
     app = FastAPI(
         title=name,
@@ -64,6 +67,7 @@ def create_application(
         telemetry=NO_TELEMETRY,
     )
     install_problem_handlers(app)
+    publish(app, plain or {})
     ProcessCollector(registry=registry)
 
     @app.get("/healthz")
@@ -77,7 +81,7 @@ def create_application(
         await ready()
         return {"status": "ready"}
 
-    @app.get("/metrics", response_class=Response)
+    @app.get("/metrics", **answers({"type": "string"}, as_type="text/plain"))
     async def metrics() -> Response:
         """Prometheus metrics; none is labelled by client, record or path."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
