@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from shoal_hosting.server.observation import Observation
@@ -19,19 +20,22 @@ def watch() -> None:
     unwatched = Observation.__call__
 
     async def watched(self: Observation, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await unwatched(self, scope, receive, send)
+            return
         answer: dict[str, Any] = {}
         body = bytearray()
 
         async def seen(message: Message) -> None:
             if message["type"] == "http.response.start":
                 answer.update(message)
-            elif answer["status"] >= 400:
+            elif answer["status"] >= 400 and message["type"] == "http.response.body":
                 body.extend(message.get("body", b""))
             await send(message)
 
         await unwatched(self, scope, receive, seen)
         app = scope.get("app")
-        if answer and app is not None and app.title.startswith("Shoal"):
+        if answer and isinstance(app, FastAPI) and app.title.startswith("Shoal"):
             if app.title not in _documents:
                 _documents[app.title] = app.openapi()
             _compare(_documents[app.title], scope, answer, bytes(body))

@@ -43,7 +43,7 @@ from shoal_protocol.wire.errors import (
     WrongPhase,
 )
 from shoal_protocol.wire.phases import JobPhase
-from shoal_protocol.wire.service_errors import BudgetExceeded, OutdatedDeclaration
+from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft, OutdatedDeclaration
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
@@ -159,7 +159,7 @@ def create_app(
 
     @app.post(
         "/v1/jobs/{job}/joins",
-        **stores(ANY, *_BY_HOLDER, takes=one_or_several(signed(Join))),
+        **stores(ANY, *_BY_HOLDER, HolderLeft, takes=one_or_several(signed(Join))),
     )
     async def join(job: JobId, request: Request) -> Response:
         """Take one signed join, or {"documents": [...]}, in which each is judged by itself."""

@@ -1,9 +1,10 @@
 """The HTTP routes by which a service shows its manifest and is handed the next version."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_intake import ManifestIntake
@@ -58,11 +59,13 @@ def manifest_routes(
         MANIFEST_PATH,
         **answers(having("manifest", "sequence"), *SIGNED, takes=BINARY, as_body=OCTETS),
     )
-    async def put_manifest(request: Request) -> dict[str, Any]:
+    async def put_manifest(request: Request) -> Response:
         """Take the next version: its signed manifest behind its length, then its roster."""
         consortium = await intake.take(request.stream())
         if accepted is not None:
             await accepted()
-        return {"manifest": consortium.digest, "sequence": consortium.manifest.sequence}
+        return JSONResponse(
+            {"manifest": consortium.digest, "sequence": consortium.manifest.sequence}
+        )
 
     return router

@@ -173,17 +173,19 @@ def publish(app: FastAPI, plain: Mapping[str, JsonSchema]) -> None:
 
 def _complete(operation: dict[str, Any]) -> None:
     """Add the problems of every route, and describe all of them."""
-    problems: dict[int, dict[str, str]] = operation.pop(_PROBLEMS, {})
+    problems: dict[str, dict[str, str]] = {
+        status: dict(titles) for status, titles in operation.pop(_PROBLEMS, {}).items()
+    }
     always = (*_ALWAYS, *(_WITH_BODY if "requestBody" in operation else ()))
     if operation["responses"].pop("422", None):  # FastAPI's own, for parameters
-        problems.setdefault(422, {}).update([INVALID_REQUEST])
+        problems.setdefault("422", {}).update([INVALID_REQUEST])
     if operation.get("security"):
         always += (401,)
     for status in always:
-        problems.setdefault(status, {}).update([HTTP_PROBLEMS[status][:2]])
-    problems.setdefault(500, {})["internal-error"] = "The service failed"
+        problems.setdefault(str(status), {}).update([HTTP_PROBLEMS[status][:2]])
+    problems.setdefault("500", {})["internal-error"] = "The service failed"
     for error in (NotReady, StorageUnavailable, LedgerBroken):
-        problems.setdefault(error.status, {})[error.code] = error.title
+        problems.setdefault(str(error.status), {})[error.code] = error.title
     for status, titles in sorted(problems.items()):
         content: dict[str, Any] = {
             ProblemResponse.media_type: {
@@ -196,17 +198,17 @@ def _complete(operation: dict[str, Any]) -> None:
             }
         }
         described: dict[str, Any] = {"description": "; ".join(titles.values()), "content": content}
-        if status in (429, 503):
+        if status in ("429", "503"):
             described["headers"] = _RETRY_AFTER
-        if status == 503:  # before there is a request: too many connections are open
+        if status == "503":  # before there is a request: too many connections are open
             content["text/plain"] = {"schema": {"type": "string"}}
-        operation["responses"][str(status)] = described
+        operation["responses"][status] = described
 
 
-def _by_status(errors: Iterable[type[ProtocolError]]) -> dict[int, dict[str, str]]:
-    found: dict[int, dict[str, str]] = {}
+def _by_status(errors: Iterable[type[ProtocolError]]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
     for error in errors:
-        found.setdefault(error.status, {})[error.code] = error.title
+        found.setdefault(str(error.status), {})[error.code] = error.title
     return found
 
 
