@@ -12,7 +12,7 @@ from shoal_hosting.server.observation import Observation
 UNDECLARED: list[str] = []
 """Answers that no document declares, since the last test."""
 
-_documents: dict[str, Any] = {}  # a service's, by its name: it takes a while to make
+_documents: dict[tuple[str, ...], Any] = {}  # by name and routes with a token: slow to make
 
 
 def watch() -> None:
@@ -36,9 +36,11 @@ def watch() -> None:
         await unwatched(self, scope, receive, seen)
         app = scope.get("app")
         if answer and isinstance(app, FastAPI) and app.title.startswith("Shoal"):
-            if app.title not in _documents:
-                _documents[app.title] = app.openapi()
-            _compare(_documents[app.title], scope, answer, bytes(body))
+            guarded = [each.path for each in app.routes if getattr(each, "dependencies", ())]
+            kind = (app.title, *guarded)
+            if kind not in _documents:
+                _documents[kind] = app.openapi()
+            _compare(_documents[kind], scope, answer, bytes(body))
 
     Observation.__call__ = watched  # type: ignore[method-assign]
 

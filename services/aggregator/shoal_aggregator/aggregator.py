@@ -288,6 +288,11 @@ class Aggregator:
                 self._specs.pop(next(iter(self._specs)))
         return self._specs[round_id]
 
+    async def oldest_open(self) -> datetime | None:
+        """Return when the oldest round was opened that is not over; None: there is none."""
+        spec = await self._own.storage.run(store.oldest_open_round)
+        return None if spec is None else decode(spec, RoundSpec).body.opened_at
+
     def _validate(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
         if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:
             log.warning(

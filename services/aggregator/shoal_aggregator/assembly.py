@@ -33,4 +33,5 @@ def assemble(**given: Unpack[service.Given]) -> Service:
     check_role(given["party"], given["book"].current, "aggregator")
     resources = service.Resources.open(schema, alone=True, **given)
     aggregator = Aggregator(resources)
+    resources.vitals.watch_open_rounds(aggregator.oldest_open)
     return Service(create_app(aggregator, resources), resources, aggregator)

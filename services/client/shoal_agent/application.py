@@ -4,55 +4,82 @@ Only leaving a job changes what is done. The ledger names clients, a backup stop
 moment, and leaving is for good: all ask for the owner's token.
 """
 
-import hmac
 import math
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from statistics import median_low
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Query, Response
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import FastAPI, Query, Response
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_holder.policy import Policy
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.openapi import IN_PATH, JSON, answers, having
+from shoal_hosting.server.openapi import IN_PATH, JSON, answers, having, only_with
 from shoal_hosting.server.paging import After
+from shoal_hosting.vitals import Vitals
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.together import epsilon_of
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownJob
 
-_BEARER: Final = HTTPBearer(
-    scheme_name="owner", description="The token in the agent's owner.token.", auto_error=False
-)
 JobId = Annotated[str, IN_PATH]
 Count = Annotated[int, Query(ge=1, le=10_000)]
 """Query parameter: how many entries of a list at most."""
 
 
 def create_agent_application(
-    holder: DataHolder, *, token: str, registry: CollectorRegistry
+    holder: DataHolder,
+    *,
+    token: str,
+    registry: CollectorRegistry,
+    vitals: Vitals,
+    metrics_for_anybody: bool,
 ) -> FastAPI:
-    """Return the agent's ASGI application; `token` opens the ledger."""
+    """Return the agent's ASGI application; `token` opens the ledger, and the metrics."""
+
+    async def backup_due() -> float:
+        return float((await holder.opened()).backup_due)
+
+    async def unsent() -> float:
+        rounds = [each for job in (await holder.status()).jobs for each in job.rounds]
+        return sum(each.envelopes.get("pending", 0) for each in rounds if each.ended is None)
+
+    async def refusing() -> float:
+        return float(await holder.refusal() is not None)
+
+    async def epsilon_left_to_least(kind: str) -> float:
+        return _left(await holder.committed(), (await holder.policy()).cap)[kind]
 
     async def ready() -> None:
         await holder.ledger(count=1)
         if await holder.refusal() is not None:
             raise LedgerBroken("the ledger lacks rounds that Compute nodes charged: see the log")
 
-    def owner(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
-        shown = "" if given is None else given.credentials
-        if not hmac.compare_digest(shown.encode(), token.encode()):
-            raise HTTPException(401, headers={"WWW-Authenticate": "Bearer"})
-
-    app = create_application("Shoal agent", ready=ready, registry=registry)
-    for_the_owner = [Depends(owner)]
+    for_the_owner = [only_with(token)]
+    app = create_application(
+        "Shoal agent",
+        ready=ready,
+        registry=registry,
+        vitals=vitals,
+        metrics_token=None if metrics_for_anybody else token,
+    )
+    vitals.watch("shoal_agent_backup_due", "1 where a backup is due", backup_due)
+    vitals.watch("shoal_agent_refusing", "1 where nothing is answered: see the log", refusing)
+    vitals.watch(
+        "shoal_agent_envelopes_unsent", "Envelopes that no node has acknowledged yet", unsent
+    )
+    for kind in ("pure", "gaussian"):
+        vitals.watch(
+            f"shoal_agent_epsilon_left_{kind}",
+            f"Epsilon left for {kind} jobs to the client that has least",
+            partial(epsilon_left_to_least, kind),
+        )
 
     @app.get("/v1/status")
     async def show_status() -> HolderStatus:

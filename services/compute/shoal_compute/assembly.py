@@ -99,4 +99,5 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         witnesses=witnesses,
         sessions=sessions,
     )
+    own.vitals.watch_open_rounds(rounds.oldest_open)
     return Service(app, own, node, adders, sessions)

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -19,7 +20,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import UnknownManifest, UnknownRound
-from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.phases import FINISHED, Phase
 
 log = structlog.get_logger()
 
@@ -45,6 +46,13 @@ class RoundBook:
         self.live: dict[str, Round] = {}
         self.live.update(self._storage.run_here(self._load_live))
         metrics.set_rounds(self._storage.run_here(store.count_phases))
+
+    async def oldest_open(self) -> datetime | None:
+        """Return when the oldest round was opened that is not over; None: there is none."""
+        opened = [
+            each.spec.body.opened_at for each in self.live.values() if each.phase not in FINISHED
+        ]
+        return min(opened, default=None)
 
     def _load_live(self, db: Connection) -> dict[str, Round]:
         return {stored.id: self._open(db, stored) for stored in store.rounds_with_work(db)}

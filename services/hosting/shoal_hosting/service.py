@@ -9,13 +9,14 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel
 from sqlalchemy import MetaData, Table, select
 
 from shoal_hosting.clock import Clock, system_clock
@@ -35,14 +36,13 @@ from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.openapi import JsonSchema
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.server.waiting import Changes
+from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.data_directory import hold_data_directory
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
 from shoal_hosting.storage.database_choice import (
-    FORM,
     check_choice,
-    is_postgresql_url,
     note_choice,
     why_unavailable,
 )
@@ -50,47 +50,14 @@ from shoal_hosting.storage.database_memory import MARK, open_memory
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
+from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
+from shoal_hosting.vitals import Vitals
 from shoal_hosting.work import Worker
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownManifest
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 DocumentT = TypeVar("DocumentT", bound=Document)
-
-
-class ServiceSettings(BaseModel):
-    """Settings of every service, read once from `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
-
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
-
-    party: Path = Field(description="the directory with this party's keys, card and pin")
-    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
-    data: Path = Field(description="a directory on durable storage, for this service alone")
-    host: str = Field(default="127.0.0.1", description="the address to listen on")
-    port: int = Field(ge=0, le=65_535, description="the port to listen on")
-    database_url: str | None = Field(
-        default=None, description=f"a PostgreSQL URL, {FORM}, or nothing for an SQLite file"
-    )
-    accept_loss: str | None = Field(
-        default=None,
-        pattern="^[0-9a-f]{16}$",
-        description=(
-            "nothing, or the token that a refusal to start over a database that is lost or older "
-            "shows: the loss is accepted, that very one"
-        ),
-    )
-    log_level: str = Field(
-        default="info",
-        pattern="^(debug|info|warning|error)$",
-        description="debug, info, warning or error",
-    )
-
-    @field_validator("database_url")
-    @classmethod
-    def _can_be_opened(cls, url: str | None) -> str | None:
-        if url is not None and not is_postgresql_url(url):
-            raise ValueError("not a PostgreSQL URL")
-        return url
 
 
 class Given(TypedDict):
@@ -103,6 +70,7 @@ class Given(TypedDict):
     clock: Clock
     transport: NotRequired[httpx.AsyncBaseTransport | None]
     accept_loss: NotRequired[str | None]
+    metrics_token: NotRequired[str | None]
 
 
 class Schema(Protocol):
@@ -127,6 +95,9 @@ class Resources:
     storage: StorageThread
     clock: Clock
     peers: Connections
+    data_directory: Path
+    metrics_token: str | None = field(default=None, repr=False)
+    """Who has it may see the metrics; None: anybody may."""
     manifests: SharedManifests | None = None
     """Where processes over one database hand each other manifests; None: there are no others."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -167,7 +138,16 @@ class Resources:
             storage=storage,
             clock=given["clock"],
             peers=Connections(given.get("transport"), answer_seconds=answer_seconds),
+            data_directory=directory,
+            metrics_token=given.get("metrics_token"),
             manifests=None if manifests is None else SharedManifests(book, manifests),
+        )
+
+    @cached_property
+    def vitals(self) -> Vitals:
+        """Return what monitoring watches."""
+        return Vitals(
+            self.registry, book=self.book, directory=self.data_directory, clock=self.clock
         )
 
     @property
@@ -232,6 +212,8 @@ class Resources:
             title,
             ready=ready or self.ready,
             registry=self.registry,
+            vitals=self.vitals,
+            metrics_token=self.metrics_token,
             body_limit_bytes_by_ending={
                 **body_limit_bytes_by_ending,
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
@@ -355,6 +337,9 @@ def _assembled(
             data_directory=settings.data,
             database_url=settings.database_url,
             accept_loss=settings.accept_loss,
+            metrics_token=None
+            if settings.metrics_for_anybody
+            else token_of(settings.data / OPERATOR_TOKEN),
             clock=system_clock,
             **own,
         )

@@ -103,6 +103,7 @@ def assemble(
             manifests = SharedManifests(resources.book, schema.manifests)
             crowds = replace(resources, storage=storage, manifests=manifests)
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
+    resources.vitals.watch_open_rounds(runner.oldest_open)
     certifier = Certifier(resources, peers)
     views, declarations = JobViews(resources, certifier), Declarations(resources)
     app = create_app(joining, views, resources, serving, dictionaries, declarations)

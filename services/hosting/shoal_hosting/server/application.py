@@ -12,8 +12,9 @@ from starlette.responses import Response
 from shoal_hosting.server.answers import AnswerLimits
 from shoal_hosting.server.limits import BodyLimits
 from shoal_hosting.server.observation import Observation
-from shoal_hosting.server.openapi import JsonSchema, answers, publish
+from shoal_hosting.server.openapi import JsonSchema, answers, only_with, publish
 from shoal_hosting.server.problems import install_problem_handlers
+from shoal_hosting.vitals import Vitals
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
 BODIES_IN_MEMORY_BYTES: Final = 512 << 20
@@ -37,6 +38,8 @@ def create_application(
     *,
     ready: Callable[[], Awaitable[None]],
     registry: CollectorRegistry,
+    vitals: Vitals | None = None,
+    metrics_token: str | None = None,
     lifespan: Lifespan | None = None,
     body_limit_bytes: int = DOCUMENT_LIMIT_BYTES,
     body_limit_bytes_by_ending: Mapping[str, int] | None = None,
@@ -50,7 +53,8 @@ def create_application(
     """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
 
     `ready` returns if the service can do its work, and otherwise raises a `ProtocolError` such
-    as `NotReady`. `registry` is this application's own, and the place for the service's metrics.
+    as `NotReady`. `registry` is this application's own, and the place for the service's metrics;
+    `vitals` are read for each look at them, and with `metrics_token` only who has it may look.
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
     example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
     but those to paths with endings in `streamed`, which their routes do not keep in memory;
@@ -81,9 +85,15 @@ def create_application(
         await ready()
         return {"status": "ready"}
 
-    @app.get("/metrics", **answers({"type": "string"}, as_type="text/plain"))
+    @app.get(
+        "/metrics",
+        dependencies=[] if metrics_token is None else [only_with(metrics_token)],
+        **answers({"type": "string"}, as_type="text/plain"),
+    )
     async def metrics() -> Response:
         """Prometheus metrics; none is labelled by client, record or path."""
+        if vitals is not None:
+            await vitals.read()
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     # The last added is the outermost.

@@ -6,12 +6,14 @@ schemas that are named, `publish` adds.
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Path, Response
+from fastapi import Depends, FastAPI, HTTPException, Path, Request, Response
+from fastapi.security import HTTPBearer
 from pydantic.json_schema import models_json_schema
 
 from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST, ProblemResponse
+from shoal_hosting.tokens import is_bearer
 from shoal_protocol.wire.documents import Document
 from shoal_protocol.wire.encoding import NAME_PATTERN
 from shoal_protocol.wire.errors import (
@@ -41,6 +43,11 @@ SIGNED: Final = (
 )
 """Why a signed document is refused, whatever it says."""
 
+_BEARER: Final = HTTPBearer(
+    scheme_name="party",
+    description="The token in an agent's owner.token, or in a service's operator.token.",
+    auto_error=False,
+)
 _REFERENCE: Final = "#/components/schemas/"
 _PROBLEMS: Final = "x-problems"  # of an operation, until it is complete
 _ALWAYS: Final = (413, 415)
@@ -145,6 +152,16 @@ def answers(
 
 stores = partial(answers, statuses=(201, 200))
 """As `answers`, of a route that keeps what it takes: 201 if it is new, 200 if it was on file."""
+
+
+def only_with(token: str) -> Any:
+    """Return a dependency of routes, by which they say and see to it that this token opens them."""
+
+    def check(request: Request, _: Annotated[object, Depends(_BEARER)]) -> None:
+        if not is_bearer(request.headers.get("Authorization"), token):
+            raise HTTPException(401, headers={"WWW-Authenticate": "Bearer"})
+
+    return Depends(check)
 
 
 def publish(app: FastAPI, plain: Mapping[str, JsonSchema]) -> None:

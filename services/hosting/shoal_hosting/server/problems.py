@@ -16,10 +16,11 @@ PROBLEM_IN_SCOPE: Final = "shoal.problem"
 # Code, title, detail and remedy of errors of HTTP itself.
 HTTP_PROBLEMS: Final = {
     401: (
-        "owner-only",
-        "This is for the data holder",
-        "The request does not carry the owner's token.",
-        "Send `Authorization: Bearer` with the token in the agent's owner.token.",
+        "token-needed",
+        "This is for who runs the party",
+        "The request does not carry the party's token.",
+        "Send `Authorization: Bearer` with the token: owner.token in an agent's data directory, "
+        "operator.token in a service's.",
     ),
     404: (
         "not-found",
