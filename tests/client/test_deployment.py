@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
+from shoal_consortium.cards import NewParty, PartyRole, new_party
 from shoal_consortium.deployment import Finding, Severity, check
-from shoal_consortium.parties import NewParty, PartyRole, first_manifest, new_party
+from shoal_consortium.parties import first_manifest
 from shoal_protocol.trust.manifest import ComputeParty, Manifest, Policy
 from shoal_protocol.trust.roster_changes import roster_of
 from tests.world.chance import fixed_bytes
@@ -163,8 +164,8 @@ def test_a_party_with_the_authoritys_key_is_found() -> None:
     ("days", "severity", "words"),
     [
         (-2, Severity.SERIOUS, "valid from"),
-        (VALID_DAYS - 31, None, ""),
-        (VALID_DAYS - 29, Severity.CAUTION, "expires in 29 days"),
+        (VALID_DAYS - 61, None, ""),
+        (VALID_DAYS - 59, Severity.CAUTION, "expires in 59 days"),
         (VALID_DAYS, Severity.SERIOUS, "expired on 2027-01-01"),
     ],
 )

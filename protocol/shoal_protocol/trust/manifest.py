@@ -5,7 +5,7 @@ the authority's signatures. No key is ever taken from what a server says at run 
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import pydantic
 from nacl.signing import VerifyKey
@@ -15,8 +15,9 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Mechanism, QueryName
 from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
 from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.trust.authority import AuthorityMove, check_authority
 from shoal_protocol.trust.limits import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECONDS
-from shoal_protocol.trust.roster import Roster, roster_size
+from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.wire.documents import (
     BoundDocument,
     Document,
@@ -167,28 +168,8 @@ class Policy(Model):
         )
 
 
-class RosterReference(Model):
-    """A roster by its digest: of how many data holders, ranges and slots, `clients`, it is."""
-
-    digest: Digest
-    holders: Annotated[int, Field(ge=0)]
-    ranges: Annotated[int, Field(ge=0)]
-    clients: Annotated[int, Field(ge=0)]
-
-    @classmethod
-    def of(cls, roster: Roster) -> Self:
-        """Return what a manifest says of this roster."""
-        return cls(
-            digest=roster.digest,
-            holders=roster.holders,
-            ranges=roster.ranges,
-            clients=len(roster),
-        )
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the length of the roster file."""
-        return roster_size(holders=self.holders, ranges=self.ranges)
+def _optional() -> Any:
+    return Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Manifest(Document):
@@ -207,6 +188,14 @@ class Manifest(Document):
     analysts: tuple[Analyst, ...] = Field(min_length=1)
     roster: RosterReference
     policy: Policy
+    recovery: VerifyKeyHex | None = _optional()
+    founder: VerifyKeyHex | None = _optional()
+    move: AuthorityMove | None = _optional()
+
+    @property
+    def identity(self) -> str:
+        """Return the key by which documents name the consortium: its first authority's."""
+        return self.founder or self.authority
 
     @pydantic.model_validator(mode="after")
     def _names_and_keys_are_distinct(self) -> Self:
@@ -266,9 +255,19 @@ class Parties:
             WrongManifest, MalformedDocument, BadSignature: it does not follow, is broken, forged.
         """
         signed = decode(signed_manifest, Manifest)
+        self.check_successor(signed)
+        return signed
+
+    def check_successor(self, signed: Signed[Manifest]) -> None:
+        """Check all of the next version but its roster.
+
+        Raises:
+            WrongManifest, MalformedDocument, BadSignature: as `announced`.
+        """
         if not self.precedes(signed.body):
             raise WrongManifest("the manifest is not the next version of the one in force")
-        return Parties.of(signed, authority=self.manifest.authority).signed_manifest
+        check_authority(self.manifest, signed.body)
+        Parties.of(signed, authority=signed.body.authority)
 
     def party(self, name: str) -> ServiceParty | Analyst:
         """Return the party of that name.
@@ -280,6 +279,10 @@ class Parties:
             if party.name == name:
                 return party
         raise UnknownSigner
+
+    def lists(self, name: str) -> bool:
+        """Tell whether there is a party of that name."""
+        return any(party.name == name for party in self._parties())
 
     def _parties(self) -> list[ServiceParty | Analyst]:
         own = self.manifest
@@ -338,7 +341,8 @@ class Consortium(Parties):
         signed = decode(signed_manifest, Manifest)
         if signed.digest != digest:
             raise WrongManifest("the manifest does not have the digest that was pinned")
-        return cls._opened(signed, roster, authority=signed.body.authority)
+        Parties.of(signed, authority=signed.body.authority)
+        return cls._opened(signed, roster)
 
     def successor(self, signed_manifest: bytes, roster: bytes) -> Self:
         """Open the manifest version that follows this one.
@@ -346,8 +350,7 @@ class Consortium(Parties):
         Raises:
             WrongManifest, MalformedDocument, BadSignature: as `announced`, or of its roster.
         """
-        signed = self.announced(signed_manifest)
-        follows = self._opened(signed, roster, authority=self.manifest.authority)
+        follows = self._opened(self.announced(signed_manifest), roster)
         if not follows.roster.follows(self.roster):
             raise MalformedDocument(
                 "a roster only enrols, grows, revokes and changes keys; slots keep their holders"
@@ -366,13 +369,12 @@ class Consortium(Parties):
         replace(self, roster=current.roster).verify(signed)
 
     @classmethod
-    def _opened(cls, signed: Signed[Manifest], roster: bytes, *, authority: str) -> Self:
-        parties = Parties.of(signed, authority=authority)
+    def _opened(cls, signed: Signed[Manifest], roster: bytes) -> Self:
         opened = Roster.decode(roster)
         named = signed.body.roster
         if RosterReference.of(opened) != named:
             raise MalformedDocument("the roster is not the one that the manifest names")
-        return cls(parties.signed_manifest, opened)
+        return cls(signed, opened)
 
     def _holder_key(self, signed: Signed[DocumentT]) -> bytes:
         role = signed.body.signed_by

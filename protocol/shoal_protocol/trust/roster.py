@@ -12,15 +12,18 @@ revoked; 8 bytes for each range: its holder (4 bytes) and its number of slots (4
 
 import hashlib
 from functools import cached_property
-from typing import Final
+from typing import Annotated, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 from nacl.signing import VerifyKey
+from pydantic import Field
 from pyroaring import BitMap
 
-from shoal_protocol.wire.encoding import VERSION, domain
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Digest, domain
 from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder, UnknownHolder
+from shoal_protocol.wire.versions import WIRE
 
 _MAGIC: Final = b"SHOALROSTER"
 _HEADER_BYTES: Final = len(_MAGIC) + 1 + 4 + 4
@@ -55,7 +58,7 @@ class Roster:
         self.holders = len(keys) // KEY_BYTES
         self._ranges: npt.NDArray[np.uint32] = np.frombuffer(ranges, "<u4").reshape(-1, 2)
         sizes = [self.holders.to_bytes(4, "little"), len(self._ranges).to_bytes(4, "little")]
-        self._encoded = b"".join((_MAGIC, bytes([VERSION]), *sizes, keys, ranges))
+        self._encoded = b"".join((_MAGIC, bytes([WIRE]), *sizes, keys, ranges))
         self._rows: npt.NDArray[np.void] = np.frombuffer(keys, np.dtype((np.void, KEY_BYTES)))
         enrolled = self._rows[self._rows != np.void(_REVOKED)]
         if np.unique(enrolled).size != enrolled.size:
@@ -92,7 +95,7 @@ class Roster:
         place = len(_MAGIC) + 1
         holders = int.from_bytes(encoded[place : place + 4], "little")
         ranges = int.from_bytes(encoded[place + 4 : _HEADER_BYTES], "little")
-        if encoded[:place] != _MAGIC + bytes([VERSION]):
+        if encoded[:place] != _MAGIC + bytes([WIRE]):
             raise MalformedDocument("not a roster of version 1")
         if len(encoded) != roster_size(holders=holders, ranges=ranges):
             raise MalformedDocument("the roster's length does not match its numbers")
@@ -203,3 +206,27 @@ class Roster:
         is_new = self._rows != np.void(_REVOKED)
         is_new[: since.holders] &= self._rows[: since.holders] != since._rows
         return bool(is_new.any() and np.isin(self._rows[is_new], older._rows).any())
+
+
+class RosterReference(Model):
+    """A roster by its digest: of how many data holders, ranges and slots, `clients`, it is."""
+
+    digest: Digest
+    holders: Annotated[int, Field(ge=0)]
+    ranges: Annotated[int, Field(ge=0)]
+    clients: Annotated[int, Field(ge=0)]
+
+    @classmethod
+    def of(cls, roster: "Roster") -> Self:
+        """Return what a manifest says of this roster."""
+        return cls(
+            digest=roster.digest,
+            holders=roster.holders,
+            ranges=roster.ranges,
+            clients=len(roster),
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the length of the roster file."""
+        return roster_size(holders=self.holders, ranges=self.ranges)

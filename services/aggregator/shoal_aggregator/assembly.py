@@ -19,6 +19,7 @@ class Service(service.Service):
     async def step(self) -> None:
         """Do all the work that is due now, once."""
         await self.aggregator.step()
+        self.resources.standing.erase(())
 
 
 def assemble(**given: Unpack[service.Given]) -> Service:
@@ -30,7 +31,7 @@ def assemble(**given: Unpack[service.Given]) -> Service:
         StartupRefused: the party is not the manifest's aggregator, or as `Resources.open`.
         StorageUnavailable: the database does not answer.
     """
-    check_role(given["party"], given["book"].current, "aggregator")
+    check_role(given["party"], given["book"], "aggregator")
     resources = service.Resources.open(schema, alone=True, **given)
     aggregator = Aggregator(resources)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)

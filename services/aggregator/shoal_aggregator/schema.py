@@ -15,8 +15,9 @@ from sqlalchemy import (
 
 from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
+from shoal_protocol.wire.versions import AGGREGATOR_DATABASE
 
-VERSION: Final = 6
+VERSION: Final = AGGREGATOR_DATABASE
 
 metadata = MetaData()
 

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 15
+from shoal_protocol.wire.versions import HOLDER_STATE
+
+SCHEMA_VERSION: Final = HOLDER_STATE
 
 _MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file
@@ -198,7 +200,7 @@ BEGIN SELECT RAISE(ABORT, 'the ledger charges what is on file'); END;
 
 _NODE_HEADS: Final = """
 CREATE TABLE node_heads (            -- the last entries that Compute nodes signed, of their ledgers
-    node TEXT PRIMARY KEY,           -- its verify key
+    node TEXT PRIMARY KEY,           -- its name
     number INTEGER NOT NULL,
     digest TEXT NOT NULL
 ) WITHOUT ROWID;

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_compute import attesting, shares, store
@@ -20,7 +21,6 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.schema import ledger
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
 from shoal_compute.tally import Tallies
@@ -29,6 +29,7 @@ from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import StorageThread
 from shoal_hosting.work import Work
+from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers
 from shoal_protocol.wire.phases import FINISHED, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -90,6 +91,8 @@ class Node:
                 for known in list(self._rounds.live.values()):
                     await self._advance(known)
                 self._begin_work()
+                live = self._rounds.live.values()
+                self._own.standing.erase(each.consortium.digest for each in live)
                 if not await self._work.progress(self._own.wake, patience_seconds=PATIENCE_SECONDS):
                     return
 
@@ -129,6 +132,9 @@ class Node:
         except Exception as error:  # noqa: BLE001 -- the other rounds go on
             log.error("a step failed", round=known.id, **describe_exception(error))
 
+    def _key_of(self, known: Round) -> SigningKey:
+        return self._own.party.signing_key_in(known.consortium)
+
     async def _reload(self, known: Round) -> None:
         try:
             await self._rounds.reload(known)
@@ -140,7 +146,7 @@ class Node:
             await self._freeze(known)
         elif isinstance(decision, CastVote):
             vote = attesting.attest_vote(
-                known, decision.nodes, decision.cohort, self._own.party.signing_key
+                known, decision.nodes, decision.cohort, self._key_of(known)
             )
             await self._own.storage.run(store.cast, known.id, vote)
             known.learn(vote, Kept.FIRST)
@@ -151,7 +157,7 @@ class Node:
 
     async def _freeze(self, known: Round) -> None:
         def attest(held: StoredAnswers) -> SignedAttestation:
-            return attesting.attest_holdings(known, held, self._own.party.signing_key)
+            return attesting.attest_holdings(known, held, self._key_of(known))
 
         held, holdings = await self._own.storage.run(store.freeze, known.id, known.phase, attest)
         known.held = held
@@ -160,7 +166,7 @@ class Node:
         log.info("round frozen", round=known.id, held=len(held))
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
-        own = attesting.attest_abandonment(known, reason, self._own.party.signing_key)
+        own = attesting.attest_abandonment(known, reason, self._key_of(known))
         await self._own.storage.run(
             store.give_up, known.id, known.phase, reason.code, own, at=self._own.clock()
         )
@@ -197,11 +203,12 @@ class Node:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
-            charge = await self._own.storage.run(ledger.charge_of, known.id)
-            key = self._own.party.signing_key
-            among = known.votes[known.own].nodes
-            signed = attesting.attest_sum(known, cohort, total, charge, key, among=among)
-            await self._own.storage.run(store.agree, known.id, signed)
+
+            def attest(charge: LedgerEntry) -> SignedAttestation:
+                key, among = self._key_of(known), known.votes[known.own].nodes
+                return attesting.attest_sum(known, cohort, total, charge, key, among=among)
+
+            signed = await self._own.storage.run(store.agree, known.id, attest)
         except LostRace:
             await self._reload(known)
         else:
@@ -211,8 +218,9 @@ class Node:
     async def _acknowledged(self, known: Round) -> None:
         """Note that the aggregator has this node's last word on a round."""
         if known.phase is Phase.AGREED:
+            most = shares.erased_at_once(known.spec.body.dimension)
             try:
-                await self._own.storage.run(store.publish, known.id)
+                known.emptied = await self._own.storage.run(store.publish, known.id, most)
             except LostRace:  # another replica noted it
                 await self._rounds.reload(known)
                 return
@@ -227,7 +235,7 @@ class Node:
 
     async def _erase(self, known: Round) -> None:
         most = shares.erased_at_once(known.spec.body.dimension)
-        after: int | None = -1
+        after: int | None = None if known.emptied else -1
         while after is not None:
             after = await self._own.storage.run(shares.erase_payloads, known.id, most, after)
         await asyncio.to_thread(self._own.storage.truncate_log)

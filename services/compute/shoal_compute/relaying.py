@@ -14,6 +14,7 @@ from typing import Final
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.uploading import Uploads
+from shoal_hosting.manifests.present import at_present
 from shoal_hosting.peers.exchange import Unavailable, json_in
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
@@ -61,13 +62,15 @@ class Relays:
         known.bundles[own.header.holder] += 1
         if known.bundles[own.header.holder] > MOST_BUNDLES:
             raise NotReady("too many bundles of this data holder in this round")
-        parties = known.consortium.manifest.compute_nodes
+        parties = [
+            at_present(self._own.book, each) for each in known.consortium.manifest.compute_nodes
+        ]
         handed = {
             node: asyncio.ensure_future(self._line(parties[node]).submit((known, each)))
             for node, each in by_node.items()
         }
         receipts: list[bytes | None] = [None] * len(parties)
-        [receipts[known.intake.node]] = await self.receipts([own.encoded], [200])
+        [receipts[known.intake.node]] = await self._receipts(known, [own.encoded], [200])
         if handed:
             await asyncio.wait(handed.values(), timeout=PATIENCE_SECONDS)
         for node, future in handed.items():
@@ -75,10 +78,19 @@ class Relays:
         return receipts
 
     async def receipts(
-        self, envelopes: Sequence[bytes], statuses: Sequence[int | ProtocolError]
+        self, round_id: str, envelopes: Sequence[bytes], statuses: Sequence[int | ProtocolError]
     ) -> list[bytes | None]:
-        """Return this node's receipt for each envelope that it holds, None for the others."""
-        key = self._own.party.signing_key
+        """Return this node's receipt for each envelope that it holds, None for the others.
+
+        Raises:
+            UnknownRound, StorageUnavailable
+        """
+        return await self._receipts(await self._rounds.find(round_id), envelopes, statuses)
+
+    async def _receipts(
+        self, known: Round, envelopes: Sequence[bytes], statuses: Sequence[int | ProtocolError]
+    ) -> list[bytes | None]:
+        key = self._own.party.signing_key_in(known.consortium)
 
         def sign() -> list[bytes | None]:
             return [

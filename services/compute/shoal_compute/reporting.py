@@ -9,6 +9,7 @@ from shoal_compute.attesting import check_attestation
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
+from shoal_hosting.manifests.present import at_present
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.work import Pace
@@ -116,7 +117,4 @@ class Reports:
         return await self._own.peers.to(self._aggregator(known)).ask("POST", path, signed.encode())
 
     def _aggregator(self, known: Round) -> ServiceParty:
-        """Return where the round's aggregator is now: by the manifest in force, if it lists it."""
-        current = self._own.book.current.manifest.aggregator
-        of_round = known.consortium.manifest.aggregator
-        return current if current.name == of_round.name else of_round
+        return at_present(self._own.book, known.consortium.manifest.aggregator)

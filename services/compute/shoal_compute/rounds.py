@@ -1,16 +1,18 @@
 """A round's state in memory; the store is authoritative."""
 
 from collections import Counter
-from collections.abc import Container
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from nacl.public import PrivateKey
 from pyroaring import BitMap
 
 from shoal_compute.intake import Intake
 from shoal_compute.store import Kept, SignedAttestation, StoredRound
-from shoal_hosting.party import Party
+from shoal_hosting.party import KeyNotHere, Party
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -47,6 +49,7 @@ class Round:
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
     bundles: Counter[int] = field(default_factory=Counter)  # that came, by data holder
     equivocation: bool = False  # somebody signed two different holdings or votes
+    emptied: bool = False  # no payload is left in the database; its log may still have some
     over: bool = False  # the trainer has gone on: to the job's next round, or to its end
     # by nodes, whose holdings never change
     _cohorts: dict[tuple[str, ...], StoredAnswers] = field(default_factory=dict)
@@ -135,6 +138,21 @@ class Round:
         elif isinstance(body, Abandonment):
             self.abandonments[body.party] = body
 
+    def with_documents(self, signed: Iterable[SignedAttestation]) -> "Round":
+        """Return the round as it will be once these are on file, each its signer's first."""
+        copies: dict[str, Any] = {
+            name: dict(value) for name, value in vars(self).items() if isinstance(value, dict)
+        }
+        following = replace(self, **copies)
+        for each in signed:
+            following.learn(each, Kept.FIRST)
+        return following
+
+    def keep_cohorts(self, following: "Round") -> None:
+        """Keep what was worked out of the round as it is now."""
+        self._cohorts |= following._cohorts
+        self._digests |= following._digests
+
     def own_document(self, kind: type[PartialSum] | type[Abandonment]) -> SignedAttestation | None:
         """Return this node's own document of a kind."""
         for signed in self.documents.values():
@@ -146,8 +164,12 @@ class Round:
 def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party: Party) -> Round:
     """Return the round as it is on file."""
     spec = stored.spec.body
-    if party.box_private_key is None:
-        raise ValueError("a Compute node needs a box key")
+    try:
+        box_key = party.box_key_in(consortium)
+    except KeyNotHere:
+        if stored.phase not in FINISHED:
+            raise
+        box_key = PrivateKey.generate()  # erased: the round takes no more shares
     asked = AskedHolders.of(spec.clients(), consortium.roster)
     intake = Intake(
         round_id=stored.id,
@@ -160,8 +182,8 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         scheme=spec.sharing,
         wrapping=spec.wrapping,
         opened_at=spec.opened_at,
-        box_key=bytes(party.box_private_key.public_key),
-        box_private_key=bytes(party.box_private_key),
+        box_key=bytes(box_key.public_key),
+        box_private_key=bytes(box_key),
     )
     opened = Round(
         own=party.name,

@@ -8,12 +8,14 @@ before anybody hears of it. The mark may lag behind the database and never leads
 import json
 import os
 import secrets
+import threading
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shoal_protocol.privacy.ledger import Head, counted
+from shoal_protocol.wire.versions import DATABASE_MARK
 
 ACCEPT: Final = "SHOAL_ACCEPT_LOSS"
 RESTORE: Final = "bring back the database as it was last, with its -wal file if it has one"
@@ -22,7 +24,6 @@ LOSSES_ACCEPTED: Final = (
     "the loss of a database was accepted here: what it held may be signed and charged a second time"
 )
 _SLOT_BYTES: Final = 4096  # of one write, which a crash may tear; the other slot stays whole
-_VERSION: Final = 1
 
 
 class MemoryLost(Exception):
@@ -142,6 +143,7 @@ class Marking:
         """The name under which the database counts its commits."""
         self._file = file
         self._newest = mark
+        self._writing = threading.Lock()  # a mark must not be overtaken by an older one
 
     def committed(self, commits: int, ledger: Head) -> None:
         """Take note of a commit; `settle` is to be called before anybody hears of it."""
@@ -165,9 +167,10 @@ class Marking:
         Raises:
             OSError: nobody may be told of the commit yet.
         """
-        newest = self._newest
-        if self._file.mark != newest:
-            self._file.write(newest)
+        with self._writing:
+            newest = self._newest
+            if self._file.mark != newest:
+                self._file.write(newest)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -259,7 +262,7 @@ def _token(mark: Mark | None, stored: Stored) -> str:
 def _write(mark: Mark) -> bytes:
     said = json.dumps(
         {
-            "version": _VERSION,
+            "version": DATABASE_MARK,
             "database": mark.database,
             "commits": mark.commits,
             "ledger": mark.ledger.number,
@@ -276,7 +279,7 @@ def _read(slot: bytes) -> Mark | None:
     if len(slot) != _SLOT_BYTES or sha256(said).hexdigest().encode() != checksum:
         return None
     read = json.loads(said)
-    if read["version"] != _VERSION:
+    if read["version"] != DATABASE_MARK:
         return None
     head = Head(read["ledger"], read["digest"])
     return Mark(read["database"], read["commits"], head, read["losses"])

@@ -9,12 +9,16 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Final
 from urllib.parse import urlsplit
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+EXPIRES_SOON: Final = timedelta(days=60)
+"""Who has so little time left is told every day to renew."""
 
 _CLOCK_SKEW = timedelta(days=1)
 
@@ -75,6 +79,26 @@ def self_signed(
             serialization.NoEncryption(),
         ),
     )
+
+
+def hosts_of(certificate_pem: str) -> list[str]:
+    """Return the names and addresses that a certificate is for.
+
+    Raises:
+        ValueError: it is not one certificate in PEM form.
+    """
+    certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
+
+
+def expires_at(certificate_pem: str) -> datetime:
+    """Return when a certificate ends, in UTC; raises as `hosts_of`."""
+    return x509.load_pem_x509_certificate(certificate_pem.encode()).not_valid_after_utc
 
 
 def host_of(url: str) -> str:

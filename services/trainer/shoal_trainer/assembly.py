@@ -43,10 +43,11 @@ class Service(service.Service):
         """Do all the work that is due now, once."""
         try:
             await self.crowds.resources.share_manifests()
-            await self.joining.close_due()
+            running = await self.joining.close_due()
             await self.crowds.conductor.step()
-            await self.runner.step()
+            await self.runner.step(running)
             await self.certifier.step()
+            self.resources.standing.erase(())
         except StorageUnavailable:
             log.warning("storage unavailable: jobs go on once it answers again")
 
@@ -79,9 +80,9 @@ def assemble(
         StorageUnavailable: the database does not answer.
         UnknownManifest: an open crowd job is bound to a manifest that is not on file.
     """
-    check_role(given["party"], given["book"].current, "trainer")
+    check_role(given["party"], given["book"], "trainer")
     resources = Resources.open(schema, alone=True, answer_seconds=ANSWER_SECONDS, **given)
-    peers = Peers(resources.peers)
+    peers = Peers(resources.peers, resources.book)
     ends = Counter(
         "shoal_trainer_jobs_ended", "Jobs by their end", ["end"], registry=resources.registry
     )
@@ -103,7 +104,7 @@ def assemble(
             manifests = SharedManifests(resources.book, schema.manifests)
             crowds = replace(resources, storage=storage, manifests=manifests)
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
-    resources.vitals.watch_open_rounds(runner.oldest_open)
+    serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
     views, declarations = JobViews(resources, certifier), Declarations(resources)
     app = create_app(joining, views, resources, serving, dictionaries, declarations)

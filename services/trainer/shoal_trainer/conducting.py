@@ -1,12 +1,14 @@
 """Announces one round and fetches its outcome."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
 
+from shoal_hosting.manifests.present import HANDOVER, at_present
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.rounds.attestations import Abandonment, Result
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.outcomes import (
     verified_abandonment,
     verified_partial_sums,
@@ -20,7 +22,7 @@ from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.jobs import may_open
-from shoal_trainer.peers import LONG_POLL_SECONDS, Answer, Peers, State, current_party
+from shoal_trainer.peers import LONG_POLL_SECONDS, Answer, Peers, State
 from shoal_trainer.progress import CurrentRound, RunningJob
 from shoal_trainer.resources import Resources
 
@@ -39,9 +41,10 @@ class Opened:
 
 @dataclass(frozen=True)
 class Published:
-    """The round's verified result is on file."""
+    """The round has a result, which is verified; it is not on file yet."""
 
-    result: Result
+    result: Signed[Result]
+    sums: Sequence[Signed[PartialSum]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,8 @@ class Conductor:
         if reception.refusal is not None:
             return self._ended(round_, "spec_refused", reception.refusal, is_for_good=True)
         if not may_open(spec, needed - reception.accepted, now=own.clock()):
-            if consortium.digest != own.book.current.digest:  # no service takes it any more
+            is_over = own.clock() >= spec.opened_at + HANDOVER
+            if is_over and consortium.digest != own.book.current.digest:  # nobody takes it now
                 changed = f"the manifest changed before round {spec.number} was accepted"
                 return self._ended(round_, "manifest_changed", changed, is_for_good=False)
             return Waiting()
@@ -129,10 +133,10 @@ class Conductor:
         return Ended(code, reason, released_nothing=True, is_for_good=is_for_good)
 
     async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
-        """Ask the aggregator for the round's outcome, and store its result once verified."""
+        """Ask the aggregator for the round's outcome, and verify it."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
-        aggregator = current_party(consortium.manifest.aggregator, own.book.current)
+        aggregator = at_present(own.book, consortium.manifest.aggregator)
         if self._long_polls and round_.id not in self._polls:
             self._poll(aggregator, round_.id)
         try:
@@ -144,14 +148,14 @@ class Conductor:
             if answer is None:
                 answer = await self._peers.outcome(aggregator, round_.id)
             if answer.state is State.DECIDED:
-                result = await asyncio.to_thread(verified_result, answer.document, spec, consortium)
+                read, size = own.worker("reading").run_sized, len(answer.document)
+                result = await read(size, verified_result, answer.document, spec, consortium)
                 shown = await self._peers.partial_sums(aggregator, spec)
-                sums = await asyncio.to_thread(
-                    verified_partial_sums, shown, result.body, spec, consortium
+                sums = await read(
+                    len(shown), verified_partial_sums, shown, result.body, spec, consortium
                 )
-                await own.storage.run(store.publish_round, result, sums)
                 log.info("round published", job=spec.job, round=round_.id)
-                return Published(result.body)
+                return Published(result, sums)
             if answer.state is State.ABANDONED:
                 return _abandoned(spec, verified_abandonment(answer.document, spec, consortium))
         except Unavailable:

@@ -23,6 +23,7 @@ from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import store
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
+from shoal_trainer.releases import uncertified_jobs
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord
 
@@ -54,6 +55,11 @@ class Joining:
             for clients, cost in held.spent:
                 committed.add(clients, cost)
 
+    async def is_busy(self) -> bool:
+        """Tell whether a job has not ended, or has no certificate yet."""
+        run = self._resources.storage.run
+        return bool(await run(store.open_jobs) or await run(uncertified_jobs))
+
     async def submit(self, encoded: bytes) -> tuple[str, bool]:
         """Take a job request that an analyst signed; return the job and whether it is new.
 
@@ -67,6 +73,8 @@ class Joining:
             return signed.digest, False
         consortium = own.book.in_force(signed.body.manifest)
         consortium.verify(signed)
+        if (trainer := consortium.manifest.trainer.name) != own.name:
+            raise RefusedJob(f"{trainer} is the trainer now")
         await self._check(signed.body, consortium)
         is_new = await own.storage.run(store.add_job, signed)
         log.info("job submitted", job=signed.digest)
@@ -259,8 +267,7 @@ class Joining:
             self._members.pop(job, None)
         self._ends.labels("withdrawn").inc()
         log.info("job withdrawn", job=job)
-        own.changes.tell(job)
-        own.changes.tell(JOB_LIST)
+        own.job_ended(job)
         return True
 
     def _members_of(self, record: JobRecord) -> dict[int, BitMap]:
@@ -268,15 +275,24 @@ class Joining:
         is_joining = record.phase is JobPhase.JOINING
         return self._members.setdefault(record.job, {}) if is_joining else {}
 
-    async def close_due(self) -> None:
-        """Fix the population of every job that is full or past its deadline, or fail it."""
-        for record in await self._resources.storage.run(store.open_jobs):
+    async def close_due(self) -> list[JobRecord]:
+        """Fix the population of every job that is full or past its deadline, or fail it.
+
+        Return the jobs that run.
+        """
+        storage = self._resources.storage
+        jobs, closed = await storage.run(store.open_jobs), False
+        for record in jobs:
             if record.phase is JobPhase.JOINING:
                 request = decode(record.request, StudyRequest).body
                 is_over = self._resources.clock() >= request.join_deadline
                 if is_over or record.joined >= request.maximum_population:
                     async with self._admission:
                         await self._fix_population(request)
+                    closed = True
+        if closed:
+            jobs = await storage.run(store.open_jobs)
+        return [job for job in jobs if job.phase is JobPhase.RUNNING]
 
     async def _fix_population(self, request: StudyRequest) -> None:
         own, job = self._resources, request.digest

@@ -1,11 +1,13 @@
 """The manifest versions that a party has accepted, kept in files.
 
-A party starts from the version that it pinned and goes on only along the authority's chain.
+A party starts from the version that it pinned and goes on only along the authority's chain. Of the
+versions before, each is the one whose digest the next one names.
 """
 
 import os
 import re
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -81,9 +83,20 @@ class ManifestBook:
                     raise StartupRefused(f"{manifest}: {error}") from error
                 book = cls(first, data_directory)
                 book.published = consortium_directory
+                book._go_back(first, consortium_directory)
                 book._follow(manifest, _versions_below(data_directory) + versions)
                 return book
         raise StartupRefused(f"no manifest in {consortium_directory} has the digest in the pin")
+
+    def _go_back(self, first: Consortium, directory: Path) -> None:
+        """Take over the versions before the pinned one, as far as they are on file and whole."""
+        earlier = [first]
+        with suppress(ProtocolError, OSError):
+            while (previous := earlier[0].manifest.previous) is not None:
+                paths = history_paths(directory, earlier[0].manifest.sequence - 1)
+                signed, roster = (path.read_bytes() for path in paths)
+                earlier.insert(0, Consortium.pinned(signed, roster, digest=previous))
+        self._versions = {each.digest: each for each in earlier}
 
     def _follow(self, first: Path, versions: list[tuple[Path, Path]]) -> None:
         accepted = {self._current.manifest.sequence: (self._current.digest, first)}

@@ -83,7 +83,7 @@ def assemble_replica(
         StorageUnavailable: the database does not answer.
         UnknownManifest: as `assemble_crowds`.
     """
-    check_role(given["party"], given["book"].current, "trainer")
+    check_role(given["party"], given["book"], "trainer")
     if given["database_url"] is None:
         raise StartupRefused(
             "SHOAL_SERVES=crowds is for a process beside the one that conducts rounds: set "
@@ -93,6 +93,7 @@ def assemble_replica(
     crowds = assemble_crowds(resources, random_bytes, draws_at_once=draws_at_once)
     app = resources.application(
         "Shoal trainer, crowd jobs",
+        busy=crowds.is_open,
         body_limit_bytes_by_ending={"/submissions": SUBMISSIONS_LIMIT_BYTES},
     )
     app.include_router(crowd_routes(crowds))
