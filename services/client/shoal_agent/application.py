@@ -19,16 +19,15 @@ from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_holder.policy import Policy
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.openapi import IN_PATH, JSON, answers, having, only_with
+from shoal_hosting.server.openapi import JSON, JobId, answers, having, only_with
 from shoal_hosting.server.paging import After
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.together import epsilon_of
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownJob
+from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownJob, WrongPhase
 
-JobId = Annotated[str, IN_PATH]
 Count = Annotated[int, Query(ge=1, le=10_000)]
 """Query parameter: how many entries of a list at most."""
 
@@ -147,7 +146,7 @@ def create_agent_application(
     @app.post(
         "/v1/jobs/{job}/leave",
         dependencies=for_the_owner,
-        **answers(having("job", "slots", "answered_rounds"), UnknownJob),
+        **answers(having("job", "slots", "answered_rounds"), UnknownJob, WrongPhase),
     )
     async def leave(job: JobId) -> Response:
         """Leave a job for good, with all clients here: no round of it is answered any more."""

@@ -27,6 +27,7 @@ from shoal_hosting.server.openapi import (
     ID_SCHEMA,
     OCTETS,
     SIGNED,
+    JobId,
     JsonSchema,
     answers,
     having,
@@ -38,7 +39,6 @@ from shoal_hosting.server.openapi import (
 )
 from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
-    JobId,
     RoundId,
     checked_round,
     document,

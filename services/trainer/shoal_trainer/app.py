@@ -3,12 +3,13 @@
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import FastAPI, Path, Request, Response
+from fastapi import FastAPI, HTTPException, Path, Request, Response
 
 from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
     SIGNED,
+    JobId,
     answers,
     having,
     listed_as,
@@ -20,7 +21,6 @@ from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     Count,
     IfNoneMatch,
-    JobId,
     changing_list,
     document,
     settled,
@@ -104,6 +104,11 @@ def create_app(
     async def check(request: Request) -> Response:
         """Say what would become of a job request if it were submitted; nothing is stored."""
         return shown(await joining.check(await request.body()))
+
+    @app.get("/v1/jobs/check", include_in_schema=False)
+    async def refuse_to_get() -> None:
+        """Say that the method is wrong, not that there is no job called check."""
+        raise HTTPException(405)
 
     @app.post(
         "/v1/declarations",

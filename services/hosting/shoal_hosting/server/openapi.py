@@ -4,12 +4,14 @@ A route says by `answers` what it takes, gives and refuses. What any route can a
 schemas that are named, `publish` adds.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Request, Response
 from fastapi.security import HTTPBearer
+from pydantic import AfterValidator
 from pydantic.json_schema import models_json_schema
 
 from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST, ProblemResponse
@@ -22,6 +24,7 @@ from shoal_protocol.wire.errors import (
     MalformedDocument,
     NotReady,
     ProtocolError,
+    UnknownJob,
     UnknownManifest,
     UnknownSigner,
     UnsupportedVersion,
@@ -81,6 +84,15 @@ ID_PATTERN: Final = "[0-9a-f]{64}"
 ID_SCHEMA: Final[JsonSchema] = {"type": "string", "pattern": f"^{ID_PATTERN}$"}
 IN_PATH: Final = Path(json_schema_extra=dict(ID_SCHEMA))
 """Of an id in a path. Whatever has another form is not found, and no invalid request."""
+
+
+def _checked_job(job: str) -> str:
+    if not re.fullmatch(ID_PATTERN, job):
+        raise UnknownJob
+    return job
+
+
+JobId = Annotated[str, IN_PATH, AfterValidator(_checked_job)]
 ANY: Final[JsonSchema] = {}
 BINARY: Final[JsonSchema] = {"type": "string", "format": "binary"}
 
@@ -110,8 +122,8 @@ def listed_as(name: str, each: JsonSchema) -> JsonSchema:
 
 
 def one_or_several(each: JsonSchema) -> JsonSchema:
-    """Return the schema of a document, or of an object that has a list of such."""
-    return {"anyOf": [each, listed_as("documents", each)]}
+    """Return the schema of a document, or of a list of such, in which each is judged by itself."""
+    return {"anyOf": [each, listed_as("documents", ANY)]}
 
 
 def having(*fields: str) -> JsonSchema:

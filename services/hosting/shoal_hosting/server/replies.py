@@ -15,7 +15,6 @@ from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
-    UnknownJob,
     UnknownRound,
 )
 
@@ -36,14 +35,7 @@ def checked_round(round_id: str) -> str:
     return round_id
 
 
-def _checked_job(job: str) -> str:
-    if not re.fullmatch(ID_PATTERN, job):
-        raise UnknownJob
-    return job
-
-
 RoundId = Annotated[str, IN_PATH, AfterValidator(checked_round)]
-JobId = Annotated[str, IN_PATH, AfterValidator(_checked_job)]
 IfNoneMatch = Annotated[str | None, Header()]
 Count = Annotated[int, Query(ge=1, le=1000)]
 

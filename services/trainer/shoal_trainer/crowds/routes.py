@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from shoal_hosting.server.openapi import (
     ANY,
     SIGNED,
+    JobId,
     answers,
     having,
     listed_as,
@@ -20,7 +21,6 @@ from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     Count,
     IfNoneMatch,
-    JobId,
     changing_list,
     document,
     listed,
