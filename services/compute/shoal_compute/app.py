@@ -1,34 +1,28 @@
 """The Compute node's HTTP routes."""
 
-import base64
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
-from starlette.routing import Route
 
 from shoal_compute.announcing import Announcements
 from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
 from shoal_compute.gossiping import Gossip
 from shoal_compute.jobs import Jobs
-from shoal_compute.relaying import Relays, encode_receipts
+from shoal_compute.relaying import Relays
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.sessions import Sessions
 from shoal_compute.totals import Totals
+from shoal_compute.upload_routes import PLAIN, upload_routes
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
-    ID_SCHEMA,
     OCTETS,
     SIGNED,
     JobId,
-    JsonSchema,
     answers,
     having,
     listed_as,
@@ -40,10 +34,8 @@ from shoal_hosting.server.openapi import (
 from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     RoundId,
-    checked_round,
     document,
     listed,
-    outcome,
     settled,
     shown,
     taken,
@@ -57,14 +49,11 @@ from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Result, Vote
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
-from shoal_protocol.sharing.received import envelope_size, unframe
+from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.sessions import Opening, Prekey, SessionRefusal
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire import service_errors
 from shoal_protocol.wire.errors import (
-    BadSignature,
-    MalformedDocument,
-    NotReady,
     RefusedJob,
     RefusedSpec,
     RevokedHolder,
@@ -72,119 +61,13 @@ from shoal_protocol.wire.errors import (
     UnknownJob,
     UnknownRound,
     UnsupportedVersion,
-    WrongManifest,
 )
-from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, encode_answer
+from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES
 
 _BULK_BYTES: Final = 32 << 20
 _OPENINGS_BYTES: Final = 16 << 20  # of several in one request
-_UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
-_STORED: Final = b'{"status":201}'
-_ALL_STORED: Final = b'{"outcomes":[%s]}'
 _STATE: Final = having("round", "phase", "reason", "population_size", "asked", "held")
-_OUTCOMES: Final = listed_as("outcomes", having("status"))
 _BY_HOLDER: Final = (*SIGNED, UnknownHolder, RevokedHolder)
-_OF_ENVELOPE: Final = (
-    *(UnsupportedVersion, WrongManifest, BadSignature, UnknownHolder, RevokedHolder),
-    *(
-        service_errors.WrongRound,
-        service_errors.WrongNode,
-        service_errors.WrongLength,
-        service_errors.WrongShareKind,
-        service_errors.WrongResidue,
-        service_errors.NotInPopulation,
-    ),
-    *(
-        service_errors.UnopenableCiphertext,
-        service_errors.TransplantedCiphertext,
-        service_errors.UnknownSession,
-        service_errors.ConflictingShare,
-    ),
-    *(
-        service_errors.Superseded,
-        service_errors.BeforeRestore,
-        service_errors.TooLate,
-        service_errors.RoundAbandoned,
-    ),
-)
-_UPLOAD: Final[dict[str, Any]] = {"takes": BINARY, "as_body": OCTETS}
-_ROUND: Final = {"name": "round_id", "in": "path", "required": True, "schema": ID_SCHEMA}
-_RECEIPTS: Final = {
-    "name": "receipts",
-    "in": "query",
-    "description": "If given, each outcome has this node's receipt, in base64.",
-    "schema": {"type": "string"},
-}
-
-
-def _plain(what: str, declared: dict[str, Any], *parameters: JsonSchema) -> JsonSchema:
-    return {"summary": what, "parameters": list(parameters), **declared["openapi_extra"]}
-
-
-_PLAIN: Final = {
-    "/v1/gossip": _plain(
-        "Take a node's documents and tell it those that it lacks",
-        answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY),
-    ),
-    "/v1/rounds/{round_id}/shares": _plain(
-        "Upload one share envelope",
-        stores(
-            having("status"),
-            *(UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE),
-            **_UPLOAD,
-        ),
-        _ROUND,
-    ),
-    "/v1/rounds/{round_id}/shares/bulk": _plain(
-        "Upload share envelopes, each behind its length in 4 bytes, little-endian; each is judged "
-        "by itself",
-        answers(_OUTCOMES, UnknownRound, service_errors.MalformedEnvelope, **_UPLOAD),
-        *(_ROUND, _RECEIPTS),
-    ),
-    "/v1/rounds/{round_id}/shares/relayed": _plain(
-        "Upload all envelopes of an answer, as in bulk: this node hands the others theirs, and "
-        "answers with each node's receipt, in base64, or null",
-        answers(
-            listed_as("receipts", {"type": ["string", "null"]}),
-            *(UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE),
-            **_UPLOAD,
-        ),
-        _ROUND,
-    ),
-    "/v1/rounds/{round_id}/shares/stored": _plain(
-        "Ask which envelopes are stored: a client in 4 bytes, little-endian, and its envelope's "
-        "digest, repeated. One bit for each, in order, the lowest of each byte first, in base64",
-        answers(having("stored"), UnknownRound, service_errors.MalformedQuery, **_UPLOAD),
-        _ROUND,
-    ),
-}
-
-
-class Allowance:
-    """Bounds the bytes of uploads that are in memory at once."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._left = limit_bytes
-
-    @contextmanager
-    def reading(self) -> Iterator[Callable[[int], None]]:
-        """Give a function that counts bytes as they arrive; all are given back at the end.
-
-        That function raises `NotReady` when there are too many.
-        """
-        taken = 0
-
-        def take(size: int) -> None:
-            nonlocal taken
-            if size > self._left:
-                raise NotReady("too many uploads at once")
-            self._left -= size
-            taken += size
-
-        try:
-            yield take
-        finally:
-            self._left += taken
 
 
 def create_app(
@@ -205,7 +88,7 @@ def create_app(
     app = resources.application(
         "Shoal Compute node",
         ready=witnesses.ready,
-        plain=_PLAIN,
+        plain=PLAIN,
         busy=rounds.is_busy,
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
@@ -219,7 +102,6 @@ def create_app(
             "/v1/rounds": LARGEST_SPEC_BYTES,
         },
     )
-    allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
 
     @app.post(
         "/v1/jobs",
@@ -355,7 +237,8 @@ def create_app(
             UnknownHolder,
             RevokedHolder,
             service_errors.RefusedOpening,
-            **_UPLOAD,
+            takes=BINARY,
+            as_body=OCTETS,
         ),
     )
     async def refuse(request: Request) -> Response:
@@ -367,62 +250,8 @@ def create_app(
         """Return what a Compute node signed last that is on file here: its newest votes."""
         return listed(await witnesses.votes_of(name))
 
-    # Uploads and gossip are by far the most requests: they do without FastAPI's machinery.
-    async def converse(request: Request) -> Response:
-        request.scope["route"] = gossiped
-        return document(await gossip.receive(await request.body()))
-
-    async def upload(request: Request) -> Response:
-        request.scope["route"] = one
-        round_id = checked_round(request.path_params["round_id"])
-        with allowance.reading() as take:
-            status = await uploads.take(round_id, await _body(request, take))
-        return document(b'{"status":%d}' % status, status)
-
-    async def upload_in_bulk(request: Request) -> Response:
-        request.scope["route"] = many
-        round_id = checked_round(request.path_params["round_id"])
-        with allowance.reading() as take:
-            body = await _body(request, take)
-            statuses = await uploads.take_all(round_id, body)
-            if statuses.count(201) == len(statuses) and not request.query_params:  # as mostly
-                return document(_ALL_STORED % b",".join([_STORED] * len(statuses)))
-            outcomes = [outcome(status) for status in statuses]
-            if request.query_params.get("receipts"):  # for a node that relays
-                receipts = await relays.receipts(round_id, list(unframe(body)), statuses)
-                for each, receipt in zip(outcomes, receipts, strict=True):
-                    if receipt is not None:
-                        each["receipt"] = base64.b64encode(receipt).decode()
-        return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
-
-    async def relay(request: Request) -> Response:
-        request.scope["route"] = relayed
-        round_id = checked_round(request.path_params["round_id"])
-        with allowance.reading() as take:
-            receipts = await relays.take(round_id, await _body(request, take))
-        return document(encode_receipts(receipts))
-
-    async def ask_for_receipts(request: Request) -> Response:
-        request.scope["route"] = asked
-        round_id = checked_round(request.path_params["round_id"])
-        found = await uploads.held(round_id, await request.body())
-        return shown({"stored": encode_answer(found)})
-
-    one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
-    many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
-    relayed = Route("/v1/rounds/{round_id}/shares/relayed", relay, methods=["POST"])
-    asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipts, methods=["POST"])
-    gossiped = Route("/v1/gossip", converse, methods=["POST"])
-    app.router.routes[:0] = [gossiped, one, many, relayed, asked]  # and come first
+    app.router.routes[:0] = upload_routes(uploads, relays, gossip)  # they come first
     return app
-
-
-async def _body(request: Request, take: Callable[[int], None]) -> bytes:
-    chunks = []
-    async for chunk in request.stream():
-        take(len(chunk))
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _state(known: Round, held: int) -> dict[str, Any]:
