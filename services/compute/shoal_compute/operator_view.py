@@ -6,9 +6,8 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import ledger
 from shoal_hosting.manifests.present import newest_with
-from shoal_hosting.operators.view import Table, View, labelled, ledger_in_words
+from shoal_hosting.operators.view import Table, View, in_words, labelled, ledger_in_words
 from shoal_hosting.service import Resources
-from shoal_protocol.wire.encoding import format_time
 
 _MOST_ROUNDS: Final = 50
 _DIGITS: Final = 12  # enough to tell rounds apart
@@ -55,7 +54,7 @@ class OperatorView:
                         (
                             each.id[:_DIGITS],
                             each.phase.value,
-                            format_time(each.spec.body.opened_at),
+                            in_words(each.spec.body.opened_at),
                             len(each.intake.asked_here),
                             self._rounds.held(each),
                         )
@@ -66,7 +65,11 @@ class OperatorView:
                 Table(
                     "Gossip with the other nodes",
                     ("What", "Times"),
-                    [(_GOSSIP[outcome], int(times)) for outcome, times in gossip.items()],
+                    [
+                        (what, int(gossip[outcome]))
+                        for outcome, what in _GOSSIP.items()
+                        if outcome in gossip
+                    ],
                     "None yet: nodes speak once a round is frozen.",
                 ),
             ),

@@ -7,7 +7,6 @@ data holder, and the log is the one that the service writes.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -16,7 +15,7 @@ from starlette.responses import Response
 
 from shoal_hosting.clock import Clock
 from shoal_hosting.operators.recent import SPELL_SECONDS, SPELLS, RecentLines
-from shoal_hosting.operators.view import Look, View, labelled
+from shoal_hosting.operators.view import Look, View, in_words, labelled
 from shoal_hosting.pages.console import START, Console
 from shoal_hosting.peers.exchange import Connections, Contact, Unavailable
 from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST
@@ -91,7 +90,7 @@ class OperatorConsole:
             request,
             "now.html",
             party=self._party,
-            at=_in_words(self._clock()),
+            at=in_words(self._clock()),
             troubles=troubles,
             facts=self._facts() | dict(view.facts),
             parties=[
@@ -128,9 +127,9 @@ class OperatorConsole:
         )
         size, version = self._value("shoal_disk_size_bytes"), self._value("shoal_manifest_version")
         age = self._value("shoal_oldest_open_round_seconds")
-        facts = {"Started": _in_words(self._began_at)}
+        facts = {"Started": in_words(self._began_at)}
         if days is not None and days == days:
-            facts["Certificate"] = f"ends in {int(days)} days"
+            facts["Certificate"] = f"ends in {int(days):,} days"
         if free is not None and size:
             facts["Disk"] = f"{free / _GIB:,.1f} GiB free of {size / _GIB:,.1f}"
         if version:
@@ -161,7 +160,7 @@ class OperatorConsole:
             (count, reason, *known.get(reason, ("", "")))
             for reason, count in sorted(counts.items(), key=lambda each: -each[1])
         ]
-        began_at = _in_words(self._began_at)
+        began_at = in_words(self._began_at)
         return self._console.shown(request, "refused.html", rows=rows, began_at=began_at)
 
     async def _show_log(self, request: Request) -> Response:
@@ -223,7 +222,3 @@ def _span(seconds: float) -> str:
 
 def _brief(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _in_words(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

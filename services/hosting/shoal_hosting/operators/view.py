@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import sqlalchemy
 from prometheus_client import CollectorRegistry
@@ -9,6 +10,7 @@ from sqlalchemy import Connection, func, select
 
 from shoal_hosting.operators.recent import Rate, RecentLines
 from shoal_hosting.storage.ledger import LedgerTables
+from shoal_protocol.privacy.ledger import counted
 from shoal_protocol.trust.manifest import ServiceParty
 
 
@@ -63,7 +65,12 @@ def ledger_in_words(db: Connection, tables: LedgerTables) -> dict[str, str]:
         LedgerBroken
     """
     head = tables.hold(db, lock=False)
-    return {"Ledger": f"{head.number:,} entries; the digest of the last one is {head.digest}"}
+    return {"Ledger": f"{counted(head.number)}; the digest of the last one is {head.digest}"}
+
+
+def in_words(moment: datetime) -> str:
+    """Return a moment as the console shows it."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def labelled(registry: CollectorRegistry, metric: str, label: str) -> dict[str, float]:
