@@ -23,10 +23,11 @@ from shoal_command.connection import (
     AgentUrl,
     ConsortiumDirectory,
     PartyDirectory,
+    TrainerData,
     open_book,
     own_agent,
+    own_trainer,
     read_file,
-    trainer_of,
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.crowds.status import RecordsLeft
@@ -51,15 +52,18 @@ class _Jobs(pydantic.BaseModel):
 
 @app.command()
 def trainer(
-    party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    data: TrainerData,
+    as_json: AsJson = False,
 ) -> None:
-    """Show every round that the trainer charged, or gave back because it never began.
+    """Show every round that your own trainer charged, or gave back because it never began.
 
     Jobs that their analysts withdrew are named below: what they charged stays. The epsilon so far
     is that of the client of the round's population who has spent most. The chain of entries is
     checked; `shoal ledger verify` checks what --json printed again.
     """
-    service = trainer_of(open_book(party, consortium))
+    service = own_trainer(open_book(party, consortium), data)
     lines = [line for page in service.pages(TrainerPage, "/v1/ledger") for line in page.entries]
     withdrawn = service.ask(_Jobs, "/v1/jobs", phase=JobPhase.WITHDRAWN.value).jobs
     chain = verified(lines)

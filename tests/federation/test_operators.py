@@ -37,6 +37,11 @@ async def test_every_service_has_a_console_that_shows_a_job_s_end(
                 assert (await client.get(START)).headers["location"] == SIGN_IN
                 await client.post(SIGN_IN, data={"token": TOKEN})
                 page = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", (await client.get(START)).text))
+                if name == "trainer":
+                    refused = await client.get("/v1/ledger")
+                    token = {"Authorization": f"Bearer {TOKEN}"}
+                    (charge,) = (await client.get("/v1/ledger", headers=token)).json()["entries"]
+                    assert refused.status_code == 401 and charge["job"] not in refused.text
             for words in (
                 "This needs you: The certificate ends in 29 days",
                 f" {name} ",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import Any, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 from fastapi import FastAPI
@@ -32,7 +32,7 @@ from shoal_hosting.operators.view import Look, Operator, nothing_more
 from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.openapi import JsonSchema
+from shoal_hosting.server.openapi import JsonSchema, only_with
 from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
@@ -151,6 +151,11 @@ class Resources:
         return Vitals(
             self.registry, book=self.book, directory=self.data_directory, clock=self.clock
         )
+
+    @property
+    def for_the_operator(self) -> list[Any]:
+        """Return the dependencies of a route that is for the operator alone."""
+        return [] if self.operator is None else [only_with(self.operator.token)]
 
     @property
     def name(self) -> str:
