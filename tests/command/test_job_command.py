@@ -778,11 +778,8 @@ async def test_the_trainers_ledger_is_read_page_by_page(trial) -> None:
         entry = LEDGER[after]
         more = {"cumulative_mu": 0.1, "cumulative_epsilon": None, "delta": 1e-5}
         shown = entry.model_dump(mode="json") | {"digest": entry.digest} | more
-        return {"entries": [shown], "next": after + 1 if after + 1 < len(LEDGER) else None}
-
-    @application.get("/v1/jobs")
-    def jobs(phase: str) -> dict[str, object]:
-        return {"jobs": [{"job": UNKNOWN, "phase": phase}] if phase == "withdrawn" else []}
+        following = after + 1 if after + 1 < len(LEDGER) else None
+        return {"entries": [shown], "next": following, "withdrawn": [UNKNOWN]}
 
     async with trial.serving(application):
         shown = await shoal("ledger", "trainer", *trial.operator)

@@ -250,7 +250,7 @@ def create_app(
     @app.get(
         "/v1/ledger",
         dependencies=crowds.resources.for_the_operator,
-        **answers(having("entries", "next")),
+        **answers(having("entries", "next", "withdrawn")),
     )
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """List the rounds ever announced and what they cost, from entry `after` on."""

@@ -175,7 +175,7 @@ class JobViews:
         `next` is the last one's number, None if there was no more than that.
 
         `cumulative_epsilon` is at the present policy's delta, of the client of the entry's
-        population who has spent most.
+        population who has spent most. `withdrawn` are all jobs that their analysts withdrew.
 
         Raises:
             LedgerBroken
@@ -184,7 +184,12 @@ class JobViews:
         lines = await own.storage.run(own.ledger.page, after=after, count=count)
         delta = own.book.current.manifest.policy.delta
         shown = await asyncio.to_thread(lambda: [line.shown(delta) for line in lines])
-        return {"entries": shown, "next": after + count if len(lines) == count else None}
+        withdrawn = await own.storage.run(store.list_jobs, JobPhase.WITHDRAWN)
+        return {
+            "entries": shown,
+            "next": after + count if len(lines) == count else None,
+            "withdrawn": [job for job, _ in withdrawn],
+        }
 
 
 def _refuse_ended(record: JobRecord) -> None:
