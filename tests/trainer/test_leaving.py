@@ -1,6 +1,7 @@
 """Every commitment at the trainer has an end: in time, by its analyst's withdrawal, by leaving."""
 
 import asyncio
+import json
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
