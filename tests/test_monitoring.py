@@ -69,6 +69,13 @@ TROUBLE: Final[dict[str, list[tuple[str, dict[str, str], str]]]] = {
             "0+1x{minutes}",
         )
     ],
+    "PeerUnreached": [
+        (
+            "shoal_compute_gossip_total",
+            {"instance": "compute-1", "outcome": "unreachable"},
+            "0+5x{minutes}",
+        )
+    ],
     "PartyContradictsItself": [
         (
             "shoal_compute_gossip_total",

@@ -143,8 +143,12 @@ async def test_refusals_are_shown_by_reason_with_what_the_peer_is_told(
 ) -> None:
     await federation.request(0, "GET", f"/v1/rounds/{'0' * 64}")
     await federation.request(0, "GET", f"/v1/rounds/{'1' * 64}")
+    for path in ("/nowhere", "/metrics"):
+        await federation.request(0, "GET", path)
     page = await shown(federation, REFUSED)
     assert re.search(r" 2 \S.* unknown-round ", page)
+    assert re.search(r" 1 Nothing is at this path http-404 ", page)
+    assert re.search(r" 1 This is for who runs the party http-401 Send ", page)
     assert "0" * 64 not in page
 
 

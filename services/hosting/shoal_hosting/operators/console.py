@@ -7,6 +7,7 @@ data holder, and the log is the one that the service writes.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -81,7 +82,7 @@ class OperatorConsole:
             broken = error
         parties = [each for each in view.parties if each.name != self._party]
         await self._ask(parties)
-        contacts = {each.name: self._peers.to(each).contact for each in parties}
+        contacts = {each.name: self._contact(each) for each in parties}
         clocks = labelled(self._registry, "shoal_compute_peer_clock_offset_seconds", "peer")
         troubles = [f"{broken}. {broken.remedy}"] if broken else []
         troubles += [f"The {name} {what}." for name, what in told.items()]
@@ -105,13 +106,19 @@ class OperatorConsole:
         """Ask those who were asked nothing for a while whether they live; wait for a second."""
         now = asyncio.get_running_loop().time()
         for each in parties:
-            contact = self._peers.to(each).contact
+            contact = self._contact(each)
             if contact is None or now > contact.asked_at + ASK_AFTER_SECONDS:
                 task = asyncio.get_running_loop().create_task(self._ask_one(each))
                 self._asking.add(task)
                 task.add_done_callback(self._asking.discard)
         if self._asking:
             await asyncio.wait(self._asking, timeout=WAIT_SECONDS)
+
+    def _contact(self, party: ServiceParty) -> Contact | None:
+        try:
+            return self._peers.to(party).contact
+        except ValueError as error:  # of the certificate that the manifest lists
+            return Contact(asyncio.get_running_loop().time(), None, str(error))
 
     async def _ask_one(self, party: ServiceParty) -> None:
         with suppress(Unavailable):  # the contact says so
@@ -193,7 +200,9 @@ class _Chart:
 
 def _problems() -> dict[str, tuple[str, str]]:
     """Return title and remedy of every problem by its code."""
-    found = {code: (title, remedy) for code, title, _, remedy in HTTP_PROBLEMS.values()}
+    found = {f"http-{each.value}": (each.phrase, "") for each in HTTPStatus}
+    for status, (_, title, _, remedy) in HTTP_PROBLEMS.items():
+        found[f"http-{status}"] = title, remedy
     found[INVALID_REQUEST[0]] = (INVALID_REQUEST[1], "")
     kinds: list[type[ProtocolError]] = [ProtocolError]
     while kinds:
