@@ -98,6 +98,7 @@ class OperatorConsole:
                 (name, *_contact_in_words(contact), clocks.get(name))
                 for name, contact in contacts.items()
             ],
+            clocks=clocks,
             tables=view.tables,
             rates=[(name, _Chart(rate.per_second())) for name, rate in view.rates.items()],
         )

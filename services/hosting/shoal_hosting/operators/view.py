@@ -65,7 +65,8 @@ def ledger_in_words(db: Connection, tables: LedgerTables) -> dict[str, str]:
         LedgerBroken
     """
     head = tables.hold(db, lock=False)
-    return {"Ledger": f"{counted(head.number)}; the digest of the last one is {head.digest}"}
+    last = f"; the digest of the last one is {head.digest}" if head.number else ""
+    return {"Ledger": counted(head.number) + last}
 
 
 def in_words(moment: datetime) -> str:
