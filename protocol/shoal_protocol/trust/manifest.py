@@ -127,6 +127,14 @@ class Policy(Model):
         description="allow jobs in which each data holder shares with so many Compute nodes or "
         "more, of all; without it with all",
     )
+    cosignatures: int | None = Field(
+        default=None,
+        ge=2,
+        le=255,
+        exclude_if=lambda value: value is None,
+        description="how many Compute nodes, more than half, must sign a checkpoint of the log "
+        "for what it has to count; without it all but one, and 2 at least",
+    )
     maximum_local_epsilon: float | None = Field(
         default=None,
         gt=0,
@@ -223,7 +231,16 @@ class Manifest(Document):
             raise ValueError(f"no party may be named {' or '.join(sorted(_RESERVED_NAMES))}")
         if (self.sequence == 1) != (self.previous is None):
             raise ValueError("the first version has no previous one, every other has")
+        if not len(self.compute_nodes) / 2 < self.quorum <= len(self.compute_nodes):
+            raise ValueError(
+                "cosignatures must be more than half of the Compute nodes, at most all"
+            )
         return self
+
+    @property
+    def quorum(self) -> int:
+        """Return how many Compute nodes must sign a checkpoint of the log for it to count."""
+        return self.policy.cosignatures or max(2, len(self.compute_nodes) - 1)
 
 
 @dataclass(frozen=True)
