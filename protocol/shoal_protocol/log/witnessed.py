@@ -22,7 +22,7 @@ from shoal_protocol.log.notes import (
 )
 from shoal_protocol.log.proofs import MOST_HASHES, check_inclusion, leaf_hash
 from shoal_protocol.trust.manifest import Manifest
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError
 
 PROOF: Final = "c2sp.org/tlog-proof@v1"
 
@@ -71,7 +71,7 @@ def signed_checkpoint(note: Note, manifest: Manifest) -> Checkpoint:
     if found.origin != origin_of(manifest):
         raise MalformedDocument("the checkpoint is of another log")
     if note.signed_at(log_key(manifest)) is None:
-        raise TooFewWitnesses("the aggregator did not sign the checkpoint")
+        raise BadSignature("the manifest's aggregator did not sign the checkpoint")
     return found
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 
 from shoal_aggregator.aggregator import Aggregator
+from shoal_aggregator.log import LOG, Log
 from shoal_aggregator.store import Standing
 from shoal_hosting.server.replies import (
     IfNoneMatch,
@@ -19,14 +20,17 @@ from shoal_hosting.server.waiting import WaitSeconds
 from shoal_hosting.service import Resources
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
-from shoal_protocol.wire.errors import UnknownRound
+from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 
 # base64 of 8 bytes for each coordinate, and room for the rest of the document
+NOTE: Final = "text/plain; charset=utf-8"
+FRESH: Final = {"Cache-Control": "max-age=2"}
+FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 PARTIAL_SUM_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)
 
 
-def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
-    """Return the ASGI application of `aggregator`."""
+def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAPI:
+    """Return the ASGI application of `aggregator`, which serves its `log`."""
     app = resources.application(
         "Shoal aggregator",
         body_limit_bytes_by_ending={
@@ -95,6 +99,35 @@ def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
             raise NotAbandoned
         return document(stored.document)
 
+    @app.get("/log/checkpoint")
+    async def show_checkpoint() -> Response:
+        """Serve the newest checkpoint of the log that a quorum of Compute nodes signed."""
+        note = await log.checkpoint()
+        if note is None:
+            raise NotLogged
+        return Response(note, media_type=NOTE, headers=FRESH)
+
+    @app.get("/log/{path:path}")
+    async def show_tile(path: str) -> Response:
+        """Serve a tile of the log or a bundle of its entries, as C2SP tlog-tiles says."""
+        found = await log.tile(path)
+        if found is None:
+            raise NotLogged
+        return Response(found, media_type="application/octet-stream", headers=FOR_EVER)
+
+    @app.post("/v1/log", status_code=201)
+    async def take_entry(request: Request) -> Response:
+        """Log a certificate, by its digest, that the trainer asks for, signed."""
+        return shown({"place": await log.take(await request.body())}, 201)
+
+    @app.get("/v1/log/proofs/{place}")
+    async def show_proof(place: int, wait: WaitSeconds = 0) -> Response:
+        """Serve the proof that the cosigned log has the entry at a place (C2SP tlog-proof)."""
+        found = await resources.changes.until_found(LOG, lambda: log.proof(place), wait)
+        if found is None:
+            raise NotLogged
+        return Response(str(found), media_type=NOTE)
+
     async def state_of(round_id: str) -> dict[str, Any]:
         record = await aggregator.find(round_id)
         return {
@@ -108,6 +141,15 @@ def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
         return shown(await state_of(round_id), 202)
 
     return app
+
+
+class NotLogged(ProtocolError):
+    """The log does not reach so far, or nothing of it is cosigned."""
+
+    code = "not-logged"
+    title = "The log has nothing there that a quorum of Compute nodes signed"
+    status = 404
+    remedy = "Read the log's checkpoint, and ask for what it says that there is."
 
 
 class NotAbandoned(UnknownRound):

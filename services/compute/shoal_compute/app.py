@@ -14,6 +14,7 @@ from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
 from shoal_compute.gossiping import Gossip
 from shoal_compute.jobs import Jobs
+from shoal_compute.log_witness import LogWitness
 from shoal_compute.relaying import Relays, encode_receipts
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
@@ -36,6 +37,13 @@ from shoal_hosting.server.replies import (
 )
 from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES
+from shoal_protocol.log.notes import LARGEST_NOTE_BYTES
+from shoal_protocol.log.submissions import (
+    ADD_CHECKPOINT,
+    SIZE_MEDIA_TYPE,
+    WrongOldSize,
+    read_submission,
+)
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
 from shoal_protocol.sharing.received import envelope_size, unframe
@@ -120,6 +128,7 @@ def create_app(
     gossip: Gossip,
     witnesses: Witnesses,
     sessions: Sessions,
+    log_witness: LogWitness,
 ) -> FastAPI:
     """Return the application."""
     app = resources.application(
@@ -135,6 +144,7 @@ def create_app(
             "/v1/refusals": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
+            ADD_CHECKPOINT: LARGEST_NOTE_BYTES,
         },
     )
     allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
@@ -224,6 +234,24 @@ def create_app(
     async def show_newest(name: str) -> Response:
         """Return what a Compute node signed last that is on file here: its newest votes."""
         return listed(await witnesses.votes_of(name))
+
+    @app.post(ADD_CHECKPOINT)
+    async def add_checkpoint(request: Request) -> Response:
+        """Sign a checkpoint of the log that is consistent with the last one signed here.
+
+        The body and the answers are those of C2SP tlog-witness.
+        """
+        try:
+            line = await log_witness.sign(read_submission(await request.body()))
+        except WrongOldSize as error:
+            status = 400 if error.too_large else error.status
+            return Response(f"{error.size}\n", status, media_type=SIZE_MEDIA_TYPE)
+        return Response(line, media_type="text/plain")
+
+    @app.get("/witness/{origin_hash}/checkpoint")
+    async def show_checkpoint(origin_hash: str) -> Response:
+        """Return the last checkpoint signed here of the log whose origin has this SHA-256."""
+        return Response(await log_witness.newest(origin_hash), media_type="text/plain")
 
     # Uploads and gossip are by far the most requests: they do without FastAPI's machinery.
     async def converse(request: Request) -> Response:

@@ -12,6 +12,7 @@ from shoal_compute.gossiping import Gossip
 from shoal_compute.jobs import Jobs
 from shoal_compute.leading import Leadership
 from shoal_compute.ledger import Ledger
+from shoal_compute.log_witness import LogWitness
 from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
 from shoal_compute.relaying import Relays
@@ -98,5 +99,6 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         gossip=gossip,
         witnesses=witnesses,
         sessions=sessions,
+        log_witness=LogWitness(own),
     )
     return Service(app, own, node, adders, sessions)
