@@ -1,15 +1,19 @@
 """The witnessed log: what a job leaves in it, and what a log that forked or was set back gets."""
 
-from pathlib import Path
-from typing import Any
-
-from shoal_protocol.log.entries import CertificateEntry, EndEntry, ManifestEntry, RoundEntry
-from shoal_protocol.log.entries import Entry, decode_entry
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.log.entries import (
+    CertificateEntry,
+    EndEntry,
+    Entry,
+    ManifestEntry,
+    RoundEntry,
+    decode_entry,
+)
 from shoal_protocol.log.notes import Note, read_note
-from shoal_protocol.log.tiles import Tree, bundles, decode_bundle, tile_path
+from shoal_protocol.log.tiles import bundles, decode_bundle, tile_path
 from shoal_protocol.log.witnessed import check_cosigned, cosigners
 from tests.world.federation import Federation
-from tests.world.trust import Trust
 
 
 async def checkpoint(federation: Federation) -> Note | None:
@@ -48,14 +52,36 @@ async def test_a_job_leaves_its_rounds_and_ends_in_a_log_that_all_nodes_sign(
     federation: Federation,
 ) -> None:
     await federation.learn()
-    note = await cosigned(federation, 3)
+    note = await cosigned(federation, 4)
     manifest = federation.trust.consortium.manifest
     head = check_cosigned(note, manifest)
     assert cosigners(note, manifest).keys() == set(federation.nodes)
     found = await entries_of(federation, head.size)
-    kinds = [each.kind for each in found]
-    assert kinds[:3] == ["manifest", "round", "result"]
+    assert [each.kind for each in found] == ["manifest", "round", "result", "certificate"]
     [version] = [each for each in found if isinstance(each, ManifestEntry)]
     assert version.digest == federation.trust.consortium.digest
     [end] = [each for each in found if isinstance(each, EndEntry)]
     assert end.ledgers.keys() == set(federation.nodes)
+
+
+async def test_a_certificate_carries_the_proof_that_the_log_has_it(federation: Federation) -> None:
+    job = await federation.submit()
+    await federation.finish(job)
+
+    async def is_logged() -> bool:
+        answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+        return answer.headers["ETag"].endswith('-logged"')
+
+    await federation.until(is_logged)
+    encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content
+    manifest = federation.trust.consortium.signed_manifest.encode()
+    logged = verify_certificate(encoded, manifest).logged
+    assert logged is not None
+    assert set(logged.signed_by) == set(federation.nodes)
+    found = await entries_of(federation, logged.checkpoint.size)
+    certificate = read_certificate(encoded).body
+    assert found[logged.place] == certificate.log_entry
+    assert [each.digest for each in found if isinstance(each, RoundEntry)] == [
+        each.spec.digest for each in certificate.rounds
+    ]
+    assert sum(isinstance(each, CertificateEntry) for each in found) == 1

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 
 from shoal_holder.slots import slots_by_id
 from shoal_hosting.party import load_party
+from shoal_protocol.log.submissions import ADD_CHECKPOINT
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.rounds import cohorts
 from shoal_protocol.rounds.asked_holders import AskedHolders
@@ -85,8 +86,8 @@ def look_at(federation: Federation) -> Seen:
                     encoded = encoded[:-SIGNATURE_BYTES] + bytes(SIGNATURE_BYTES)
                 header = envelope.header
                 seen.envelopes[header.round_id, header.holder][header.node].add(encoded)
-        elif message.path.endswith(("/stored", "/refusals")):
-            continue  # digests of, or envelopes that were seen when they were sent
+        elif message.path.endswith(("/stored", "/refusals", ADD_CHECKPOINT)):
+            continue  # digests of, or envelopes that were seen when they were sent; no document
         elif message.path.endswith("/result") and message.receiver == "aggregator":
             if message.status == 200:
                 seen.results[decode(message.answer, Result).body.round].add(message.answer)

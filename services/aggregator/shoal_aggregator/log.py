@@ -32,6 +32,7 @@ from shoal_protocol.log.witnessed import LogProof, cosigners, origin_of, signed_
 from shoal_protocol.trust.manifest import ComputeParty
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 BATCH: Final = timedelta(seconds=5)  # longest that an entry waits for others
 PATIENCE: Final = timedelta(seconds=10)  # with the quorum, before a newer checkpoint is signed
@@ -79,14 +80,26 @@ class Log:
         self._due_at = self._due_at or self._own.clock() + BATCH
 
     async def add(self, entry: Entry) -> int:
-        """Log an entry now, durably; return where it is.
+        """Log an entry now, durably, behind what waits to be logged; return where it is.
 
         Raises:
             StorageUnavailable
         """
+        await self._append_pending()
         [place] = await self._append([entry])
         self._own.wake.set()
         return place
+
+    async def _append_pending(self) -> None:
+        most = log_store.MOST_AT_ONCE
+        batch, self._pending = self._pending[:most], self._pending[most:]
+        try:
+            if batch:
+                await self._append(batch)
+        except StorageUnavailable:
+            self._pending = batch + self._pending
+            raise
+        self._due_at = self._own.clock() if self._pending else None
 
     async def take(self, encoded: bytes) -> int:
         """Log what a party asks for; return where it is.
@@ -115,10 +128,7 @@ class Log:
             await self._begin()
         self._note_manifests()
         if self._pending and self._due_at is not None and self._own.clock() >= self._due_at:
-            batch = self._pending[: log_store.MOST_AT_ONCE]
-            await self._append(batch)
-            del self._pending[: len(batch)]
-            self._due_at = self._own.clock() if self._pending else None
+            await self._append_pending()
         await self._sign()
         for node in self._own.book.current.manifest.compute_nodes:
             if node.name not in self._sizes:

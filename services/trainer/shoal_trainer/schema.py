@@ -4,6 +4,7 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     Index,
@@ -21,7 +22,7 @@ from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
 from shoal_trainer.crowds.schema import CrowdTables
 
-VERSION: Final = 10
+VERSION: Final = 11
 
 metadata = MetaData()
 
@@ -123,6 +124,7 @@ certificates = Table(
     _job(primary_key=True),
     Column("digest", String(64), nullable=False),
     Column("document", Bytes, nullable=False),
+    Column("logged", Boolean, nullable=False),  # with the proof that the log has it
 )
 
 # the newest of each data holder
