@@ -102,6 +102,10 @@ class Tree:
         self._read = read
         self._tiles: dict[tuple[int, int, int], bytes] = {}
 
+    def tile(self, level: int, index: int, width: int) -> bytes:
+        """Return a tile as it is read."""
+        return self._read(level, index, width)
+
     def root(self, size: int | None = None) -> bytes:
         """Return the root of the first `size` entries, at most all of them."""
         size = self.size if size is None else self._within(size)

@@ -245,7 +245,8 @@ def create_app(
             line = await log_witness.sign(read_submission(await request.body()))
         except WrongOldSize as error:
             status = 400 if error.too_large else error.status
-            return Response(f"{error.size}\n", status, media_type=SIZE_MEDIA_TYPE)
+            head = {"Content-Type": SIZE_MEDIA_TYPE}  # a media_type would get a charset
+            return Response(f"{error.size}\n", status, headers=head)
         return Response(line, media_type="text/plain")
 
     @app.get("/witness/{origin_hash}/checkpoint")
