@@ -22,6 +22,7 @@ from shoal_protocol.log.entries import Entry
 from shoal_protocol.log.monitoring import ForkedLog
 from shoal_protocol.log.notes import read_note
 from shoal_protocol.log.proofs import WrongProof
+from shoal_protocol.log.witnessed import lying_witnesses
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -134,7 +135,7 @@ def _signed_at(reading: Reading) -> datetime:
 
 def _sentences(reading: Reading, version: Consortium) -> list[str]:
     age = (now() - _signed_at(reading)).total_seconds()
-    lying = version.manifest.lying_witnesses
+    lying = lying_witnesses(version.manifest)
     signed, needed = ", ".join(sorted(reading.signed_by)), version.manifest.quorum
     return [
         f"The log holds: {reading.size:,} entries, signed by {signed}, {needed} of whom are "

@@ -1,5 +1,13 @@
 """The witnessed log: what a job leaves in it, and what a log that forked or was set back gets."""
 
+import shutil
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.log.entries import (
@@ -11,9 +19,12 @@ from shoal_protocol.log.entries import (
     decode_entry,
 )
 from shoal_protocol.log.notes import Note, read_note
+from shoal_protocol.log.submissions import ADD_CHECKPOINT, read_submission
 from shoal_protocol.log.tiles import bundles, decode_bundle, tile_path
 from shoal_protocol.log.witnessed import check_cosigned, cosigners
-from tests.world.federation import Federation
+from tests.world.federation import PRIVACY, Federation
+from tests.world.trust import Trust
+from tests.world.wire import Fault, Rule
 
 
 async def checkpoint(federation: Federation) -> Note | None:
@@ -85,3 +96,109 @@ async def test_a_certificate_carries_the_proof_that_the_log_has_it(federation: F
         each.spec.digest for each in certificate.rounds
     ]
     assert sum(isinstance(each, CertificateEntry) for each in found) == 1
+
+
+class Restoring(Federation):
+    """A federation of which a party's directory can be copied and set back."""
+
+    async def copy(self, name: str, to: Path) -> None:
+        await self.crash(name)
+        shutil.copytree(self._directory / name, to)
+        await self.start_the_dead()
+
+    async def set_back(self, name: str, copy: Path) -> None:
+        await self.crash(name)
+        shutil.rmtree(self._directory / name)
+        shutil.copytree(copy, self._directory / name)
+        await self.start_the_dead()
+
+    async def seconds(self, count: int) -> None:
+        for _ in range(count):
+            await self.step()
+            self.clock.move(1.0)
+
+    def signed(self) -> dict[int, set[bytes]]:
+        """Return the roots of all checkpoints that the aggregator sent to anybody, by size."""
+        roots: dict[int, set[bytes]] = defaultdict(set)
+        for message in self.wire.log:
+            if message.path.endswith(ADD_CHECKPOINT):
+                head = read_submission(message.body).note.checkpoint
+                roots[head.size].add(head.root)
+        return roots
+
+
+@pytest.fixture
+async def restoring(trust: Trust, tmp_path: Path) -> AsyncIterator[Restoring]:
+    async with Restoring(trust, tmp_path / "parties") as running:
+        yield running
+
+
+async def ended(federation: Federation) -> None:
+    """Run a job that must succeed, and leave the network as it is."""
+    job = await federation.submit(privacy=CHEAP)
+    await federation.until(lambda: federation.is_over(job))
+    assert (await federation.state(job))["phase"] == "finished"
+
+
+CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})
+
+
+async def test_an_aggregator_that_was_set_back_signs_nothing_and_its_rounds_go_on(
+    restoring: Restoring, tmp_path: Path
+) -> None:
+    federation = restoring
+    await federation.learn(privacy=CHEAP)
+    first = await cosigned(federation, 4)
+    await federation.copy("aggregator", tmp_path / "backup")
+    await federation.learn(privacy=CHEAP)
+    second = await cosigned(federation, first.checkpoint.size + 3)
+
+    await federation.set_back("aggregator", tmp_path / "backup")
+    with capture_logs() as said:
+        report = await federation.learn(privacy=CHEAP)
+        await federation.seconds(30)
+    assert report.population_size
+    assert any("shorter than one that was signed" in each["event"] for each in said)
+    assert all(len(roots) == 1 for roots in federation.signed().values())
+    shown = await checkpoint(federation)
+    assert shown is not None
+    assert shown.checkpoint == first.checkpoint
+    assert max(federation.signed()) == second.checkpoint.size
+
+
+async def test_a_log_with_another_history_is_told_by_the_first_node_that_knows(
+    restoring: Restoring, tmp_path: Path
+) -> None:
+    federation = restoring
+    await federation.copy("aggregator", tmp_path / "empty")
+    await federation.learn(privacy=CHEAP)
+    await cosigned(federation, 4)
+    # no node answers the aggregator while it grows another history
+    await federation.set_back("aggregator", tmp_path / "empty")
+    federation.wire.rules.append(Rule(Fault.LOST, sender="aggregator"))
+    await ended(federation)
+    await ended(federation)
+    await federation.seconds(20)
+    assert await checkpoint(federation) is None  # nothing was signed unheard
+    federation.wire.rules.clear()
+    with capture_logs() as said:
+        await federation.seconds(90)
+    assert any("another history than one" in each["event"] for each in said)
+    assert all(len(roots) == 1 for roots in federation.signed().values())
+    assert await checkpoint(federation) is None
+
+
+async def test_a_job_does_not_wait_for_nodes_to_sign_the_log(federation: Federation) -> None:
+    federation.wire.rules.append(Rule(Fault.LOST, sender="aggregator"))
+    await ended(federation)
+    assert await checkpoint(federation) is None
+    federation.wire.rules.clear()
+    assert (await cosigned(federation, 4)).checkpoint.size >= 4
+
+
+async def test_the_log_goes_on_without_one_node(federation: Federation) -> None:
+    await federation.crash("compute-2")
+    federation.absent.add("compute-2")
+    note = await cosigned(federation)
+    manifest = federation.trust.consortium.manifest
+    assert cosigners(note, manifest).keys() == {"compute-0", "compute-1"}

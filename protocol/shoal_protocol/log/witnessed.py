@@ -39,6 +39,11 @@ def origin_of(manifest: Manifest) -> str:
     return f"shoal-log/{manifest.consortium}"
 
 
+def lying_witnesses(manifest: Manifest) -> int:
+    """Return how many Compute nodes must lie for two parties to be shown two histories."""
+    return 2 * manifest.quorum - len(manifest.compute_nodes)
+
+
 def log_key(manifest: Manifest) -> NoteKey:
     """Return the aggregator's key, which signs checkpoints."""
     key = bytes.fromhex(manifest.aggregator.verify_key)

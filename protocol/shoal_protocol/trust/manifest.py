@@ -242,11 +242,6 @@ class Manifest(Document):
         """Return how many Compute nodes must sign a checkpoint of the log for it to count."""
         return self.policy.cosignatures or max(2, len(self.compute_nodes) - 1)
 
-    @property
-    def lying_witnesses(self) -> int:
-        """Return how many Compute nodes must lie for two parties to be shown two histories."""
-        return 2 * self.quorum - len(self.compute_nodes)
-
 
 @dataclass(frozen=True)
 class Parties:
