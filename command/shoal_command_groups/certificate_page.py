@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shoal_command.certificate_views import as_json, sections
 from shoal_command.connection import read_file
 from shoal_command.terminal import ExitStatus, fail, say
 from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.pages.templates import templates
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.certificates.posterior_report import PrivacySpent
 from shoal_protocol.privacy.accounting import Cap
@@ -47,15 +47,10 @@ def page(
 
 def rendered(verified: Verified | None, *, refused: str = "") -> str:
     """Return the page, as HTML, of a certificate that holds or that was `refused`."""
-    environment = Environment(
-        loader=PackageLoader("shoal_command_groups", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     said = None if verified is None else _said(verified)
-    return environment.get_template(_TEMPLATE).render(said=said, refused=refused)
+    return (
+        templates("shoal_command_groups").get_template(_TEMPLATE).render(said=said, refused=refused)
+    )
 
 
 def _said(verified: Verified) -> dict[str, Any]:

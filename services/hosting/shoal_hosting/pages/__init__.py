@@ -1,0 +1,1 @@
+"""Pages that a party serves to the person who runs it."""

@@ -1,0 +1,1 @@
+"""A page to try a console's frame with."""

@@ -1,0 +1,134 @@
+"""Who may see a console's pages and change something there, and what a browser is told."""
+
+import re
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from shoal_hosting.pages.console import SESSION, SIGN_IN, START, Console, Form, go
+from tests.world.clock import HandMovedClock
+
+TOKEN = "a" * 64
+
+
+class Site:
+    """An application with a console that counts what is changed."""
+
+    def __init__(self, clock: HandMovedClock) -> None:
+        self.changes = 0
+        self.app = FastAPI()
+        console = Console(
+            title="Party",
+            sections={START: "Start", "/console/other": "Other"},
+            token=TOKEN,
+            token_file="/data/owner.token",
+            package="shoal_hosting.pages",
+            clock=clock,
+        )
+
+        async def show(request: Request) -> Response:
+            return console.shown(request, "message.html", heading="Start", message="<b>5</b>")
+
+        async def change(request: Request, form: Form) -> Response:
+            self.changes += int(form["by"])
+            return go(START)
+
+        console.page(START, show)
+        console.action("/console/change", change)
+        self.app.include_router(console.routes)
+
+    def browser(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="https://party")
+
+
+@pytest.fixture
+def clock() -> HandMovedClock:
+    return HandMovedClock()
+
+
+@pytest.fixture
+def site(clock: HandMovedClock) -> Site:
+    return Site(clock)
+
+
+async def signed_in(site: Site) -> tuple[httpx.AsyncClient, str]:
+    browser = site.browser()
+    assert (await browser.post(SIGN_IN, data={"token": TOKEN})).headers["location"] == START
+    page = (await browser.get(START)).text
+    found = re.search(r'name="form" value="([0-9a-f]{64})"', page)
+    assert found is not None
+    return browser, found[1]
+
+
+@pytest.mark.parametrize("token", ["", "b" * 64, TOKEN + "a", "é"])
+async def test_a_stranger_sees_the_sign_in_alone(site: Site, token: str) -> None:
+    async with site.browser() as browser:
+        refused = await browser.post(SIGN_IN, data={"token": token})
+        assert refused.status_code == 403
+        assert "set-cookie" not in refused.headers
+        assert token == "" or token not in refused.text
+        assert (await browser.get(START)).headers["location"] == SIGN_IN
+        changed = await browser.post("/console/change", data={"by": 1, "form": "0" * 64})
+        assert changed.headers["location"] == SIGN_IN
+    assert site.changes == 0
+
+
+async def test_who_has_the_token_reads_and_changes(site: Site) -> None:
+    browser, form = await signed_in(site)
+    page = await browser.get(START)
+    assert "&lt;b&gt;5&lt;/b&gt;" in page.text  # values are text
+    changed = await browser.post("/console/change", data={"by": 2, "form": form})
+    assert (changed.status_code, changed.headers["location"]) == (303, START)
+    assert site.changes == 2
+
+
+@pytest.mark.parametrize("form", ["", "0" * 64, TOKEN])
+async def test_another_site_s_form_changes_nothing(site: Site, form: str) -> None:
+    browser, _ = await signed_in(site)
+    assert (await browser.post("/console/change", data={"by": 1, "form": form})).status_code == 403
+    assert site.changes == 0
+
+
+async def test_a_session_ends(site: Site, clock: HandMovedClock) -> None:
+    browser, form = await signed_in(site)
+    clock.move(SESSION.total_seconds() - 1)
+    assert (await browser.get(START)).status_code == 200
+    clock.move(1)
+    assert (await browser.get(START)).headers["location"] == SIGN_IN
+    await browser.post("/console/change", data={"by": 1, "form": form})
+    assert site.changes == 0
+
+
+async def test_who_signs_out_is_out(site: Site) -> None:
+    browser, form = await signed_in(site)
+    await browser.post("/console/sign-out", data={"form": form})
+    assert (await browser.get(START)).headers["location"] == SIGN_IN
+
+
+@pytest.mark.parametrize("session", ["", ".", "1.2", "9999999999.", f"x.{'0' * 64}", "é.1"])
+async def test_no_cookie_is_believed_that_the_token_does_not_authenticate(
+    site: Site, session: str
+) -> None:
+    async with site.browser() as browser:
+        headers = {b"Cookie": f"__Host-session={session}".encode()}
+        assert (await browser.get(START, headers=headers)).headers["location"] == SIGN_IN
+
+
+async def test_pages_load_nothing_from_elsewhere_and_are_kept_nowhere(site: Site) -> None:
+    browser, _ = await signed_in(site)
+    for path in (START, SIGN_IN, "/console/files/style.css", "/console/files/live.js"):
+        answer = await browser.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        assert answer.headers["cache-control"] == "no-store"
+        assert "http://" not in answer.text and "https://" not in answer.text
+    assert (await browser.get("/console/files/console.py")).status_code == 303
+
+
+async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(site: Site) -> None:
+    async with site.browser() as browser:
+        cookie = (await browser.post(SIGN_IN, data={"token": TOKEN})).headers["set-cookie"].lower()
+    assert cookie.startswith("__host-session=")
+    assert {"httponly", "secure", "samesite=strict", "path=/"} <= set(cookie.split("; "))

@@ -1,0 +1,81 @@
+"""The console's frame in a real browser: sign-in, live updates, colours, keyboard."""
+
+import pytest
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from shoal_hosting.clock import system_clock
+from shoal_hosting.pages.console import SIGN_IN, START, Console, Form, go
+from tests.world.browsers import DESK, PHONE, browser_page, findings, needs_browser, picture
+from tests.world.loopback import served
+
+pytestmark = [needs_browser, pytest.mark.slow]
+TOKEN = "a" * 64
+
+
+def site() -> tuple[FastAPI, list[str]]:
+    app, shown = FastAPI(), ["first"]
+    console = Console(
+        title="Party",
+        sections={START: "Start", "/console/other": "Other"},
+        token=TOKEN,
+        token_file="/data/owner.token",
+        package="tests.hosting.pages",
+        clock=system_clock,
+        is_encrypted=False,
+    )
+
+    async def show(request: Request) -> Response:
+        return console.shown(request, "counting.html", what=shown[-1])
+
+    async def change(request: Request, form: Form) -> Response:
+        shown.append(form["what"])
+        return go(START)
+
+    console.page(START, show)
+    console.action("/console/change", change)
+    app.include_router(console.routes)
+    return app, shown
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+async def test_sign_in_forms_and_sign_out_work_with_and_without_scripts(scripts: bool) -> None:
+    app, _ = site()
+    async with served(app) as port, browser_page(scripts=scripts) as page:
+        await page.goto(f"http://127.0.0.1:{port}{START}")
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+        await page.get_by_label("What").fill("<i>second</i>")
+        await page.get_by_role("button", name="Change").click()
+        assert await page.get_by_test_id("what").inner_text() == "<i>second</i>"
+        await page.get_by_role("button", name="Sign out").click()
+        assert page.url.endswith(SIGN_IN)
+
+
+async def test_what_changes_is_shown_without_asking_for_the_page_again() -> None:
+    app, shown = site()
+    async with served(app) as port, browser_page() as page:
+        await page.goto(f"http://127.0.0.1:{port}{START}")
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+        await page.get_by_text("first").wait_for()
+        shown.append("later")
+        await page.get_by_text("later").wait_for()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+async def test_a_checker_of_accessibility_finds_nothing_serious(
+    dark: bool, size: dict[str, int]
+) -> None:
+    app, _ = site()
+    async with served(app) as port, browser_page(dark=dark, size=size) as page:
+        await page.goto(f"http://127.0.0.1:{port}{START}")
+        assert await findings(page) == []
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+        await page.get_by_text("first").wait_for()
+        assert await findings(page) == []
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= size["width"]
+        await picture(page, f"frame-{'dark' if dark else 'light'}-{size['width']}")
