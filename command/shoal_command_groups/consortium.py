@@ -1,20 +1,23 @@
 """`shoal consortium`: what its authority does, and what anyone may check."""
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
-from nacl.signing import SigningKey
+from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.enrolment_files import read_enrolment
 from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell, warn
 from shoal_command_groups.policy import policy_of, policy_options
-from shoal_consortium import consortium_files, deployment, parties
+from shoal_consortium import changes, consortium_files, deployment, dictionary_files, parties
+from shoal_consortium.cards import fingerprint
 from shoal_consortium.party_files import make_authority_directory, read_party_card, read_signing_key
 from shoal_consortium.publishing import publish_to_all
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
+from shoal_protocol.queries import QueryName
+from shoal_protocol.trust.manifest import Analyst, Consortium, Policy, ServiceParty
 from shoal_protocol.trust.roster import Roster
 
 app = typer.Typer(no_args_is_help=True, help="Found a consortium, change its roster, check it.")
@@ -33,6 +36,10 @@ def create(
     name: Annotated[str, typer.Option(help="Name of the consortium.")],
     card: Annotated[list[Path], typer.Option(help="A party's card; repeatable.")],
     rules: dict[str, Any],
+    recovery: Annotated[
+        Path | None,
+        typer.Option(help="New private directory for the recovery key; else AUTHORITY-recovery."),
+    ] = None,
     holder: Annotated[
         list[Path] | None, typer.Option(help="Enrolment file of a data holder; repeatable.")
     ] = None,
@@ -45,19 +52,27 @@ def create(
     cards = [read_party_card(path) for path in card]
     asking = [read_enrolment(path) for path in holder or []]
     roster = parties.enrol(Roster(), asking) if asking else Roster()
-    key = SigningKey(secrets.token_bytes(32))
+    key, spare = (SigningKey(secrets.token_bytes(32)) for _ in range(2))
+    recovery = recovery or authority.with_name(f"{authority.name}-recovery")
     manifest = parties.first_manifest(
-        name, cards, roster=roster, policy=policy_of(rules), authority=key
+        name,
+        cards,
+        roster=roster,
+        policy=policy_of(rules),
+        authority=key,
+        recovery=spare.verify_key,
     )
     consortium_files.refuse_existing(directory)
     make_authority_directory(authority, key)
+    make_authority_directory(recovery, spare)
     consortium = consortium_files.create(directory, manifest, roster)
     _warn_of_shared_operators(consortium)
     tell(
         _described(consortium),
         as_json,
-        *(f"{each.name}: card {parties.fingerprint(each)}" for each in cards),
+        *(f"{each.name}: card {fingerprint(each)}" for each in cards),
         f"Consortium {name} is in {directory}; its authority's key is in {authority}.",
+        f"Move {recovery} to where no network reaches it: its key replaces a lost one.",
         "Every party runs `shoal party pin` with this digest, after comparing it with the others:",
         consortium.digest,
     )
@@ -155,6 +170,95 @@ def revoke(
 
 
 @app.command()
+@policy_options(**dict.fromkeys(Policy.model_fields))
+def change(
+    directory: Directory,
+    authority: Authority,
+    rules: dict[str, Any],
+    card: Annotated[
+        list[Path] | None,
+        typer.Option(help="Card of a party that is new or has new keys; repeatable."),
+    ] = None,
+    fingerprint_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fingerprint",
+            help="Of a card that its party's key in force did not sign, compared with a person.",
+        ),
+    ] = None,
+    retire: Annotated[
+        list[str] | None, typer.Option(help="Name of a Compute node or analyst; repeatable.")
+    ] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option(help="Field of the policy to leave out; repeatable.")
+    ] = None,
+    all_queries: Annotated[
+        bool, typer.Option("--all-queries", help="Allow every query of this version.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add, replace or retire parties, or change the policy: sign the next manifest.
+
+    Compare the fingerprints of new parties' cards with their owners first.
+    """
+    chain = open_chain(directory)
+    cards = [read_party_card(path) for path in card or []]
+    queries = {"queries": get_args(QueryName)} if all_queries else {}
+    manifest = changes.changed(
+        chain,
+        authority=read_signing_key(authority / "signing.key"),
+        cards=cards,
+        retired=retire or [],
+        policy=rules | queries | dict.fromkeys(unset or []),
+        fingerprints=fingerprint_ or [],
+    )
+    added = consortium_files.add_version(directory, manifest, chain[-1].roster)
+    _warn_of_shared_operators(added)
+    _tell_added(added, [f"{each.name}: card {fingerprint(each)}" for each in cards], as_json)
+
+
+@app.command("move-authority")
+def move_authority(
+    directory: Directory,
+    authority: Annotated[
+        Path, typer.Option(help="Private directory of the authority's key, or the recovery key.")
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option(help="Private directory of the next key; made if there is none."),
+    ] = None,
+    new_recovery: Annotated[
+        Path | None, typer.Option(help="New private directory for the next recovery key.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move the authority to another key, or replace the recovery key: sign the next manifest.
+
+    Both the old key, or the recovery key, and the next key sign it; it changes nothing else. Then
+    the data dictionary is signed again. Run once more, it does only what was not done.
+    """
+    current = open_chain(directory)[-1]
+    consent = read_signing_key(authority / "signing.key")
+    key = consent if to is None else _key_in(to)
+    recovery = current.manifest.recovery and VerifyKey(bytes.fromhex(current.manifest.recovery))
+    if new_recovery is not None:
+        recovery = _key_in(new_recovery).verify_key
+    if to is None or bytes(key.verify_key).hex() != current.manifest.authority:
+        manifest = changes.moved(current, consent=consent, authority=key, recovery=recovery or None)
+        current = consortium_files.add_version(directory, manifest, current.roster)
+    dictionary_files.sign_again(directory, key)
+    where = f"The authority's key is in {to or authority}."
+    _tell_added(current, [where], as_json)
+
+
+def _key_in(directory: Path) -> SigningKey:
+    """Return the key in a private directory, which is made if there is none."""
+    if not (directory / "signing.key").exists():
+        make_authority_directory(directory, SigningKey(secrets.token_bytes(32)))
+    return read_signing_key(directory / "signing.key")
+
+
+@app.command()
 def publish(directory: Directory, as_json: AsJson = False) -> None:
     """Hand the versions of the manifest to every service and show which of them took it."""
     chain = open_chain(directory)
@@ -184,10 +288,15 @@ def _add_version(
     key = read_signing_key(authority / "signing.key")
     manifest = parties.next_manifest(current, roster=roster, authority=key)
     added = consortium_files.add_version(directory, manifest, roster)
+    _tell_added(added, [], as_json, done=f"{done}. ")
+
+
+def _tell_added(added: Consortium, lines: Sequence[str], as_json: bool, *, done: str = "") -> None:
     tell(
         _described(added),
         as_json,
-        f"{done}. Version {added.manifest.sequence}, digest {added.digest}",
+        *lines,
+        f"{done}Version {added.manifest.sequence}, digest {added.digest}",
         "Run `shoal consortium publish`, so that the services learn of it.",
     )
 

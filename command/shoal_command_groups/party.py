@@ -1,4 +1,4 @@
-"""`shoal party new`: makes keys of a party and its card for the authority."""
+"""`shoal party new` and `rotate`: make keys of a party and its card for the authority."""
 
 import secrets
 from pathlib import Path
@@ -8,8 +8,10 @@ import typer
 
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays
 from shoal_command.terminal import AsJson, now, tell
-from shoal_consortium.parties import PartyRole, fingerprint, new_party
+from shoal_consortium.cards import KeyKind, PartyRole, fingerprint, new_party
+from shoal_consortium.party_files import rotate as rotate_keys
 from shoal_consortium.party_files import write_party
+from shoal_hosting.party import generations
 
 
 def new(
@@ -47,4 +49,43 @@ def new(
         f"Made {role.value} {name} in {directory}. Its private keys stay there.",
         f"Hand {card} to the consortium's authority.",
         f"Fingerprint of the card: {fingerprint(party.card)}",
+    )
+
+
+def rotate(
+    directory: Annotated[Path, typer.Argument(help="The party's directory.")],
+    signing: Annotated[bool, typer.Option("--signing", help="A new signing key.")] = False,
+    box: Annotated[bool, typer.Option("--box", help="A new box key (Compute nodes).")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="A new TLS certificate.")] = False,
+    url: Annotated[
+        str | None, typer.Option(help="The service's new https://host:port, if it moves.")
+    ] = None,
+    san: ExtraHosts = None,
+    valid_days: ValidDays = VALID_DAYS,
+    as_json: AsJson = False,
+) -> None:
+    """Make the next keys of a party beside those in force, and its next card; by default all.
+
+    Nothing is overwritten, and nothing changes until the authority lists the card: then the service
+    goes over by itself, without a restart. The old signing key signs the card, so the authority
+    need not telephone. Is that key lost, make the party anew by `shoal party new`.
+    """
+    files = zip(KeyKind, ("signing.key", "box.key", "tls.key"), strict=True)
+    has = [kind for kind, name in files if any(generations(directory, name))]
+    named = [kind for kind, is_meant in zip(KeyKind, (signing, box, tls), strict=True) if is_meant]
+    card, file = rotate_keys(
+        directory,
+        named or ([] if url else has),
+        url=url,
+        extra_hosts=san or [],
+        now=now(),
+        valid_days=valid_days,
+        random_bytes=secrets.token_bytes,
+    )
+    tell(
+        {"card": file, "fingerprint": fingerprint(card)},
+        as_json,
+        f"Made the next keys of {card.name} in {directory}; those in force stay.",
+        f"Hand {file} to the consortium's authority: `shoal consortium change`, then `publish`.",
+        f"Fingerprint of the card: {fingerprint(card)}",
     )

@@ -19,7 +19,7 @@ from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import replace, write_new
 from shoal_protocol.trust.dictionary import DataDictionary, Variable, open_dictionary
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
-from shoal_protocol.wire.documents import Model, Signed, sign
+from shoal_protocol.wire.documents import Model, Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError
 
 DICTIONARY: Final = "dictionary.json"
@@ -139,6 +139,22 @@ def versions(directory: Path) -> list[Signed[DataDictionary]]:
     return signed
 
 
+def sign_again(directory: Path, authority: SigningKey) -> None:
+    """Have the authority's present key sign all versions; what they say, and digests, stay.
+
+    Raises:
+        ValueError: a version is broken, or not of this consortium.
+    """
+    for path in [*(directory / HISTORY).glob(f"??????-{DICTIONARY}"), directory / DICTIONARY]:
+        if path.exists():
+            try:
+                body = decode(path.read_bytes(), DataDictionary).body
+            except ProtocolError as error:
+                raise ValueError(f"{path}: {error}") from error
+            replace(path, sign(body, AUTHORITY_NAME, authority).encode())
+    versions(directory)
+
+
 def next_version(
     parties: Parties,
     earlier: DataDictionary | None,
@@ -155,7 +171,7 @@ def next_version(
     try:
         body = DataDictionary(
             consortium=manifest.consortium,
-            authority=manifest.authority,
+            authority=manifest.identity,
             sequence=1 if earlier is None else earlier.sequence + 1,
             previous=None if earlier is None else earlier.digest,
             variables=variables,

@@ -1,32 +1,20 @@
-"""Builds parties' keys and cards, manifests and rosters.
-
-A party makes its own keys and hands out its card, which is public. The consortium's authority
-puts the cards together into a manifest and signs it.
-"""
+"""Builds manifests and rosters: the consortium's authority puts parties' cards together."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pydantic
-from nacl.public import PrivateKey
-from nacl.signing import SigningKey
-from pydantic import Field, TypeAdapter
+from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.enrolment_files import Enrolment
-from shoal_hosting.tls_certificates import TlsIdentity, host_of, self_signed
+from shoal_consortium.cards import Card, PartyRole
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
-    Analyst,
-    ComputeParty,
     Consortium,
     Manifest,
     Policy,
     RosterReference,
-    ServiceParty,
 )
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.roster_changes import (
@@ -36,123 +24,6 @@ from shoal_protocol.trust.roster_changes import (
     with_revoked,
 )
 from shoal_protocol.wire.documents import Signed, describe, sign
-from shoal_protocol.wire.encoding import canonical_json, sha256
-
-RandomBytes = Callable[[int], bytes]
-
-
-class PartyRole(StrEnum):
-    """A party's role in a manifest."""
-
-    COMPUTE = "compute"
-    AGGREGATOR = "aggregator"
-    TRAINER = "trainer"
-    ANALYST = "analyst"
-
-
-class ComputeCard(ComputeParty):
-    """The public half of a Compute node's party directory."""
-
-    role: Literal["compute"] = "compute"
-
-
-class AggregatorCard(ServiceParty):
-    """The public half of an aggregator's party directory."""
-
-    role: Literal["aggregator"] = "aggregator"
-
-
-class TrainerCard(ServiceParty):
-    """The public half of a trainer's party directory."""
-
-    role: Literal["trainer"] = "trainer"
-
-
-class AnalystCard(Analyst):
-    """The public half of an analyst's party directory."""
-
-    role: Literal["analyst"] = "analyst"
-
-
-Card = Annotated[
-    ComputeCard | AggregatorCard | TrainerCard | AnalystCard, Field(discriminator="role")
-]
-_CARD: TypeAdapter[Card] = TypeAdapter(Card)
-
-
-@dataclass(frozen=True)
-class NewParty:
-    """All that a party directory holds."""
-
-    card: Card
-    signing_key: SigningKey = field(repr=False)
-    box_key: PrivateKey | None = field(repr=False)
-    tls: TlsIdentity | None
-
-
-def new_party(
-    role: PartyRole,
-    *,
-    name: str,
-    operator: str,
-    url: str | None,
-    extra_hosts: Sequence[str],
-    now: datetime,
-    valid_days: int,
-    random_bytes: RandomBytes,
-) -> NewParty:
-    """Make a party's keys, its certificate if it runs a service, and its card.
-
-    Raises:
-        ValueError: a name, URL or host is malformed; a service has no URL, an analyst has one.
-    """
-    if (role is PartyRole.ANALYST) != (url is None):
-        raise ValueError("every role but analyst needs a URL, and an analyst has none")
-    key = SigningKey(random_bytes(32))
-    box_key = PrivateKey(random_bytes(32)) if role is PartyRole.COMPUTE else None
-    tls = None
-    fields = {
-        "role": role.value,
-        "name": name,
-        "operator": operator,
-        "verify_key": bytes(key.verify_key).hex(),
-    }
-    if url is not None:
-        hosts = [host_of(url), *extra_hosts]
-        tls = self_signed(name, hosts, now=now, valid_days=valid_days)
-        fields |= {"url": url, "certificate": tls.certificate_pem}
-    if box_key is not None:
-        fields |= {"box_key": bytes(box_key.public_key).hex()}
-    return NewParty(_card(fields), key, box_key, tls)
-
-
-def read_card(encoded: bytes) -> Card:
-    """Read a card file.
-
-    Raises:
-        ValueError: it is not a party's card.
-    """
-    try:
-        return _CARD.validate_json(encoded)
-    except pydantic.ValidationError as error:
-        raise ValueError(f"not a party's card: {describe(error)}") from error
-
-
-def write_card(card: Card) -> bytes:
-    """Return a card file's bytes."""
-    return card.model_dump_json(indent=2).encode() + b"\n"
-
-
-def fingerprint(card: Card) -> str:
-    """Return the digest by which two people compare a card over the telephone."""
-    return sha256("card", canonical_json(card.model_dump(mode="json")))
-
-
-def _card(fields: dict[str, str]) -> Card:
-    try:
-        return _CARD.validate_python(fields)
-    except pydantic.ValidationError as error:
-        raise ValueError(describe(error)) from error
 
 
 def first_manifest(
@@ -162,6 +33,7 @@ def first_manifest(
     roster: Roster,
     policy: Policy,
     authority: SigningKey,
+    recovery: VerifyKey | None = None,
 ) -> Signed[Manifest]:
     """Put cards together into version 1 of a manifest, signed by the authority.
 
@@ -170,7 +42,7 @@ def first_manifest(
     """
     by_role: dict[str, list[dict[str, Any]]] = {role.value: [] for role in PartyRole}
     for card in cards:
-        by_role[card.role].append(card.model_dump(exclude={"role"}))
+        by_role[card.role].append(card.model_dump(exclude={"role", "endorsements"}))
     nodes, aggregators, trainers, analysts = by_role.values()
     _require("at least two Compute nodes", len(nodes) >= 2, len(nodes))
     _require("exactly one aggregator", len(aggregators) == 1, len(aggregators))
@@ -189,6 +61,7 @@ def first_manifest(
                 "analysts": analysts,
                 "roster": _reference(roster),
                 "policy": policy,
+                "recovery": None if recovery is None else bytes(recovery).hex(),
             }
         )
     except pydantic.ValidationError as error:
@@ -197,24 +70,31 @@ def first_manifest(
 
 
 def next_manifest(
-    current: Consortium, *, roster: Roster, authority: SigningKey
+    current: Consortium, *, authority: SigningKey, roster: Roster | None = None, **changes: Any
 ) -> Signed[Manifest]:
-    """Return the manifest version that follows `current`, with another roster.
+    """Return the manifest version that follows `current`, with another roster or other `changes`.
 
     Raises:
-        ValueError: `authority` is not the key that the manifest names.
+        ValueError: `authority` is not the key that the manifest names, or the changes do not fit.
     """
     if bytes(authority.verify_key).hex() != current.manifest.authority:
         raise ValueError("this is not the key of the authority that the manifest names")
-    changed = {
-        "sequence": current.manifest.sequence + 1,
-        "previous": current.digest,
-        "roster": _reference(roster),
-    }
-    manifest = Manifest.model_validate(
-        {name: getattr(current.manifest, name) for name in Manifest.model_fields} | changed
-    )
-    return sign(manifest, AUTHORITY_NAME, authority)
+    reference = {} if roster is None else {"roster": _reference(roster)}
+    return sign(following(current, reference | changes), AUTHORITY_NAME, authority)
+
+
+def following(current: Consortium, changes: Mapping[str, Any]) -> Manifest:
+    """Return the manifest that follows `current`, unsigned.
+
+    Raises:
+        ValueError: the changes do not fit.
+    """
+    kept = {name: getattr(current.manifest, name) for name in Manifest.model_fields}
+    place = {"sequence": current.manifest.sequence + 1, "previous": current.digest, "move": None}
+    try:
+        return Manifest.model_validate(kept | place | dict(changes))
+    except pydantic.ValidationError as error:
+        raise ValueError(describe(error)) from error
 
 
 def enrol(roster: Roster, asking: Sequence[Enrolment], *, earlier: Sequence[Roster] = ()) -> Roster:

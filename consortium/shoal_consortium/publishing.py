@@ -1,9 +1,11 @@
 """Hands versions of manifest and data dictionary to services over HTTPS."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Final
 
 import httpx
 
@@ -13,6 +15,8 @@ from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed
+
+_PAUSES: Final = (0.5, 1.0, 2.0)  # seconds
 
 
 @dataclass(frozen=True)
@@ -28,38 +32,75 @@ class Outcome:
 def publish_to_all(
     chain: Sequence[Consortium], *, transport: httpx.AsyncBaseTransport | None = None
 ) -> list[Outcome]:
-    """Hand the versions of `chain`, oldest first, to every service of the newest one."""
+    """Hand the versions of `chain`, oldest first, to every service of the newest one.
+
+    Services that it retired come last: they are told, too, where they still answer.
+    """
 
     async def publish() -> list[Outcome]:
-        manifest = chain[-1].manifest
-        services = [*manifest.compute_nodes, manifest.aggregator, manifest.trainer]
-        return list(await asyncio.gather(*(_publish(chain, each, transport) for each in services)))
+        services = {each.name: each for each in _services(chain[-1])}
+        before = {each.name: each for version in chain[:-1] for each in _services(version)}
+        retired = [each for name, each in before.items() if name not in services]
+        found = await asyncio.gather(
+            *(_publish(chain, each, transport) for each in [*services.values(), *retired])
+        )
+        gone = {each.name for each in retired}
+        return [each for each in found if each.name not in gone or each.accepted]
 
     return asyncio.run(publish())
+
+
+def _services(version: Consortium) -> list[ServiceParty]:
+    manifest = version.manifest
+    return [*manifest.compute_nodes, manifest.aggregator, manifest.trainer]
 
 
 async def _publish(
     chain: Sequence[Consortium], service: ServiceParty, transport: httpx.AsyncBaseTransport | None
 ) -> Outcome:
-    """Try the newest version; if the service lags behind further, hand it the missing ones."""
+    """Try the newest version; if the service lags behind further, hand it the missing ones.
 
-    async def put(version: Consortium) -> Reply:
+    One that does not know of its own new certificate or address yet is handed them at any of its
+    addresses, whatever certificate it shows. Only under the new one is its word believed.
+    """
+
+    async def put(version: Consortium, at: Endpoint) -> Reply:
         content = bundle(version)
-        return await call(
-            Endpoint.of(service), "PUT", "/v1/manifest", content=content, transport=transport
-        )
+        return await call(at, "PUT", "/v1/manifest", content=content, transport=transport)
 
-    try:
-        reply = await put(chain[-1])
+    async def put_missing(at: Endpoint) -> Reply:
+        reply = await put(chain[-1], at)
         if reply.status == HTTPStatus.CONFLICT:
             for version in chain[1:]:
-                reply = await put(version)
+                reply = await put(version, at)
+        return reply
+
+    listed = [each for version in chain for each in _services(version) if each.name == service.name]
+    try:
+        try:
+            reply = await put_missing(Endpoint.of(service))
+        except Unavailable:
+            if len({(each.url, each.certificate) for each in listed}) == 1:
+                raise
+            for url in {each.url for each in listed}:
+                with suppress(Unavailable):
+                    await put_missing(Endpoint(url, None))
+            reply = await _patiently(lambda: put_missing(Endpoint.of(service)))
         json_of(reply)
     except Unavailable as error:
         return Outcome(service.name, False, str(error), unreachable=True)
     except Refused as refusal:
         return Outcome(service.name, False, str(refusal))
     return Outcome(service.name, True, f"version {len(chain)} is in force")
+
+
+async def _patiently(ask: Callable[[], Awaitable[Reply]]) -> Reply:
+    """Ask until a service has gone over to its new certificate, for some seconds."""
+    for pause in _PAUSES:
+        with suppress(Unavailable):
+            return await ask()
+        await asyncio.sleep(pause)
+    return await ask()
 
 
 def publish_dictionary(

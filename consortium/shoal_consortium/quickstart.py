@@ -19,7 +19,8 @@ from nacl.signing import SigningKey
 
 from shoal_agent.client_files import write_agent, write_pin
 from shoal_consortium import consortium_files, dictionary_files
-from shoal_consortium.parties import NewParty, PartyRole, RandomBytes, first_manifest, new_party
+from shoal_consortium.cards import NewParty, PartyRole, RandomBytes, new_party
+from shoal_consortium.parties import first_manifest
 from shoal_consortium.party_files import make_authority_directory, write_party
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import host_of, port_of, self_signed

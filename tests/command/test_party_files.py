@@ -5,7 +5,8 @@ import pytest
 from shoal_agent import client_files
 from shoal_agent.enrolment_files import Enrolment, read_enrolment
 from shoal_consortium import consortium_files, party_files
-from shoal_consortium.parties import PartyRole, new_party, next_manifest
+from shoal_consortium.cards import PartyRole, new_party
+from shoal_consortium.parties import next_manifest
 from shoal_holder.keys import read_holder_key
 from shoal_hosting import private_files
 from shoal_hosting.manifests.manifest_book import ManifestBook

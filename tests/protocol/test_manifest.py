@@ -11,6 +11,7 @@ from shoal_protocol.jobs.membership import Join
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
+    AuthorityMove,
     Consortium,
     Manifest,
     RosterReference,
@@ -145,20 +146,100 @@ def test_a_manifest_that_is_not_the_next_in_the_chain_is_refused(changes: dict[s
         follow(next_version(**changes))
 
 
+HEIR, RECOVERY = signing_key("heir"), signing_key("recovery")
+WITH_RECOVERY = consortium(recovery=bytes(RECOVERY.verify_key).hex())
+
+
+def moved(
+    *, by: str = "authority", consent: SigningKey = AUTHORITY, **changes: Any
+) -> Signed[Manifest]:
+    """Return the version that moves the authority to its heir, with `changes` to its fields.
+
+    `consent` signs for the key `by` of the version before; the heir signs the version.
+    """
+    before = WITH_RECOVERY.manifest
+    fields = {name: getattr(before, name) for name in Manifest.model_fields}
+    fields |= {"sequence": 2, "previous": WITH_RECOVERY.digest, "founder": before.authority}
+    draft = Manifest(**(fields | {"authority": bytes(HEIR.verify_key).hex()} | changes))
+    move = AuthorityMove(by=by, signature=consent.sign(draft.move_message()).signature.hex())
+    return sign(draft.model_copy(update={"move": move}), AUTHORITY_NAME, HEIR)
+
+
 def test_a_version_signed_by_a_foreign_authority_is_refused_even_if_it_names_itself() -> None:
     foreign = signing_key("foreign authority")
     body = next_version(authority=bytes(foreign.verify_key).hex())
-    with pytest.raises(BadSignature):
+    with pytest.raises(MalformedDocument, match="moves the authority"):
         follow(body, key=foreign)
+    with pytest.raises(BadSignature):
+        follow(next_version(), key=foreign)
 
 
-def test_an_authority_may_hand_over_to_another() -> None:
-    heir = signing_key("heir")
-    second = follow(next_version(authority=bytes(heir.verify_key).hex()))
-    third = manifest(sequence=3, previous=second.digest)
-    second.successor(sign(third, AUTHORITY_NAME, heir).encode(), ROSTER)
+@pytest.mark.parametrize(("by", "consent"), [("authority", AUTHORITY), ("recovery", RECOVERY)])
+def test_an_authority_moves_to_a_key_that_the_old_one_or_the_recovery_key_consents_to(
+    by: str, consent: SigningKey
+) -> None:
+    second = WITH_RECOVERY.successor(moved(by=by, consent=consent).encode(), ROSTER)
+    assert second.manifest.identity == WITH_RECOVERY.manifest.authority
+    third = manifest(
+        sequence=3,
+        previous=second.digest,
+        authority=second.manifest.authority,
+        recovery=second.manifest.recovery,
+        founder=second.manifest.founder,
+    )
+    second.successor(sign(third, AUTHORITY_NAME, HEIR).encode(), ROSTER)
     with pytest.raises(BadSignature):
         second.successor(sign(third, AUTHORITY_NAME, AUTHORITY).encode(), ROSTER)
+
+
+@pytest.mark.parametrize(
+    ("signed", "refusal"),
+    [
+        (moved(consent=HEIR), BadSignature),  # the thief of a name consents for himself
+        (moved(consent=RECOVERY), BadSignature),
+        (moved(by="recovery", consent=AUTHORITY), BadSignature),
+        (sign(moved().body, AUTHORITY_NAME, AUTHORITY), BadSignature),  # by the old key alone
+        (moved(founder=None), MalformedDocument),
+        (moved(founder=bytes(HEIR.verify_key).hex()), MalformedDocument),
+        (moved(policy=POLICY.model_copy(update={"minimum_cohort": 9})), MalformedDocument),
+        (moved(previous=CONSORTIUM.digest), WrongManifest),
+    ],
+    ids=[
+        "consent of the new key",
+        "of the recovery key in the old one's name",
+        "of the old key in the recovery key's name",
+        "signed by the old key alone",
+        "without a founder",
+        "with another founder",
+        "with another policy",
+        "of another version",
+    ],
+)
+def test_an_authority_does_not_move_otherwise(
+    signed: Signed[Manifest], refusal: type[Exception]
+) -> None:
+    with pytest.raises(refusal):
+        WITH_RECOVERY.successor(signed.encode(), ROSTER)
+
+
+def test_consent_to_one_key_is_none_to_another() -> None:
+    kept = moved().body.move
+    other = moved(recovery=bytes(HEIR.verify_key).hex()).body.model_copy(update={"move": kept})
+    with pytest.raises(BadSignature):
+        WITH_RECOVERY.successor(sign(other, AUTHORITY_NAME, HEIR).encode(), ROSTER)
+
+
+def test_a_recovery_key_that_no_version_names_moves_nothing() -> None:
+    with pytest.raises(WrongManifest):
+        CONSORTIUM.successor(moved(by="recovery", consent=RECOVERY).encode(), ROSTER)
+    body = moved().body.model_copy(
+        update={"previous": CONSORTIUM.digest, "recovery": None, "move": None}
+    )
+    signature = RECOVERY.sign(body.move_message()).signature.hex()
+    move = AuthorityMove(by="recovery", signature=signature)
+    signed = sign(body.model_copy(update={"move": move}), AUTHORITY_NAME, HEIR)
+    with pytest.raises(MalformedDocument, match="no recovery key"):
+        CONSORTIUM.successor(signed.encode(), ROSTER)
 
 
 def test_a_later_roster_may_not_give_an_index_to_another_client() -> None:

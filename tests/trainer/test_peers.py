@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import httpx
 import pytest
 
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Connections
 from shoal_trainer.peers import Peers
 from tests.world.around_trainer_crowds import CONSORTIUM
@@ -34,14 +36,14 @@ async def shows_no_head(_: httpx.Request) -> httpx.Response:
 
 @pytest.mark.parametrize("answer", [drips, shows_no_head])
 async def test_a_service_that_drips_its_answer_keeps_the_others_acceptance_from_nobody(
-    answer: Callable[[httpx.Request], Awaitable[httpx.Response]],
+    answer: Callable[[httpx.Request], Awaitable[httpx.Response]], tmp_path: Path
 ) -> None:
     async def handler(request: httpx.Request) -> httpx.Response:
         slow = str(request.url).startswith(SLOW.url)
         return await answer(request) if slow else httpx.Response(201, json={})
 
     connections = Connections(httpx.MockTransport(handler), answer_seconds=0.1)
-    peers = Peers(connections)
+    peers = Peers(connections, ManifestBook(CONSORTIUM, tmp_path))
     reception = await peers.announce(
         b"{}", CONSORTIUM, request=b"{}", asked_under=CONSORTIUM, without=frozenset()
     )

@@ -21,7 +21,7 @@ import nacl.utils
 from nacl.signing import SigningKey
 
 from shoal.jobs.async_analyst import AsyncAnalyst
-from shoal.jobs.async_jobs import AsyncJob, Identity
+from shoal.jobs.async_jobs import AsyncJob, Identity, key_in
 from shoal.jobs.blocking import run
 from shoal.jobs.crowd_job import AsyncCrowdJob
 from shoal.jobs.job_check import JobCheckReport
@@ -37,7 +37,7 @@ from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import DataDictionary
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.trust.manifest import Consortium
 
 Connect = Callable[[], AsyncAnalyst]
 P = ParamSpec("P")
@@ -140,7 +140,7 @@ class Analyst:
         self,
         *,
         name: str,
-        key: SigningKey,
+        key: SigningKey | Callable[[Consortium], SigningKey],
         book: ManifestBook,
         clock: Clock = system_clock,
         random_bytes: RandomBytes = nacl.utils.random,
@@ -148,7 +148,7 @@ class Analyst:
         notice: Notice = unheard,
     ) -> None:
         """Be the analyst of this name; the rest is as `AsyncAnalyst` takes it."""
-        self._identity = Identity(name, key, book, clock, random_bytes)
+        self._identity = Identity(name, key_in(key), book, clock, random_bytes)
         self._connect: Connect = partial(
             AsyncAnalyst,
             name=name,
@@ -178,7 +178,7 @@ class Analyst:
         directory = Path(party)
         identity = load_party(directory)
         book = ManifestBook.open(Path(consortium), read_pin(directory), directory)
-        return cls(name=identity.name, key=identity.signing_key, book=book, notice=notice)
+        return cls(name=identity.name, key=identity.signing_key_in, book=book, notice=notice)
 
     def submit(self, task: Task, settings: JobSettings) -> Job:
         """Submit a job in rounds and return at once.
@@ -190,7 +190,7 @@ class Analyst:
             Unavailable: the trainer did not answer, several times.
             JobInterrupted: by the user; the trainer may have taken the job, or not.
         """
-        return self._hand_in(Job, self._identity.request(task, settings))
+        return self._hand_in(Job, task, settings)
 
     def dictionary(self) -> DataDictionary:
         """Return the consortium's data dictionary, verified by the authority's signature.
@@ -229,15 +229,21 @@ class Analyst:
         Raises:
             ValueError, JobRefused, Unavailable, JobInterrupted: as `submit`.
         """
-        return self._hand_in(CrowdJob, self._identity.request(task, settings))
+        return self._hand_in(CrowdJob, task, settings)
 
-    def _hand_in(self, kind: type[JobT], request: Signed[Any]) -> JobT:
+    def _hand_in(self, kind: type[JobT], task: Any, settings: Any) -> JobT:
+        run(self._catch_up())
+        request = self._identity.request(task, settings)
         job = kind(request.digest, self._connect)
         try:
             job.hand_in(request)
         except KeyboardInterrupt:
             raise JobInterrupted(job.id, acknowledged=False) from None
         return job
+
+    async def _catch_up(self) -> None:
+        async with self._connect() as analyst:
+            await analyst.catch_up()
 
     def job(self, job: str) -> Job:
         """Return the handle of a job that was submitted earlier, from its id."""

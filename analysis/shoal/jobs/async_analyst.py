@@ -1,6 +1,8 @@
 """An analyst's client for asynchronous programs: submits jobs and finds them again."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -8,7 +10,7 @@ import httpx
 import nacl.utils
 from nacl.signing import SigningKey
 
-from shoal.jobs.async_jobs import AsyncJob, Identity, Line, refuse, shaped
+from shoal.jobs.async_jobs import AsyncJob, Identity, Line, key_in, refuse, shaped
 from shoal.jobs.crowd_job import AsyncCrowdJob
 from shoal.jobs.job_check import (
     DeclarationPage,
@@ -22,12 +24,14 @@ from shoal.jobs.job_states import CrowdList, CrowdOverview
 from shoal.jobs.retry import Notice, Retry, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import Peer
 from shoal_protocol.certificates.study_request import JobCheck
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import DataDictionary, read_dictionary
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -41,16 +45,21 @@ class AsyncAnalyst:
         self,
         *,
         name: str,
-        key: SigningKey,
+        key: SigningKey | Callable[[Consortium], SigningKey],
         book: ManifestBook,
         clock: Clock = system_clock,
         random_bytes: RandomBytes = nacl.utils.random,
         transport: httpx.AsyncBaseTransport | None = None,
         notice: Notice = unheard,
     ) -> None:
-        """Connect to the trainer; `notice` is told, once a request, that it does not answer."""
-        self.identity = Identity(name, key, book, clock, random_bytes)
-        connect = partial(Peer, clock=clock, random_bytes=random_bytes, transport=transport)
+        """Connect to the trainer; `notice` is told, once a request, that it does not answer.
+
+        `key` may return the key by the version of the manifest, for an analyst who changed hers.
+        """
+        self.identity = Identity(name, key_in(key), book, clock, random_bytes)
+        connect = partial(
+            Peer, clock=clock, random_bytes=random_bytes, transport=transport, book=book
+        )
         trainer = connect(book.current.manifest.trainer)
         self._line = Line(trainer, Retry(trainer, notice), connect)
 
@@ -63,6 +72,11 @@ class AsyncAnalyst:
     async def close(self) -> None:
         """Close the connections."""
         await self._line.trainer.close()
+
+    async def catch_up(self) -> None:
+        """Follow the manifest to the version in force, if the trainer answers."""
+        with suppress(Unavailable, ProtocolError):
+            await self._line.trainer.catch_up()
 
     def job(self, job: str) -> AsyncJob:
         """Return the handle of a job in rounds, from its id."""
@@ -78,6 +92,7 @@ class AsyncAnalyst:
         Raises:
             ValueError, OutOfBudget, JobRefused, Unavailable: as `Analyst.submit`.
         """
+        await self.catch_up()
         request = self.identity.request(task, settings)
         job = self.job(request.digest)
         await job.hand_in(request)
@@ -102,6 +117,7 @@ class AsyncAnalyst:
         Raises:
             ValueError, JobRefused, Unavailable: as `Analyst.check`.
         """
+        await self.catch_up()
         own, request = self.identity, self.identity.request(task, settings).body
         asked = own.signed(JobCheck(manifest=request.manifest, analyst=own.name, request=request))
         answer = await self._line.post("/v1/jobs/check", asked)
@@ -122,6 +138,7 @@ class AsyncAnalyst:
         Raises:
             ValueError, JobRefused, Unavailable: as `Analyst.open_crowd`.
         """
+        await self.catch_up()
         request = self.identity.request(task, settings)
         job = self.crowd(request.digest)
         await job.hand_in(request)

@@ -7,6 +7,7 @@ which learns by Draw and Discard, is in `crowd_job.py`.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -29,9 +30,9 @@ from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
-from shoal_protocol.wire.documents import Document, Signed, decode, describe, sign
+from shoal_protocol.wire.documents import BoundDocument, Signed, decode, describe, sign
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import MalformedDocument, UnknownJob, WrongPhase
+from shoal_protocol.wire.errors import MalformedDocument, UnknownJob, UnknownManifest, WrongPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
@@ -40,7 +41,7 @@ CERTIFICATE_SECONDS: Final = 10  # a large one takes some
 JSON: Final = "application/json"
 
 TaskT = TypeVar("TaskT")
-DocumentT = TypeVar("DocumentT", bound=Document)
+BoundT = TypeVar("BoundT", bound=BoundDocument)
 RequestT = TypeVar("RequestT", StudyRequest, CrowdJobRequest)
 StateT = TypeVar("StateT", JobState, CrowdState)
 ResultT = TypeVar("ResultT")
@@ -49,15 +50,15 @@ Shape = TypeVar("Shape", bound=pydantic.BaseModel)
 
 @dataclass(frozen=True)
 class Identity:
-    """The analyst who asks, her key, and the manifests that she trusts."""
+    """The analyst who asks, her key by a manifest's version, and the versions that she trusts."""
 
     name: str
-    key: SigningKey = field(repr=False)
+    key_in: Callable[[Consortium], SigningKey] = field(repr=False)
     book: ManifestBook
     clock: Clock
     random_bytes: RandomBytes
 
-    def request(self, task: TaskT, settings: Settings[TaskT, DocumentT]) -> Signed[DocumentT]:
+    def request(self, task: TaskT, settings: Settings[TaskT, BoundT]) -> Signed[BoundT]:
         """Return a signed request, bound to the manifest in force, of a job that begins now.
 
         Raises:
@@ -72,9 +73,16 @@ class Identity:
         )
         return self.signed(body)
 
-    def signed(self, body: DocumentT) -> Signed[DocumentT]:
-        """Sign what she asks for."""
-        return sign(body, self.name, self.key)
+    def signed(self, body: BoundT) -> Signed[BoundT]:
+        """Sign what she asks for, by the key of the version that it is bound to."""
+        return sign(body, self.name, self.key_in(self.book.get(body.manifest)))
+
+
+def key_in(
+    key: SigningKey | Callable[[Consortium], SigningKey],
+) -> Callable[[Consortium], SigningKey]:
+    """Return what gives an analyst's key by a version, from that or from her one key."""
+    return (lambda _: key) if isinstance(key, SigningKey) else key
 
 
 @dataclass(frozen=True)
@@ -171,13 +179,18 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
         if answer.is_refusal:
             raise JobFailed(answer.reason)
         signed = decode(answer.body, self._request_type)
-        self._consortium(signed.body.manifest).verify(signed)
+        (await self._consortium(signed.body.manifest)).verify(signed)
         if signed.digest != self.id:
             raise UnknownJob("the request is of another job")
         return signed
 
-    def _consortium(self, manifest: str) -> Consortium:
-        return self._identity.book.get(manifest)
+    async def _consortium(self, manifest: str) -> Consortium:
+        """Return a version; one that is not known here is asked for, and must follow ours."""
+        book = self._identity.book
+        with suppress(UnknownManifest):
+            return book.get(manifest)
+        await self._line.retry(self._line.trainer.catch_up)
+        return book.get(manifest)
 
     async def state(self, *, tries: int = TRIES) -> StateT:
         """Return the job's present state by the trainer's word, unsigned."""
@@ -231,7 +244,7 @@ class AsyncJob(JobHandle[StudyRequest, JobState, PosteriorReport]):
         if answer.status != OK:
             raise failure(answer)
         signed = decode(answer.body, PosteriorReport)
-        self._consortium(signed.body.manifest).verify(signed)
+        (await self._consortium(signed.body.manifest)).verify(signed)
         if signed.body.job != self.id:
             raise UnknownJob("the report is of another job")
         return signed.body
@@ -255,7 +268,7 @@ class AsyncJob(JobHandle[StudyRequest, JobState, PosteriorReport]):
             raise failure(answer)
         encoded = await asyncio.to_thread(unpack, answer.body)
         bound_to = read_certificate(encoded).body.manifest
-        manifest = self._consortium(bound_to).signed_manifest
+        manifest = (await self._consortium(bound_to)).signed_manifest
         verified = await asyncio.to_thread(
             verify_certificate,
             encoded,

@@ -43,7 +43,7 @@ class AsyncCrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
     async def crowd(self) -> Crowd:
         """Return the job's request and opening, verified."""
         if self._crowd is None:
-            consortium = self._consortium((await self.request()).manifest)
+            consortium = await self._consortium((await self.request()).manifest)
             self._crowd = await self._asked(lambda: self._trainer.crowd(self.id, consortium))
         return self._crowd
 

@@ -29,7 +29,7 @@ from shoal_protocol.privacy.ledger_checks import contradictions
 from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, Parties, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, WrongManifest
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_protocol.wire.service_errors import RefusedCertificate
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
@@ -131,11 +131,11 @@ def _versions(pinned: Signed[Manifest], certificate: ReleaseCertificate) -> dict
     chain: list[Parties] = []
     for signed in (*certificate.earlier_manifests, pinned):
         with about(f"version {signed.body.sequence} of the manifest"):
-            before = chain[-1] if chain else None
-            if before is not None and not before.precedes(signed.body):
-                raise WrongManifest("it does not follow the version before it")
-            authority = signed.body.authority if before is None else before.manifest.authority
-            chain.append(Parties.of(signed, authority=authority))
+            if chain:
+                chain[-1].check_successor(signed)
+                chain.append(Parties(signed))
+            else:
+                chain.append(Parties.of(signed, authority=signed.body.authority))
     bound = [certificate.request.body, *(each.spec.body for each in certificate.all_rounds)]
     if (bound[0].manifest, bound[-1].manifest) != (chain[0].digest, chain[-1].digest):
         raise RefusedCertificate("its manifest versions are not those of its documents")

@@ -28,7 +28,8 @@ from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey
 
 from shoal_protocol.sharing.shares import RandomBytes, Share, ShareKind
-from shoal_protocol.wire.encoding import VERSION, domain
+from shoal_protocol.wire.encoding import domain
+from shoal_protocol.wire.versions import WIRE
 
 MAGIC: Final = b"SHOAL"
 ANSWER_BYTES: Final = 16
@@ -59,7 +60,7 @@ class Header:
         return b"".join(
             (
                 MAGIC,
-                bytes([VERSION, self.kind, self.node]),
+                bytes([WIRE, self.kind, self.node]),
                 self.holder.to_bytes(4, "little"),
                 bytes.fromhex(self.manifest),
                 bytes.fromhex(self.round_id),

@@ -21,7 +21,8 @@ from shoal_protocol.sharing.session_envelope import (
 )
 from shoal_protocol.sharing.sessions import KEY_BYTES
 from shoal_protocol.sharing.shares import SEED_BYTES, ShareKind
-from shoal_protocol.wire.encoding import VERSION, domain
+from shoal_protocol.wire.encoding import domain
+from shoal_protocol.wire.versions import WIRE
 
 _HEADER: Final = np.dtype(
     [
@@ -54,7 +55,7 @@ def headers(
     node and round is told by the last.
     """
     read = np.frombuffer(b"".join([each[:HEADER_BYTES] for each in encoded]), _HEADER)
-    begins = np.void(MAGIC + bytes([VERSION, wrapping, node]))
+    begins = np.void(MAGIC + bytes([WIRE, wrapping, node]))
     due = (read["begins"] == begins) & (read["round"] == np.void(bytes.fromhex(round_id)))
     return read["holder"], read["number"], due
 

@@ -22,13 +22,14 @@ from shoal_protocol.sharing.session_envelope import (
     parse_under_session,
 )
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
-from shoal_protocol.wire.encoding import VERSION, domain
+from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import BadSignature, UnsupportedVersion
 from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,
     TransplantedCiphertext,
     UnopenableCiphertext,
 )
+from shoal_protocol.wire.versions import WIRE
 
 HEADER_BYTES: Final = 76 + ANSWER_BYTES
 CONTEXT_BYTES: Final = 32
@@ -102,7 +103,7 @@ def parse(encoded: bytes) -> Envelope:
     """
     if encoded[: len(MAGIC)] != MAGIC:
         raise MalformedEnvelope("the bytes do not begin like a share envelope")
-    if len(encoded) > len(MAGIC) and encoded[len(MAGIC)] != VERSION:
+    if len(encoded) > len(MAGIC) and encoded[len(MAGIC)] != WIRE:
         raise UnsupportedVersion
     if len(encoded) < SMALLEST_ENVELOPE:
         raise MalformedEnvelope("the envelope is cut short")

@@ -30,9 +30,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, MAGIC
 from shoal_protocol.sharing.sessions import derive
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
-from shoal_protocol.wire.encoding import VERSION, domain, sha256
+from shoal_protocol.wire.encoding import domain, sha256
 from shoal_protocol.wire.errors import UnsupportedVersion
 from shoal_protocol.wire.service_errors import MalformedEnvelope, UnopenableCiphertext
+from shoal_protocol.wire.versions import WIRE
 
 HEADER_BYTES: Final = 48 + ANSWER_BYTES
 TAG_BYTES: Final = 16
@@ -75,7 +76,7 @@ class SessionHeader:
         return b"".join(
             (
                 MAGIC,
-                bytes([VERSION, self.wrapping, self.node]),
+                bytes([WIRE, self.wrapping, self.node]),
                 self.holder.to_bytes(4, "little"),
                 self.number.to_bytes(4, "little"),
                 bytes.fromhex(self.round_id),
@@ -167,7 +168,7 @@ def parse_under_session(encoded: bytes) -> SessionEnvelope:
         MalformedEnvelope: it is cut short.
         UnsupportedVersion: of another version of the protocol.
     """
-    if encoded[5] != VERSION:
+    if encoded[5] != WIRE:
         raise UnsupportedVersion
     if len(encoded) < HEADER_BYTES + TAG_BYTES:
         raise MalformedEnvelope("the envelope is cut short")

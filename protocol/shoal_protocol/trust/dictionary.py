@@ -276,7 +276,7 @@ def read_dictionary(encoded: bytes, parties: Parties) -> Signed[DataDictionary]:
     if signed.signer != AUTHORITY_NAME:
         raise WrongSigner("a data dictionary is signed by the authority")
     signed.verify_signature(VerifyKey(bytes.fromhex(manifest.authority)))
-    if (body.consortium, body.authority) != (manifest.consortium, manifest.authority):
+    if (body.consortium, body.authority) != (manifest.consortium, manifest.identity):
         raise MalformedDocument("the data dictionary is of another consortium")
     return signed
 

@@ -1,11 +1,13 @@
 """The consortium manifest, the root of trust: who the parties are and what they allow.
 
 Every party pins a manifest by its digest and accepts later versions only along the chain of
-the authority's signatures. No key is ever taken from what a server says at run time.
+the authority's signatures. No key is ever taken from what a server says at run time. Another key
+takes the authority's place only by a version that both sign, as roots do in TUF (The Update
+Framework, section 6.1); the recovery key, kept offline, may stand in for one that is lost.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import pydantic
 from nacl.signing import VerifyKey
@@ -24,9 +26,17 @@ from shoal_protocol.wire.documents import (
     Model,
     Role,
     Signed,
+    check_signature,
     decode,
 )
-from shoal_protocol.wire.encoding import BoxKeyHex, Digest, Name, VerifyKeyHex
+from shoal_protocol.wire.encoding import (
+    BoxKeyHex,
+    Digest,
+    Name,
+    VerifyKeyHex,
+    canonical_json,
+    domain,
+)
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     UnknownHolder,
@@ -42,6 +52,7 @@ Certificate = Annotated[
         pattern=r"^-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n$"
     ),
 ]
+_AUTHORITY: Final = ("authority", "recovery", "founder")
 Operator = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 AUTHORITY_NAME: Final = "authority"
@@ -199,6 +210,17 @@ class RosterReference(Model):
         return roster_size(holders=self.holders, ranges=self.ranges)
 
 
+class AuthorityMove(Model):
+    """The consent of the version before, by one of its two keys, to other keys of the authority."""
+
+    by: Literal["authority", "recovery"]
+    signature: Annotated[str, StringConstraints(pattern="^[0-9a-f]{128}$")]
+
+
+def _optional() -> Any:
+    return Field(default=None, exclude_if=lambda value: value is None)
+
+
 class Manifest(Document):
     """One version of the consortium's agreement, signed by its authority."""
 
@@ -215,6 +237,21 @@ class Manifest(Document):
     analysts: tuple[Analyst, ...] = Field(min_length=1)
     roster: RosterReference
     policy: Policy
+    recovery: VerifyKeyHex | None = _optional()
+    founder: VerifyKeyHex | None = _optional()
+    move: AuthorityMove | None = _optional()
+
+    @property
+    def identity(self) -> str:
+        """Return the key by which documents name the consortium: its first authority's."""
+        return self.founder or self.authority
+
+    def move_message(self) -> bytes:
+        """Return what the key signs that consents to `authority` and `recovery` of this version."""
+        named = ("consortium", "sequence", "previous", "authority", "recovery")
+        return domain("authority_move") + canonical_json(
+            {each: getattr(self, each) for each in named}
+        )
 
     @pydantic.model_validator(mode="after")
     def _names_and_keys_are_distinct(self) -> Self:
@@ -283,9 +320,34 @@ class Parties:
             WrongManifest, MalformedDocument, BadSignature: it does not follow, is broken, forged.
         """
         signed = decode(signed_manifest, Manifest)
-        if not self.precedes(signed.body):
+        self.check_successor(signed)
+        return signed
+
+    def check_successor(self, signed: Signed[Manifest]) -> None:
+        """Check all of the next version but its roster.
+
+        Raises:
+            WrongManifest, MalformedDocument, BadSignature: as `announced`.
+        """
+        now, later = self.manifest, signed.body
+        if not self.precedes(later):
             raise WrongManifest("the manifest is not the next version of the one in force")
-        return Parties.of(signed, authority=self.manifest.authority).signed_manifest
+        if later.move is not None:
+            self._check_move(later, later.move)
+        elif any(getattr(later, each) != getattr(now, each) for each in _AUTHORITY):
+            raise MalformedDocument("only a version that moves the authority changes its keys")
+        Parties.of(signed, authority=later.authority)
+
+    def _check_move(self, later: Manifest, move: AuthorityMove) -> None:
+        now = self.manifest
+        may_differ = (*_AUTHORITY, "sequence", "previous", "move")
+        same = now.model_copy(update={each: getattr(later, each) for each in may_differ})
+        if later != same or later.identity != now.identity:
+            raise MalformedDocument("a version that moves the authority changes nothing else")
+        key = now.recovery if move.by == "recovery" else now.authority
+        if key is None:
+            raise MalformedDocument("the version before names no recovery key")
+        check_signature(VerifyKey(bytes.fromhex(key)), later.move_message(), move.signature)
 
     def party(self, name: str) -> ServiceParty | Analyst:
         """Return the party of that name.
@@ -297,6 +359,10 @@ class Parties:
             if party.name == name:
                 return party
         raise UnknownSigner
+
+    def lists(self, name: str) -> bool:
+        """Tell whether there is a party of that name."""
+        return any(party.name == name for party in self._parties())
 
     def _parties(self) -> list[ServiceParty | Analyst]:
         own = self.manifest
@@ -355,7 +421,8 @@ class Consortium(Parties):
         signed = decode(signed_manifest, Manifest)
         if signed.digest != digest:
             raise WrongManifest("the manifest does not have the digest that was pinned")
-        return cls._opened(signed, roster, authority=signed.body.authority)
+        Parties.of(signed, authority=signed.body.authority)
+        return cls._opened(signed, roster)
 
     def successor(self, signed_manifest: bytes, roster: bytes) -> Self:
         """Open the manifest version that follows this one.
@@ -363,8 +430,7 @@ class Consortium(Parties):
         Raises:
             WrongManifest, MalformedDocument, BadSignature: as `announced`, or of its roster.
         """
-        signed = self.announced(signed_manifest)
-        follows = self._opened(signed, roster, authority=self.manifest.authority)
+        follows = self._opened(self.announced(signed_manifest), roster)
         if not follows.roster.follows(self.roster):
             raise MalformedDocument(
                 "a roster only enrols, grows, revokes and changes keys; slots keep their holders"
@@ -383,13 +449,12 @@ class Consortium(Parties):
         replace(self, roster=current.roster).verify(signed)
 
     @classmethod
-    def _opened(cls, signed: Signed[Manifest], roster: bytes, *, authority: str) -> Self:
-        parties = Parties.of(signed, authority=authority)
+    def _opened(cls, signed: Signed[Manifest], roster: bytes) -> Self:
         opened = Roster.decode(roster)
         named = signed.body.roster
         if RosterReference.of(opened) != named:
             raise MalformedDocument("the roster is not the one that the manifest names")
-        return cls(parties.signed_manifest, opened)
+        return cls(signed, opened)
 
     def _holder_key(self, signed: Signed[DocumentT]) -> bytes:
         role = signed.body.signed_by

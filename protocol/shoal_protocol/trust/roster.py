@@ -19,8 +19,9 @@ import numpy.typing as npt
 from nacl.signing import VerifyKey
 from pyroaring import BitMap
 
-from shoal_protocol.wire.encoding import VERSION, domain
+from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder, UnknownHolder
+from shoal_protocol.wire.versions import WIRE
 
 _MAGIC: Final = b"SHOALROSTER"
 _HEADER_BYTES: Final = len(_MAGIC) + 1 + 4 + 4
@@ -55,7 +56,7 @@ class Roster:
         self.holders = len(keys) // KEY_BYTES
         self._ranges: npt.NDArray[np.uint32] = np.frombuffer(ranges, "<u4").reshape(-1, 2)
         sizes = [self.holders.to_bytes(4, "little"), len(self._ranges).to_bytes(4, "little")]
-        self._encoded = b"".join((_MAGIC, bytes([VERSION]), *sizes, keys, ranges))
+        self._encoded = b"".join((_MAGIC, bytes([WIRE]), *sizes, keys, ranges))
         self._rows: npt.NDArray[np.void] = np.frombuffer(keys, np.dtype((np.void, KEY_BYTES)))
         enrolled = self._rows[self._rows != np.void(_REVOKED)]
         if np.unique(enrolled).size != enrolled.size:
@@ -92,7 +93,7 @@ class Roster:
         place = len(_MAGIC) + 1
         holders = int.from_bytes(encoded[place : place + 4], "little")
         ranges = int.from_bytes(encoded[place + 4 : _HEADER_BYTES], "little")
-        if encoded[:place] != _MAGIC + bytes([VERSION]):
+        if encoded[:place] != _MAGIC + bytes([WIRE]):
             raise MalformedDocument("not a roster of version 1")
         if len(encoded) != roster_size(holders=holders, ranges=ranges):
             raise MalformedDocument("the roster's length does not match its numbers")

@@ -18,7 +18,6 @@ from nacl.signing import SigningKey, VerifyKey
 
 from shoal_protocol.wire.encoding import (
     NAME_PATTERN,
-    VERSION,
     Digest,
     canonical_json,
     domain,
@@ -26,6 +25,7 @@ from shoal_protocol.wire.encoding import (
     sha256,
 )
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnsupportedVersion
+from shoal_protocol.wire.versions import WIRE
 
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
 _SIGNER: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -67,7 +67,7 @@ class Document(Model):
     signer_field: ClassVar[str | None] = None  # the field that must repeat the signer's name
 
     kind: str
-    version: Literal[1] = VERSION
+    version: Literal[1] = WIRE
 
     @cached_property
     def canonical(self) -> bytes:
@@ -132,10 +132,19 @@ class Signed(Generic[DocumentT]):
         Raises:
             BadSignature: it is not one of `key` over this body.
         """
-        try:
-            key.verify(self.body.message(), bytes.fromhex(self.signature))
-        except (BadSignatureError, ValueError) as error:
-            raise BadSignature from error
+        check_signature(key, self.body.message(), self.signature)
+
+
+def check_signature(key: VerifyKey, message: bytes, signature: str) -> None:
+    """Check a signature in hex.
+
+    Raises:
+        BadSignature: it is not one of `key` over `message`.
+    """
+    try:
+        key.verify(message, bytes.fromhex(signature))
+    except (BadSignatureError, ValueError) as error:
+        raise BadSignature from error
 
 
 def sign(body: DocumentT, signer: str, key: SigningKey) -> Signed[DocumentT]:
@@ -190,7 +199,7 @@ def read_uncompared(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     if not _SIGNER.fullmatch(signer) or not _SIGNATURE.fullmatch(signature):
         raise MalformedDocument("signer must be a name, and signature 128 lower-case hex digits")
     version = body.get("version")
-    if type(version) is not int or version != VERSION:
+    if type(version) is not int or version != WIRE:
         raise UnsupportedVersion
     for kind in kinds:
         if body.get("kind") == _kind_of(kind):

@@ -18,8 +18,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, St
 from pyroaring import BitMap
 
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.versions import WIRE
 
-VERSION: Final = 1
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
 LARGEST_CLIENT_INDEX: Final = 2**32 - 1
 LARGEST_SET: Final = 10_000_000  # clients in one set: a few bytes of bitmap could claim 2**32
@@ -36,7 +36,7 @@ Int64Vector = npt.NDArray[np.int64]
 
 def domain(kind: str) -> bytes:
     """Return the prefix that keeps what is hashed or signed as one kind from passing as another."""
-    return f"shoal/v{VERSION}/{kind}\n".encode()
+    return f"shoal/v{WIRE}/{kind}\n".encode()
 
 
 def sha256(kind: str, content: bytes) -> str:

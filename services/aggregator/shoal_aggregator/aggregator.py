@@ -79,7 +79,7 @@ class Aggregator:
         signed = await asyncio.to_thread(decode, encoded, RoundSpec)
         if await self._own.storage.run(store.knows_round, signed.digest):
             return signed.digest, False
-        consortium = self._own.book.in_force(signed.body.manifest)
+        consortium = self._own.beginning_under(signed.body.manifest)
         consortium.verify(signed)
         await asyncio.to_thread(check_spec, signed.body, consortium, now=self._own.clock())
         is_new = await self._own.storage.run(store.add_round, signed)

@@ -46,7 +46,7 @@ def assemble(**given: Unpack[service.Given]) -> Service:
         StartupRefused: the party is not the manifest's aggregator, or as `Resources.open`.
         StorageUnavailable: the database does not answer.
     """
-    check_role(given["party"], given["book"].current, "aggregator")
+    check_role(given["party"], given["book"], "aggregator")
     resources = service.Resources.open(schema, alone=True, **given)
     log = Log(resources)
     aggregator = Aggregator(resources, log.note)

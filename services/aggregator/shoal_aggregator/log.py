@@ -178,7 +178,7 @@ class Log:
         root = await self._own.storage.run(log_store.root, size)
         text = Checkpoint(origin_of(self._own.book.current.manifest), size, root).text
         origin = text.partition("\n")[0]
-        note = f"{text}\n{sign_note(text, origin, self._own.party.signing_key)}"
+        note = f"{text}\n{sign_note(text, origin, self._own.key_in())}"
         head = Head(size, now, note)
         await self._own.storage.run(log_store.keep, NEWEST, head)
         self._newest, self._signed = head, set()

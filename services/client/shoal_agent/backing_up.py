@@ -49,7 +49,7 @@ def back_up_alone(site: Path, consortium: Path, data: Path, *, now: datetime) ->
         raise ValueError(f"{path} is not there: no agent has run with this data directory")
     with KeyFile(site / HOLDER_KEY) as key_file:
         book = ManifestBook.open(consortium, read_pin(site), data)
-        authority, key = book.current.manifest.authority, key_file.in_force(book.current.roster)
+        authority, key = book.current.manifest.identity, key_file.in_force(book.current.roster)
         state = State(path, authority=authority)
         try:
             files = owner_files_of(site, site / POLICY)
@@ -85,7 +85,7 @@ def opened_backup(
         made_with.verify(MAGIC + frame, signature)
     except (CryptoError, ValueError, MalformedDocument):
         raise ValueError("the backup is cut short or was changed") from None
-    if backup.authority != book.current.manifest.authority:
+    if backup.authority != book.current.manifest.identity:
         raise ValueError("the backup is of another consortium")
     if not _is_same_holder(book, key.verify_key, made_with):
         raise ValueError(

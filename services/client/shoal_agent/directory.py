@@ -10,7 +10,7 @@ from shoal_holder.messages import Hello, NextManifest, Opened
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import NOT_FOUND, OK, Peer
+from shoal_hosting.peers.peer import Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import (
@@ -98,6 +98,7 @@ class Directory:
                 clock=self._clock,
                 random_bytes=self._random_bytes,
                 transport=self._transport,
+                book=self._book,
             )
         return peers[party]
 
@@ -109,7 +110,7 @@ class Directory:
                 await peer.close()
 
     async def follow_to(self, manifest: str) -> None:
-        """Ask the trainer for a manifest version that is not known here.
+        """Ask for a manifest version that is not known here.
 
         Raises:
             Unavailable: the trainer did not answer.
@@ -133,7 +134,7 @@ class Directory:
         Raises:
             ProtocolError: one is no version that follows the vault's.
         """
-        if self._may_be_behind:
+        if self._may_be_behind or self.trainer.is_away:
             with suppress(Unavailable, MalformedDocument, WrongManifest, BadSignature):
                 await self.catch_up()
                 self._may_be_behind = False
@@ -148,29 +149,15 @@ class Directory:
         self._handed = current
 
     async def catch_up(self) -> None:
-        """Ask the trainer for the versions that follow ours, and accept them one after another.
-
-        The authority's signature decides, so it does not matter who relays them.
+        """Accept the versions that follow ours: the trainer's, or a node's if it does not answer.
 
         Raises:
-            Unavailable: the trainer did not answer.
+            Unavailable: nobody answered.
             ProtocolError: what it sent is no manifest that follows ours.
             OSError: a manifest could not be stored.
         """
-        while True:
-            following = self._book.current.manifest.sequence + 1
-            answer = await self.trainer.get(f"/v1/manifests/{following}")
-            if answer.status == NOT_FOUND:
-                return
-            if answer.status != OK:
-                raise MalformedDocument("the trainer shows no manifest")
-            named = self._book.current.announced(answer.body).body.roster
-            if named.digest == self._book.current.manifest.roster.digest:
-                roster = self._book.current.roster.encode()
-            else:
-                path = f"/v1/rosters/{named.digest}"
-                came = await self.trainer.get_large(path, limit_bytes=named.size_bytes)
-                if came.status != OK:
-                    raise MalformedDocument("the trainer shows no roster")
-                roster = came.body
-            self._book.accept(answer.body, roster)
+        *others, last = map(self.node, self._book.current.manifest.compute_nodes)
+        for peer in (self.trainer, *others):
+            with suppress(Unavailable):
+                return await peer.catch_up()
+        await last.catch_up()

@@ -27,7 +27,7 @@ def leave_alone(site: Path, consortium: Path, data: Path, job: str) -> Joined:
     with KeyFile(site / HOLDER_KEY) as key_file:
         book = ManifestBook.open(consortium, read_pin(site), data)
         key = key_file.in_force(book.current.roster)
-        state = State(path, authority=book.current.manifest.authority)
+        state = State(path, authority=book.current.manifest.identity)
         try:
             found = exits.joined(state.file, job)
             holder = book.current.roster.holder_with(key.verify_key)

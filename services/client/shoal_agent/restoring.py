@@ -46,7 +46,7 @@ def restore_state(
             _put_back(opened_backup(*backup, book=book, key=key), site, data)
         return restore_file(
             data / STATE_FILE,
-            authority=book.current.manifest.authority,
+            authority=book.current.manifest.identity,
             random_bytes=random_bytes,
             now=now,
         )

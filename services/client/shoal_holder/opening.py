@@ -77,7 +77,7 @@ def open_vault(
             "empty network namespace nor a filter of system calls, nor runs it without network"
         )
     data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority = site.book.current.manifest.authority
+    authority = site.book.current.manifest.identity
     state = State(data_directory / STATE_FILE, authority=authority, accept_loss=accept_loss)
     try:
         machine.begin(state.file, site.random_bytes)

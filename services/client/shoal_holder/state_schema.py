@@ -2,7 +2,9 @@
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 15
+from shoal_protocol.wire.versions import HOLDER_STATE
+
+SCHEMA_VERSION: Final = HOLDER_STATE
 
 _MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file

@@ -321,7 +321,7 @@ class Vault:
             sealed = sealed_backup(
                 self._state.file,
                 self._owner_files,
-                authority=self._site.book.current.manifest.authority,
+                authority=self._site.book.current.manifest.identity,
                 key=self._site.key,
                 now=self._site.clock(),
             )

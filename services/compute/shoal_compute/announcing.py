@@ -93,7 +93,7 @@ class Announcements:
         return number
 
     def _validate(self, signed: Signed[RoundSpec]) -> Cap:
-        consortium = self._book.in_force(signed.body.manifest)
+        consortium = self._own.beginning_under(signed.body.manifest)
         consortium.verify(signed)
         check_spec(signed.body, consortium, now=self._clock())
         return consortium.manifest.policy.cap

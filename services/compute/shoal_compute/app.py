@@ -276,7 +276,7 @@ def create_app(
                 return document(_ALL_STORED % b",".join([_STORED] * len(statuses)))
             outcomes = [outcome(status) for status in statuses]
             if request.query_params.get("receipts"):  # for a node that relays
-                receipts = await relays.receipts(list(unframe(body)), statuses)
+                receipts = await relays.receipts(round_id, list(unframe(body)), statuses)
                 for each, receipt in zip(outcomes, receipts, strict=True):
                     if receipt is not None:
                         each["receipt"] = base64.b64encode(receipt).decode()

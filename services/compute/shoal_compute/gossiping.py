@@ -26,8 +26,8 @@ from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, SignedAttestation
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
-from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.trust.manifest import ComputeParty, ServiceParty
+from shoal_protocol.wire.errors import ProtocolError, UnknownSigner
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -165,7 +165,7 @@ class Gossip:
             self._unreached.discard(name)
 
     async def _send(self, name: str, message: Message) -> Message:
-        party = self._party(name, message)
+        party = self._party(name)
         reply = await self._own.peers.to(party).ask(
             "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
         )
@@ -173,15 +173,11 @@ class Gossip:
             raise Unavailable("the peer refused the message")
         return decode_message(reply.body)
 
-    def _party(self, name: str, message: Message) -> ServiceParty:
-        """Return where the peer is now: by the manifest in force, or else the round's."""
-        rounds = (self._rounds.live.get(round_id) for round_id in message.known)
-        manifests = [known.consortium for known in rounds if known is not None]
-        for consortium in (self._own.book.current, *manifests):
-            for node in consortium.manifest.compute_nodes:
-                if node.name == name:
-                    return node
-        raise Unavailable("no manifest lists the peer any more")
+    def _party(self, name: str) -> ServiceParty:
+        party = self._own.book.newest_with(name).party(name)
+        if not isinstance(party, ComputeParty):
+            raise UnknownSigner
+        return party
 
     def is_settled(self, known: Round) -> bool:
         """Tell whether all peers have all documents of a round."""

@@ -39,7 +39,7 @@ class LogWitness:
         if note.checkpoint.origin != origin_of(manifest):
             raise UnknownLog
         checkpoint = signed_checkpoint(note, manifest)
-        name, key = witness_name(manifest, self._own.name), self._own.party.signing_key
+        name, key = witness_name(manifest, self._own.name), self._own.key_in()
         at = int(self._own.clock().timestamp())
         line = cosign(note.text, name, key, at=at)
         kept = str(note.with_lines(line))

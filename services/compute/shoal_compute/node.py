@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_compute import attesting, shares, store
@@ -129,6 +130,9 @@ class Node:
         except Exception as error:  # noqa: BLE001 -- the other rounds go on
             log.error("a step failed", round=known.id, **describe_exception(error))
 
+    def _key_of(self, known: Round) -> SigningKey:
+        return self._own.party.signing_key_in(known.consortium)
+
     async def _reload(self, known: Round) -> None:
         try:
             await self._rounds.reload(known)
@@ -140,7 +144,7 @@ class Node:
             await self._freeze(known)
         elif isinstance(decision, CastVote):
             vote = attesting.attest_vote(
-                known, decision.nodes, decision.cohort, self._own.party.signing_key
+                known, decision.nodes, decision.cohort, self._key_of(known)
             )
             await self._own.storage.run(store.cast, known.id, vote)
             known.learn(vote, Kept.FIRST)
@@ -151,7 +155,7 @@ class Node:
 
     async def _freeze(self, known: Round) -> None:
         def attest(held: StoredAnswers) -> SignedAttestation:
-            return attesting.attest_holdings(known, held, self._own.party.signing_key)
+            return attesting.attest_holdings(known, held, self._key_of(known))
 
         held, holdings = await self._own.storage.run(store.freeze, known.id, known.phase, attest)
         known.held = held
@@ -160,7 +164,7 @@ class Node:
         log.info("round frozen", round=known.id, held=len(held))
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
-        own = attesting.attest_abandonment(known, reason, self._own.party.signing_key)
+        own = attesting.attest_abandonment(known, reason, self._key_of(known))
         await self._own.storage.run(
             store.give_up, known.id, known.phase, reason.code, own, at=self._own.clock()
         )
@@ -198,7 +202,7 @@ class Node:
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
             charge = await self._own.storage.run(ledger.charge_of, known.id)
-            key = self._own.party.signing_key
+            key = self._key_of(known)
             among = known.votes[known.own].nodes
             signed = attesting.attest_sum(known, cohort, total, charge, key, among=among)
             await self._own.storage.run(store.agree, known.id, signed)

@@ -61,13 +61,13 @@ class Relays:
         known.bundles[own.header.holder] += 1
         if known.bundles[own.header.holder] > MOST_BUNDLES:
             raise NotReady("too many bundles of this data holder in this round")
-        parties = known.consortium.manifest.compute_nodes
+        parties = [self._own.book.now(each) for each in known.consortium.manifest.compute_nodes]
         handed = {
             node: asyncio.ensure_future(self._line(parties[node]).submit((known, each)))
             for node, each in by_node.items()
         }
         receipts: list[bytes | None] = [None] * len(parties)
-        [receipts[known.intake.node]] = await self.receipts([own.encoded], [200])
+        [receipts[known.intake.node]] = await self._receipts(known, [own.encoded], [200])
         if handed:
             await asyncio.wait(handed.values(), timeout=PATIENCE_SECONDS)
         for node, future in handed.items():
@@ -75,10 +75,19 @@ class Relays:
         return receipts
 
     async def receipts(
-        self, envelopes: Sequence[bytes], statuses: Sequence[int | ProtocolError]
+        self, round_id: str, envelopes: Sequence[bytes], statuses: Sequence[int | ProtocolError]
     ) -> list[bytes | None]:
-        """Return this node's receipt for each envelope that it holds, None for the others."""
-        key = self._own.party.signing_key
+        """Return this node's receipt for each envelope that it holds, None for the others.
+
+        Raises:
+            UnknownRound, StorageUnavailable
+        """
+        return await self._receipts(await self._rounds.find(round_id), envelopes, statuses)
+
+    async def _receipts(
+        self, known: Round, envelopes: Sequence[bytes], statuses: Sequence[int | ProtocolError]
+    ) -> list[bytes | None]:
+        key = self._own.party.signing_key_in(known.consortium)
 
         def sign() -> list[bytes | None]:
             return [

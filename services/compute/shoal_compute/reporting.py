@@ -116,7 +116,4 @@ class Reports:
         return await self._own.peers.to(self._aggregator(known)).ask("POST", path, signed.encode())
 
     def _aggregator(self, known: Round) -> ServiceParty:
-        """Return where the round's aggregator is now: by the manifest in force, if it lists it."""
-        current = self._own.book.current.manifest.aggregator
-        of_round = known.consortium.manifest.aggregator
-        return current if current.name == of_round.name else of_round
+        return self._own.book.now(known.consortium.manifest.aggregator)

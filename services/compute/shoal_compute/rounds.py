@@ -146,8 +146,7 @@ class Round:
 def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party: Party) -> Round:
     """Return the round as it is on file."""
     spec = stored.spec.body
-    if party.box_private_key is None:
-        raise ValueError("a Compute node needs a box key")
+    box_key = party.box_key_in(consortium)
     asked = AskedHolders.of(spec.clients(), consortium.roster)
     intake = Intake(
         round_id=stored.id,
@@ -160,8 +159,8 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         scheme=spec.sharing,
         wrapping=spec.wrapping,
         opened_at=spec.opened_at,
-        box_key=bytes(party.box_private_key.public_key),
-        box_private_key=bytes(party.box_private_key),
+        box_key=bytes(box_key.public_key),
+        box_private_key=bytes(box_key),
     )
     opened = Round(
         own=party.name,

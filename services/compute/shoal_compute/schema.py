@@ -24,8 +24,9 @@ from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
+from shoal_protocol.wire.versions import COMPUTE_DATABASE
 
-VERSION: Final = 11
+VERSION: Final = COMPUTE_DATABASE
 
 metadata = MetaData()
 

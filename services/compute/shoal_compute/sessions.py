@@ -157,7 +157,7 @@ class Sessions:
             self.key(header.holder, header.number, verify_key, spec.opened_at)
         except UnknownSession:
             body = SessionRefusal(
-                authority=consortium.manifest.authority,
+                authority=consortium.manifest.identity,
                 node=self._own.name,
                 holder=header.holder,
                 number=max(1, header.number),
@@ -213,7 +213,7 @@ class Sessions:
         if known is not None and known.opening != signed.digest and known.number >= body.number:
             raise RefusedOpening("a session of this number or a higher one was opened")
         consortium.verify(signed)
-        if body.authority != consortium.manifest.authority:
+        if body.authority != consortium.manifest.identity:
             raise RefusedOpening("the opening is for another consortium")
         own = self._own_prekey(body.key_for(self._own.name).prekey, now)
         earliest = own.public.valid_from - CLOCKS_APART
@@ -269,7 +269,7 @@ class Sessions:
                 log.warning("sessions wait for the store")
 
     def _renewed(self, now: datetime) -> Secrets:
-        authority = self._own.book.current.manifest.authority
+        authority = self._own.book.current.manifest.identity
         return self._secrets.with_prekeys_at(now, authority=authority, node=self._own.name)
 
     def _oldest_hour(self, now: datetime) -> int:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import structlog
+from nacl.signing import VerifyKey
 from sqlalchemy import Connection, func, select
 
 from shoal_compute import machines
@@ -29,6 +30,7 @@ from shoal_protocol.rounds.attestations import PartialSum, Vote
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.errors import (
+    BadSignature,
     LedgerBroken,
     MalformedDocument,
     ProtocolError,
@@ -166,14 +168,27 @@ class Witnesses:
         """Return the documents in an answer that this node did sign; others prove nothing."""
         if not isinstance(answer, dict) or not isinstance(answer.get("documents"), list):
             raise MalformedDocument("an answer lists documents")
-        key, own = self._own.party.signing_key.verify_key, self._own.name
+        own = self._own.name
+        keys = [each.party(own).verify_key for each in self._own.book.versions if each.lists(own)]
         found: list[SignedAttestation] = []
         for value in answer["documents"][:MOST_VOTES]:
             signed: SignedAttestation = from_json(value, Vote, PartialSum)
-            signed.verify_signature(key)
+            _verify_by_one(signed, keys)
             if signed.signer == signed.body.node == own:
                 found.append(signed)
         return found
+
+
+def _verify_by_one(signed: SignedAttestation, keys: Iterable[str]) -> None:
+    """Check that one of the keys that this node had signed; the version may be unknown here.
+
+    Raises:
+        BadSignature
+    """
+    for key in dict.fromkeys(keys):
+        with suppress(BadSignature):
+            return signed.verify_signature(VerifyKey(bytes.fromhex(key)))
+    raise BadSignature
 
 
 def _newest_votes(db: Connection, node: str) -> list[bytes]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shoal_protocol.privacy.ledger import Head, counted
+from shoal_protocol.wire.versions import DATABASE_MARK
 
 ACCEPT: Final = "SHOAL_ACCEPT_LOSS"
 RESTORE: Final = "bring back the database as it was last, with its -wal file if it has one"
@@ -22,7 +23,6 @@ LOSSES_ACCEPTED: Final = (
     "the loss of a database was accepted here: what it held may be signed and charged a second time"
 )
 _SLOT_BYTES: Final = 4096  # of one write, which a crash may tear; the other slot stays whole
-_VERSION: Final = 1
 
 
 class MemoryLost(Exception):
@@ -259,7 +259,7 @@ def _token(mark: Mark | None, stored: Stored) -> str:
 def _write(mark: Mark) -> bytes:
     said = json.dumps(
         {
-            "version": _VERSION,
+            "version": DATABASE_MARK,
             "database": mark.database,
             "commits": mark.commits,
             "ledger": mark.ledger.number,
@@ -276,7 +276,7 @@ def _read(slot: bytes) -> Mark | None:
     if len(slot) != _SLOT_BYTES or sha256(said).hexdigest().encode() != checksum:
         return None
     read = json.loads(said)
-    if read["version"] != _VERSION:
+    if read["version"] != DATABASE_MARK:
         return None
     head = Head(read["ledger"], read["digest"])
     return Mark(read["database"], read["commits"], head, read["losses"])

@@ -1,24 +1,32 @@
 """A party's own directory: its keys, certificate, card and pin.
 
+`shoal party rotate` puts a next generation of files, such as `signing-2.key`, beside those in force
+and overwrites none. A version of the manifest says which key is whose turn: what is bound to it is
+signed, and opened, by the key that it lists.
+
 Every private file must exist, be readable by its owner alone, and belong to what the manifest
 says of the party; a service does not start otherwise, and says which file is at fault.
 """
 
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pydantic
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.programs import read_private_file
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Analyst, ComputeParty, Parties, ServiceParty
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import UnknownSigner
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 CARD, PIN = "card.json", "pin"
 SIGNING_KEY, BOX_KEY = "signing.key", "box.key"
@@ -35,49 +43,129 @@ class Card(Model):
     url: str | None = None
     certificate: str | None = None
     box_key: BoxKeyHex | None = None
+    endorsements: tuple[Any, ...] = ()  # for the authority, which checks them
+
+
+class KeyNotHere(StorageUnavailable):
+    """The party's directory lacks the key that a version of the manifest lists for it."""
+
+    remedy = "Put the party's newest keys into its directory."
 
 
 @dataclass(frozen=True)
 class Party:
-    """A party's identity. Secrets are left out of its `repr`."""
+    """A party's identity: its newest generation, and earlier ones by what the manifest lists.
+
+    Secrets are left out of its `repr`.
+    """
 
     directory: Path
     card: Card
     signing_key: SigningKey = field(repr=False)
     box_private_key: PrivateKey | None = field(repr=False)
+    _signing_keys: dict[str, SigningKey] = field(default_factory=dict, repr=False)
+    _box_keys: dict[str, PrivateKey] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
         """Return the party's name in the manifest."""
         return self.card.name
 
-    @property
-    def tls_certificate(self) -> Path:
-        """Return the path of the certificate that the party's service shows."""
-        return self.directory / TLS_CERTIFICATE
+    def listed_in(self, version: Parties) -> ServiceParty | Analyst:
+        """Return what a version says of the party, or raise UnknownSigner."""
+        return version.party(self.name)
 
-    @property
-    def tls_key(self) -> Path:
-        """Return the path of that certificate's private key."""
-        return self.directory / TLS_KEY
+    def signing_key_in(self, version: Parties) -> SigningKey:
+        """Return the key by which the party signs what is bound to a version.
+
+        Raises:
+            UnknownSigner: the version does not list the party.
+            KeyNotHere: no file has the key.
+        """
+        wanted = self.listed_in(version).verify_key
+        if wanted == bytes(self.signing_key.verify_key).hex():
+            return self.signing_key
+        if wanted not in self._signing_keys:
+            keys = (SigningKey(_secret(path)) for path in generations(self.directory, SIGNING_KEY))
+            self._signing_keys.update((bytes(key.verify_key).hex(), key) for key in keys)
+        if wanted not in self._signing_keys:
+            raise KeyNotHere("no signing key of the party is the one in the manifest")
+        return self._signing_keys[wanted]
+
+    def box_key_in(self, version: Parties) -> PrivateKey:
+        """Return the key that opens what is sealed to a Compute node under a version.
+
+        Raises:
+            UnknownSigner, KeyNotHere: as `signing_key_in`.
+        """
+        listed = self.listed_in(version)
+        wanted = listed.box_key if isinstance(listed, ComputeParty) else ""
+        own = self.box_private_key
+        if own is not None and wanted == bytes(own.public_key).hex():
+            return own
+        if wanted not in self._box_keys:
+            keys = (PrivateKey(_secret(path)) for path in generations(self.directory, BOX_KEY))
+            self._box_keys.update((bytes(key.public_key).hex(), key) for key in keys)
+        if wanted not in self._box_keys:
+            raise KeyNotHere("no box key of the party is the one in the manifest")
+        return self._box_keys[wanted]
+
+    def tls_in(self, version: Parties) -> tuple[Path, Path]:
+        """Return the files of the certificate that a version lists, and of its private key.
+
+        Raises:
+            UnknownSigner: the version does not list the party.
+            KeyNotHere: no file has the certificate.
+        """
+        wanted = getattr(self.listed_in(version), "certificate", None)
+        files = _newest_first(self.directory, TLS_CERTIFICATE)
+        for path in files:
+            if path.is_file() and path.read_text() == wanted:
+                return path, path.with_suffix(".key")
+        if wanted == self.card.certificate:
+            return files[-1], files[-1].with_suffix(".key")  # whoever serves it reads it
+        raise KeyNotHere("no certificate of the party is the one in the manifest")
+
+
+def generations(directory: Path, name: str) -> Iterator[Path]:
+    """Yield the files of a kind, such as `box.key`, `box-2.key`, oldest first."""
+    stem, _, ending = name.partition(".")
+    numbered = re.compile(rf"{stem}-(\d+)\.{ending}")
+    found = {
+        int(match[1]): path
+        for path in directory.glob(f"{stem}-*.{ending}")
+        if (match := numbered.fullmatch(path.name))
+    }
+    if (directory / name).exists():
+        found[1] = directory / name
+    yield from (found[number] for number in sorted(found))
 
 
 def load_party(directory: Path) -> Party:
-    """Read a party's directory.
+    """Read a party's directory: the newest card, and the keys that it names.
 
     Raises:
         StartupRefused: a file is missing, open to others, broken, or does not match the card.
     """
-    card = read_card(directory / CARD)
-    signing_key = SigningKey(_secret(directory / SIGNING_KEY))
-    if bytes(signing_key.verify_key).hex() != card.verify_key:
-        raise StartupRefused(f"{directory / SIGNING_KEY} does not match the card beside it")
-    box_private_key = None
-    if card.role == "compute":
-        box_private_key = PrivateKey(_secret(directory / BOX_KEY))
-        if bytes(box_private_key.public_key).hex() != card.box_key:
-            raise StartupRefused(f"{directory / BOX_KEY} does not match the card beside it")
-    return Party(directory, card, signing_key, box_private_key)
+    *_, card_file = [directory / CARD, *generations(directory, CARD)]
+    card = read_card(card_file)
+    for signing in _newest_first(directory, SIGNING_KEY):
+        signing_key = SigningKey(_secret(signing))
+        if bytes(signing_key.verify_key).hex() == card.verify_key:
+            break
+    else:
+        raise StartupRefused(f"{signing} does not match the card beside it")
+    if card.role != "compute":
+        return Party(directory, card, signing_key, None)
+    for box in _newest_first(directory, BOX_KEY):
+        box_key = PrivateKey(_secret(box))
+        if bytes(box_key.public_key).hex() == card.box_key:
+            return Party(directory, card, signing_key, box_key)
+    raise StartupRefused(f"{box} does not match the card beside it")
+
+
+def _newest_first(directory: Path, name: str) -> list[Path]:
+    return list(generations(directory, name))[::-1] or [directory / name]
 
 
 def read_card(path: Path) -> Card:
@@ -110,30 +198,39 @@ def read_pin(directory: Path) -> str:
         ) from error
 
 
-def check_party(party: Party, consortium: Consortium) -> None:
-    """Refuse to run with keys that are not those which the manifest lists for the party.
+def check_party(party: Party, version: Parties) -> None:
+    """Refuse to run without the keys which the manifest lists for the party.
 
     Raises:
         StartupRefused: it names the file.
     """
     try:
-        listed = consortium.party(party.name)
+        listed = party.listed_in(version)
     except UnknownSigner:
         raise StartupRefused(f"the manifest lists no party called {party.name}") from None
-    if listed.verify_key != party.card.verify_key:
-        raise StartupRefused(f"{party.directory / SIGNING_KEY} is not the key in the manifest")
-    if isinstance(listed, ComputeParty) and listed.box_key != party.card.box_key:
-        raise StartupRefused(f"{party.directory / BOX_KEY} is not the key in the manifest")
-    if isinstance(listed, ServiceParty) and listed.certificate != party.card.certificate:
-        raise StartupRefused(f"{party.directory / TLS_CERTIFICATE} is not that in the manifest")
+    needed: dict[str, Callable[[Parties], object]] = {SIGNING_KEY: party.signing_key_in}
+    if isinstance(listed, ComputeParty):
+        needed[BOX_KEY] = party.box_key_in
+    if isinstance(listed, ServiceParty):
+        needed[TLS_CERTIFICATE] = party.tls_in
+    for name, find in needed.items():
+        try:
+            find(version)
+        except KeyNotHere:
+            raise StartupRefused(
+                f"{party.directory / name}, or a later generation of it, is not the one in the "
+                "manifest"
+            ) from None
 
 
-def check_role(
-    party: Party, consortium: Consortium, role: Literal["aggregator", "trainer"]
-) -> None:
-    """Do what `check_party` does, and refuse to run as another than the manifest's `role`."""
-    check_party(party, consortium)
-    if party.name != getattr(consortium.manifest, role).name:
+def check_role(party: Party, book: ManifestBook, role: Literal["aggregator", "trainer"]) -> None:
+    """Do what `check_party` does, and refuse to run as another than the manifest's `role`.
+
+    One whose place another took ends what it began.
+    """
+    version = book.newest_with(party.name)
+    check_party(party, version)
+    if party.name != getattr(version.manifest, role).name:
         raise StartupRefused(f"the manifest does not list {party.name} as its {role}")
 
 

@@ -1,8 +1,9 @@
-"""Builds a server's TLS context from files, after checking that key and certificate belong here."""
+"""A server's TLS context, from files that are checked to belong together and to the manifest."""
 
 import ssl
 from pathlib import Path
 
+import structlog
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
@@ -11,14 +12,24 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.party import KeyNotHere, Party
 from shoal_hosting.programs import read_private_file
 from shoal_hosting.startup import StartupRefused
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
+
+log = structlog.get_logger()
 
 
 def server_tls(
-    certificate_path: Path, key_path: Path, expected_certificate_pem: str
+    certificate_path: Path,
+    key_path: Path,
+    expected_certificate_pem: str,
+    context: ssl.SSLContext | None = None,
 ) -> ssl.SSLContext:
     """Return a server's TLS context (1.2 or newer) for the certificate that the manifest pins.
+
+    With `context`, that one goes over to it: connections that are open keep theirs.
 
     Raises:
         StartupRefused: a file cannot be used, the key belongs to another certificate, or the
@@ -50,7 +61,7 @@ def server_tls(
             "this party; provide that one, or have the authority publish a manifest with this one"
         )
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
@@ -58,6 +69,48 @@ def server_tls(
     except ssl.SSLError as error:
         raise StartupRefused(f"{certificate_path} cannot serve TLS: {error.reason}") from None
     return context
+
+
+class ServedCertificate:
+    """The TLS context of a party's service: it goes over to the certificate of each new version."""
+
+    def __init__(self, party: Party, book: ManifestBook) -> None:
+        """Serve the certificate of the newest version that lists the party.
+
+        Raises:
+            StartupRefused: as `server_tls`.
+            KeyNotHere: no file has the certificate.
+        """
+        self._party, self._book = party, book
+        self._version = book.newest_with(party.name)
+        self._complained = ""
+        self.context = self._load(self._version, None)
+
+    def renew(self) -> None:
+        """Serve new connections by the version in force, if it lists another certificate.
+
+        Where its files are missing or broken the old one stays, and the log says why.
+        """
+        version = self._book.newest_with(self._party.name)
+        if version.digest == self._version.digest:
+            return
+        try:
+            if self._listed(version) != self._listed(self._version):
+                self._load(version, self.context)
+                log.info("the certificate of the manifest in force is served")
+        except (StartupRefused, KeyNotHere) as error:
+            if self._complained != version.digest:
+                log.error("the certificate in the manifest cannot be served", reason=str(error))
+            self._complained = version.digest
+        else:
+            self._version = version
+
+    def _listed(self, version: Consortium) -> str:
+        listed = self._party.listed_in(version)
+        return listed.certificate if isinstance(listed, ServiceParty) else ""
+
+    def _load(self, version: Consortium, context: ssl.SSLContext | None) -> ssl.SSLContext:
+        return server_tls(*self._party.tls_in(version), self._listed(version), context)
 
 
 def _read_certificate(path: Path) -> x509.Certificate:

@@ -7,19 +7,23 @@ import argparse
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 from fastapi import FastAPI
+from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sqlalchemy import MetaData, Table, select
 
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_exchange import exchange
 from shoal_hosting.manifests.manifest_routes import (
     MANIFEST_LIMIT_BYTES,
     MANIFEST_PATH,
@@ -29,7 +33,7 @@ from shoal_hosting.marks import DAMAGED
 from shoal_hosting.party import Party, check_party, load_party, read_pin
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
 from shoal_hosting.programs import startup_of
-from shoal_hosting.security import server_tls
+from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
@@ -50,7 +54,9 @@ from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_hosting.work import Worker
-from shoal_protocol.wire.documents import Document, Signed, sign
+from shoal_protocol.trust.limits import HANDOVER
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import BoundDocument, Document, Signed, sign
 from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownManifest
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -132,7 +138,10 @@ class Resources:
     changes: Changes = field(default_factory=Changes)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there is work."""
+    on_manifest: list[Callable[[], None]] = field(default_factory=list)
+    """Called in the event loop when another version of the manifest may be in force."""
     _workers: dict[str, Worker] = field(default_factory=dict)
+    _handover: dict[str, datetime] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -165,8 +174,13 @@ class Resources:
             book=book,
             storage=storage,
             clock=given["clock"],
-            peers=Connections(given.get("transport"), answer_seconds=answer_seconds),
+            peers=Connections(
+                given.get("transport"),
+                answer_seconds=answer_seconds,
+                exchange=partial(exchange, book=book),
+            ),
             manifests=None if manifests is None else SharedManifests(book, manifests),
+            _handover={book.current.digest: given["clock"]()},  # over, when it starts
         )
 
     @property
@@ -175,8 +189,44 @@ class Resources:
         return self.party.name
 
     def sign(self, body: DocumentT) -> Signed[DocumentT]:
-        """Sign a document as this party."""
-        return sign(body, self.name, self.party.signing_key)
+        """Sign a document as this party, by the key of the version that it is bound to.
+
+        What is bound to none is signed by the key in force.
+
+        Raises:
+            UnknownManifest, UnknownSigner: it is bound to a version without this party.
+            KeyNotHere: the party's directory lacks the key.
+        """
+        manifest = body.manifest if isinstance(body, BoundDocument) else None
+        return sign(body, self.name, self.key_in(manifest))
+
+    def key_in(self, manifest: str | None = None) -> SigningKey:
+        """Return the signing key of a version, by its digest, or of the newest with this party.
+
+        Raises:
+            UnknownManifest, UnknownSigner, KeyNotHere: as `sign`.
+        """
+        version = self.book.newest_with(self.name) if manifest is None else self.book.get(manifest)
+        return self.party.signing_key_in(version)
+
+    def beginning_under(self, digest: str) -> Consortium:
+        """Return the version under which a round begins: the one in force, or for a while before.
+
+        A trainer may have signed it before it heard of the version in force.
+
+        Raises:
+            WrongManifest: another is in force.
+        """
+        current = self.book.current
+        if digest == current.manifest.previous and self.clock() < self._handed_over_by():
+            with suppress(UnknownManifest):
+                return self.book.get(digest)
+        return self.book.in_force(digest)
+
+    def _handed_over_by(self) -> datetime:
+        """Return until when rounds may begin under the version before the one in force."""
+        digest = self.book.current.digest
+        return self._handover.setdefault(digest, self.clock() + HANDOVER)
 
     async def ready(self) -> None:
         """Raise `StorageUnavailable` unless the database answers."""
@@ -190,6 +240,13 @@ class Resources:
         """
         if self.manifests is not None:
             await self.storage.run(self.manifests.exchange)
+        self.follow_manifest()
+
+    def follow_manifest(self) -> None:
+        """Do what is to be done where another version of the manifest is in force than before."""
+        self._handed_over_by()
+        for follow in self.on_manifest:
+            follow()
 
     def worker(self, name: str, *, threads: int = 1) -> Worker:
         """Return the worker of that name, with so many threads."""
@@ -324,15 +381,16 @@ def run_service(
         hold_data_directory(read.data)
         check_choice(read.data, role, read.database_url)
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
-        check_party(party, book.current)
-        tls = server_tls(party.tls_certificate, party.tls_key, party.card.certificate or "")
+        check_party(party, book.newest_with(party.name))
+        served = ServedCertificate(party, book)
         service = _assembled(assemble, read, party, book)
+        service.resources.on_manifest.append(served.renew)
         note_choice(read.data, read.database_url)
         serve(
             service.app,
             host=read.host,
             port=read.port,
-            tls=tls,
+            tls=served.context,
             work=lambda: _work(service, tick_seconds),
             on_stop=service.stop_waiting,
         )
@@ -373,8 +431,12 @@ def refusing_what_is_on_file(database_url: str | None) -> Iterator[None]:
 
 
 async def _work(service: Service, tick_seconds: float) -> None:
+    async def step() -> None:
+        service.resources.follow_manifest()
+        await service.step()
+
     try:
-        await step_for_ever(service.step, service.wake, tick_seconds=tick_seconds)
+        await step_for_ever(step, service.wake, tick_seconds=tick_seconds)
     finally:
         await asyncio.shield(service.close())
 

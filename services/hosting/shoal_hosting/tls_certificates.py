@@ -77,6 +77,26 @@ def self_signed(
     )
 
 
+def hosts_of(certificate_pem: str) -> list[str]:
+    """Return the names and addresses that a certificate is for.
+
+    Raises:
+        ValueError: it is not one certificate in PEM form.
+    """
+    certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
+
+
+def expires_at(certificate_pem: str) -> datetime:
+    """Return when a certificate ends, in UTC; raises as `hosts_of`."""
+    return x509.load_pem_x509_certificate(certificate_pem.encode()).not_valid_after_utc
+
+
 def host_of(url: str) -> str:
     """Return the host of an https URL that has no path.
 

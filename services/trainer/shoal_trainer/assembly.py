@@ -79,9 +79,9 @@ def assemble(
         StorageUnavailable: the database does not answer.
         UnknownManifest: an open crowd job is bound to a manifest that is not on file.
     """
-    check_role(given["party"], given["book"].current, "trainer")
+    check_role(given["party"], given["book"], "trainer")
     resources = Resources.open(schema, alone=True, answer_seconds=ANSWER_SECONDS, **given)
-    peers = Peers(resources.peers)
+    peers = Peers(resources.peers, resources.book)
     ends = Counter(
         "shoal_trainer_jobs_ended", "Jobs by their end", ["end"], registry=resources.registry
     )

@@ -23,10 +23,10 @@ from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
 from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_trainer import releases, store
-from shoal_trainer.peers import Peers, current_party
+from shoal_trainer.peers import Peers
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import totals
 
@@ -122,8 +122,10 @@ class Certifier:
         own = self._resources
         version, party = _newest_with(unsigned.versions, node)
         body = JobEnd(manifest=version.digest, job=unsigned.request.digest)
-        end = own.sign(body).encode()
-        here = current_party(party, own.book.current)
+        in_charge = own.book.current.manifest.trainer.name == own.name
+        key = own.key_in(None if in_charge else version.digest)  # nodes want the one in force
+        end = sign(body, own.name, key).encode()
+        here = own.book.now(party)
         try:
             return decode(await self._peers.total(here, end, version), JobTotal)
         except Unavailable:
@@ -162,7 +164,7 @@ class Certifier:
                 [every[node] for node in needed],
                 version=own.book.get,
                 trainer=own.name,
-                key=own.party.signing_key,
+                key=own.key_in(unsigned.versions[-1].digest),
             )
         await own.storage.run(releases.keep_totals, job, kept, certificate)
         if certificate is None:

@@ -13,6 +13,7 @@ from shoal_protocol.rounds.outcomes import (
     verified_result,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.trust.limits import HANDOVER
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
@@ -20,7 +21,7 @@ from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.jobs import may_open
-from shoal_trainer.peers import LONG_POLL_SECONDS, Answer, Peers, State, current_party
+from shoal_trainer.peers import LONG_POLL_SECONDS, Answer, Peers, State
 from shoal_trainer.progress import CurrentRound, RunningJob
 from shoal_trainer.resources import Resources
 
@@ -116,7 +117,8 @@ class Conductor:
         if reception.refusal is not None:
             return self._ended(round_, "spec_refused", reception.refusal, is_for_good=True)
         if not may_open(spec, needed - reception.accepted, now=own.clock()):
-            if consortium.digest != own.book.current.digest:  # no service takes it any more
+            is_over = own.clock() >= spec.opened_at + HANDOVER
+            if is_over and consortium.digest != own.book.current.digest:  # nobody takes it now
                 changed = f"the manifest changed before round {spec.number} was accepted"
                 return self._ended(round_, "manifest_changed", changed, is_for_good=False)
             return Waiting()
@@ -132,7 +134,7 @@ class Conductor:
         """Ask the aggregator for the round's outcome, and store its result once verified."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
-        aggregator = current_party(consortium.manifest.aggregator, own.book.current)
+        aggregator = own.book.now(consortium.manifest.aggregator)
         if self._long_polls and round_.id not in self._polls:
             self._poll(aggregator, round_.id)
         try:

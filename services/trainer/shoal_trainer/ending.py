@@ -44,7 +44,7 @@ class Endings:
             population=job.population,
             posterior=posterior,
             trainer=own.name,
-            key=own.party.signing_key,
+            key=own.key_in(job.request.manifest),
         )
         await own.storage.run(finish_job, report)
         self._ends.labels("finished").inc()

@@ -67,6 +67,8 @@ class Joining:
             return signed.digest, False
         consortium = own.book.in_force(signed.body.manifest)
         consortium.verify(signed)
+        if (trainer := consortium.manifest.trainer.name) != own.name:
+            raise RefusedJob(f"{trainer} is the trainer now")
         await self._check(signed.body, consortium)
         is_new = await own.storage.run(store.add_job, signed)
         log.info("job submitted", job=signed.digest)

@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_exchange import exchange
 from shoal_hosting.peers.exchange import Connections, Reply, Unavailable
 from shoal_protocol.log.witnessed import LogProof, read_proof
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
-from shoal_protocol.trust.manifest_bundle import bundle
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    ProtocolError,
+    UnknownManifest,
+    WrongManifest,
+)
 from shoal_protocol.wire.service_errors import MissingRequest, RefusedResult
 from shoal_trainer.jobs import refusal_text
 
@@ -31,8 +38,9 @@ ANSWER_SECONDS: Final = 15.0  # for an answer's head to come, and as long for it
 # that drips them holds up a job for longer
 # they ask for another try, unlike the rest of 400 to 499
 _TRY_AGAIN: Final = frozenset({408, 421, 425, 429})
+# what a party answers that has another version: a key may be another one there
 _BEHIND: Final = frozenset(
-    {"urn:shoal:problem:wrong-manifest", "urn:shoal:problem:unknown-manifest"}
+    f"urn:shoal:problem:{each.code}" for each in (WrongManifest, UnknownManifest, BadSignature)
 )
 _LACKS_REQUEST: Final = f"urn:shoal:problem:{MissingRequest.code}"
 
@@ -64,9 +72,9 @@ class Reception:
 class Peers:
     """Sends the trainer's requests to the services of the consortium."""
 
-    def __init__(self, connections: Connections) -> None:
-        """Ask over `connections`."""
-        self._connections = connections
+    def __init__(self, connections: Connections, book: ManifestBook) -> None:
+        """Ask over `connections`; who has other versions than `book` is brought to the same."""
+        self._connections, self._book = connections, book
 
     async def announce(
         self,
@@ -202,13 +210,16 @@ class Peers:
         limit = HANDED_LIMIT_BYTES
         reply = await self._send(party, "POST", path, document, limit_bytes=limit)
         if 400 <= reply.status < 500 and _members(reply).get("type") in _BEHIND:
-            # it may not have heard of the version: anyone may relay that
-            known = bundle(consortium)
-            taken = await self._send(party, "PUT", "/v1/manifest", known, limit_bytes=limit)
-            if taken.status != 200:
-                raise Unavailable("it does not take the manifest")
-            reply = await self._send(party, "POST", path, document, limit_bytes=limit)
+            # it may not have heard of the version, or we of a later one: anyone may relay that
+            if await self._exchange(party):
+                reply = await self._send(party, "POST", path, document, limit_bytes=limit)
         return reply
+
+    async def _exchange(self, party: ServiceParty) -> bool:
+        try:
+            return await exchange(self._connections.to(party), self._book)
+        except (ProtocolError, OSError) as error:
+            raise Unavailable("it shows no manifest that follows") from error
 
     async def _send(
         self,
@@ -223,13 +234,6 @@ class Peers:
         return await self._connections.to(party).ask(
             method, path, content, limit_bytes=limit_bytes, wait_seconds=wait_seconds
         )
-
-
-def current_party(party: ServiceParty, current: Consortium) -> ServiceParty:
-    """Return where a service of a version is now: a later one may give it another address."""
-    manifest = current.manifest
-    services = (manifest.aggregator, *manifest.compute_nodes)
-    return next((now for now in services if now.name == party.name), party)
 
 
 def _members(reply: Reply) -> dict[str, Any]:

@@ -170,12 +170,32 @@ class Runner:
             if not isinstance(wanted, RequestedRound):
                 await self._endings.finish(job, wanted)
                 return Next.NEVER
+            if reason := self._no_further_round(job, consortium):
+                return await self._fail(job, "parties_changed", reason)
             if clients is None or len(present) < job.request.minimum_population:
                 reason = "too many clients of the population were revoked"
                 return await self._fail(job, "population_too_small", reason)
             return await self._begin_round(job, wanted, consortium, clients)
         except ValueError as error:  # of `next_spec`, in words of our own
             return await self._fail(job, "refused_by_method", str(error))
+
+    def _no_further_round(self, job: RunningJob, current: Consortium) -> str | None:
+        """Return why a job has no round under the manifest in force, or None.
+
+        A node that is new has charged nothing yet. So where one is new and another is gone, no
+        node that must be honest for the cap to hold need remember what was spent.
+        """
+        own, request = self._resources, job.request
+        if current.manifest.trainer.name != own.name:
+            return f"{current.manifest.trainer.name} is the trainer now: submit the job anew"
+        if not current.lists(request.analyst):
+            return f"{request.analyst} is no analyst of the consortium any more"
+        asked_under, now = own.book.get(request.manifest).manifest, current.manifest
+        before, after = ({node.name for node in each.compute_nodes} for each in (asked_under, now))
+        if before - after and after - before:
+            gone, new = (", ".join(sorted(each)) for each in (before - after, after - before))
+            return f"{new} took the place of {gone} as a Compute node: submit the job anew"
+        return None
 
     async def _begin_round(
         self, job: RunningJob, wanted: RequestedRound, consortium: Consortium, clients: BitMap

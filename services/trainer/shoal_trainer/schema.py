@@ -20,9 +20,10 @@ from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
+from shoal_protocol.wire.versions import TRAINER_DATABASE
 from shoal_trainer.crowds.schema import CrowdTables
 
-VERSION: Final = 11
+VERSION: Final = TRAINER_DATABASE
 
 metadata = MetaData()
 

@@ -177,7 +177,7 @@ class Sessions:
         signed, consortium = decode(encoded, Prekey), self._site.book.current
         consortium.verify(signed)
         prekey = signed.body
-        if prekey.authority != consortium.manifest.authority:
+        if prekey.authority != consortium.manifest.identity:
             raise MalformedDocument("the prekey is of another consortium")
         if not prekey.valid_from - CLOCKS_APART <= now < prekey.valid_until:
             raise MalformedDocument("the prekey is not valid now")

@@ -1,4 +1,4 @@
-"""TLS to one party whose certificate is pinned."""
+"""TLS to one party whose certificate is pinned, and to any for what is public anyway."""
 
 import ssl
 
@@ -37,4 +37,16 @@ def pinned_tls(certificate_pem: str) -> ssl.SSLContext:
 
     context.sslobject_class = PinnedConnection  # asyncio and anyio
     context.sslsocket_class = PinnedSocket  # blocking sockets
+    return context
+
+
+def unverified_tls() -> ssl.SSLContext:
+    """Return a client's TLS context that accepts any certificate.
+
+    For versions of the manifest alone, which are public and authenticate themselves.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context

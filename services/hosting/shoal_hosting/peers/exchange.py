@@ -6,16 +6,19 @@ pinned certificate alone, and does not retry.
 
 import asyncio
 import json
-from collections.abc import Mapping
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, cast
 
 import httpx
 
-from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.peers.connections import pinned_tls, unverified_tls
 from shoal_hosting.peers.lines import Lines
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
 LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six million clients
 ORDINARY_ANSWER_BYTES: Final = 16 << 20
@@ -24,6 +27,7 @@ SLOWEST_BYTES_PER_SECOND: Final = 4096  # of an answer that takes longer than th
 USUAL_BYTES_PER_SECOND: Final = 256 << 10  # least rate of large bodies: 2 Mbit/s
 LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
 CONNECTIONS: Final = 100
+EXCHANGE_SECONDS: Final = 5.0  # between two exchanges of manifests with one URL
 _NOT_MODIFIED: Final = 304
 
 
@@ -32,6 +36,10 @@ class Unavailable(Exception):
 
     retry_after_seconds: float = 0.0
     """The least that it asked to be left in peace for."""
+
+
+class OtherCertificate(Unavailable):
+    """Who answers shows another certificate than the one pinned: one of us missed a manifest."""
 
 
 @dataclass(frozen=True)
@@ -77,22 +85,26 @@ class Connection:
     def __init__(
         self,
         url: str,
-        certificate: str,
+        certificate: str | None,
         *,
         transport: httpx.AsyncBaseTransport | None = None,
         answer_seconds: float = ANSWER_SECONDS,
         connections: int = CONNECTIONS,
+        meet_other: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Connect over `transport`, or over the network, by up to so many lines, where it is None.
 
-        An answer's head has `answer_seconds` to come, and its body as much to begin with.
+        An answer's head has `answer_seconds` to come, and its body as much to begin with. Without
+        a `certificate` anybody may answer: that is for what `manifest_exchange` does. `meet_other`
+        is called before `OtherCertificate` is raised.
 
         Raises:
             ValueError: `certificate` is not one certificate in PEM form.
         """
         self._url = url.rstrip("/")
         self._answer_seconds = answer_seconds
-        tls = pinned_tls(certificate)
+        self._meet_other = meet_other
+        tls = unverified_tls() if certificate is None else pinned_tls(certificate)
         self._transport = transport or Lines(tls, connections=connections)
 
     async def __aenter__(self) -> "Connection":
@@ -126,6 +138,7 @@ class Connection:
         Raises:
             Unavailable: no connection, a broken one, a slow one, or an answer that is too long,
                 encoded, or leads elsewhere. The message is in words of our own.
+            OtherCertificate: nobody who answers there has the certificate.
         """
         patience = self._answer_seconds + wait_seconds
         fields = httpx.Headers({"Accept-Encoding": "identity"})
@@ -151,6 +164,10 @@ class Connection:
         except TimeoutError as error:
             raise Unavailable("no answer in time") from error
         except (httpx.TransportError, OSError) as error:
+            if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                if self._meet_other is not None:
+                    await self._meet_other()
+                raise OtherCertificate("it shows another certificate") from error
             raise Unavailable(str(error) or type(error).__name__) from error
         return Reply(response.status_code, body, response.headers)
 
@@ -189,10 +206,17 @@ class Connections:
         transport: httpx.AsyncBaseTransport | None,
         *,
         answer_seconds: float = ANSWER_SECONDS,
+        exchange: Callable[[Connection], Awaitable[object]] | None = None,
     ) -> None:
-        """Connect as a `Connection` does."""
+        """Connect as a `Connection` does.
+
+        Where a party shows another certificate than expected, `exchange` brings both sides to the
+        same version of the manifest over a connection to whoever answers, every now and then.
+        """
         self._transport, self._answer_seconds = transport, answer_seconds
         self._known: dict[tuple[str, str], Connection] = {}
+        self._exchange = exchange
+        self._exchanged_at: dict[str, float] = {}  # by URL
 
     def to(self, party: ServiceParty) -> Connection:
         """Return the connection to a party."""
@@ -203,8 +227,19 @@ class Connections:
                 party.certificate,
                 transport=self._transport,
                 answer_seconds=self._answer_seconds,
+                meet_other=partial(self._meet_other, party.url),
             )
         return self._known[key]
+
+    async def _meet_other(self, url: str) -> None:
+        now = asyncio.get_running_loop().time()
+        last = self._exchanged_at.get(url)
+        if self._exchange is None or (last is not None and now < last + EXCHANGE_SECONDS):
+            return
+        self._exchanged_at[url] = now
+        async with Connection(url, None, answer_seconds=self._answer_seconds) as anybody:
+            with suppress(Unavailable, ProtocolError, OSError):  # it is tried again
+                await self._exchange(anybody)
 
     async def close(self) -> None:
         """Close all of them; they are opened again when needed."""

@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import httpx
 
 from shoal_hosting.clock import Clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_exchange import NoMore, exchange, follow
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import (
     ANSWER_SECONDS,
@@ -16,15 +20,17 @@ from shoal_hosting.peers.exchange import (
     ORDINARY_ANSWER_BYTES,
     SLOWEST_BYTES_PER_SECOND,
     Connection,
+    OtherCertificate,
     Unavailable,
     json_in,
 )
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 60.0
+AWAY_FAILURES: Final = 4  # in a row
 LONGEST_SENDING_SECONDS: Final = 60.0  # over a thin line
 OK, CREATED, ACCEPTED = 200, 201, 202
 NOT_FOUND, GONE, TOO_LARGE = 404, 410, 413
@@ -133,15 +139,19 @@ class Peer:
         random_bytes: RandomBytes,
         transport: httpx.AsyncBaseTransport | None,
         answer_seconds: float = ANSWER_SECONDS,
+        book: ManifestBook | None = None,
     ) -> None:
-        """Give an answer's head `answer_seconds` to come, and its body as much to begin with."""
+        """Give an answer's head `answer_seconds` to come, and its body as much to begin with.
+
+        With a `book` the peer is where its newest version says. If it shows another certificate,
+        both are brought to the same version, over a connection to whoever answers.
+        """
         self.name = party.name
-        self.url = party.url
+        self._party, self._book = party, book
         self._clock = clock
         self._random_bytes = random_bytes
-        self._connection = Connection(
-            party.url, party.certificate, transport=transport, answer_seconds=answer_seconds
-        )
+        self._connect = partial(Connection, transport=transport, answer_seconds=answer_seconds)
+        self._connections = [self._connect(party.url, party.certificate)]
         self._failures = 0
         self._not_before: datetime | None = None
         self._longest = timedelta(0)  # that is left of a pause at any time
@@ -154,6 +164,11 @@ class Peer:
         return self.seconds_until_due == 0.0
 
     @property
+    def is_away(self) -> bool:
+        """Tell whether it did not answer several times, and may be asked again."""
+        return self._failures >= AWAY_FAILURES and self.is_due
+
+    @property
     def seconds_until_due(self) -> float:
         """Return the seconds until the next request may be sent; 0 if one may be sent now."""
         if self._not_before is None:
@@ -163,9 +178,51 @@ class Peer:
             return 0.0
         return max(0.0, left.total_seconds())
 
+    @property
+    def url(self) -> str:
+        """Return where it is."""
+        return self._party.url
+
     async def close(self) -> None:
         """Close the connections."""
-        await self._connection.close()
+        for connection in self._connections:
+            await connection.close()
+
+    async def catch_up(self) -> None:
+        """Accept the manifest versions that the peer has and the book lacks, one after another.
+
+        The authority's signature decides, so it does not matter who relays them.
+
+        Raises:
+            Unavailable: it did not answer, or shows none.
+            ProtocolError: what it sent is no manifest that follows ours.
+            OSError: a manifest could not be stored.
+        """
+
+        async def get(path: str, limit_bytes: int) -> bytes:
+            answer = await self.get_large(path, limit_bytes=limit_bytes)
+            if answer.status == NOT_FOUND:
+                raise NoMore("there is none")
+            if answer.status != OK:
+                raise Unavailable(f"{self.name} shows no manifest")
+            return answer.body
+
+        if self._book is not None:
+            await follow(get, self._book)
+
+    def _go_over(self) -> Connection:
+        """Return the connection to where the peer is now."""
+        if self._book is not None and (now := self._book.now(self._party)) != self._party:
+            if (now.url, now.certificate) != (self._party.url, self._party.certificate):
+                self._connections.append(self._connect(now.url, now.certificate))
+            self._party = now
+        return self._connections[-1]
+
+    async def _meet_other(self) -> None:
+        if self._book is not None:
+            async with self._connect(self.url, None) as anybody:
+                with suppress(Unavailable, ProtocolError, OSError):  # it is tried again
+                    await exchange(anybody, self._book)
 
     async def get(self, path: str, **parameters: str | int) -> Answer:
         """Send a GET request; return the answer.
@@ -223,8 +280,10 @@ class Peer:
         if not self.is_due:
             raise Unavailable(f"{self.name} does not answer yet; trying again")
         try:
-            reply = await self._connection.ask(method, path, content, **how)
+            reply = await self._go_over().ask(method, path, content, **how)
         except Unavailable as error:
+            if isinstance(error, OtherCertificate):
+                await self._meet_other()
             self.interruptions += 1
             self.pause()
             raise Unavailable(f"{self.name}: {error}") from error

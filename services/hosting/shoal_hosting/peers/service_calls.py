@@ -47,10 +47,13 @@ PageT = TypeVar("PageT", bound=Page)
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A service's URL, its pinned certificate, and the token that it may ask for."""
+    """A service's URL, its pinned certificate, and the token that it may ask for.
+
+    Without a certificate whoever answers there is asked.
+    """
 
     url: str
-    certificate: str
+    certificate: str | None
     token: str | None = field(default=None, repr=False)
 
     @classmethod

@@ -83,7 +83,7 @@ def assemble_replica(
         StorageUnavailable: the database does not answer.
         UnknownManifest: as `assemble_crowds`.
     """
-    check_role(given["party"], given["book"].current, "trainer")
+    check_role(given["party"], given["book"], "trainer")
     if given["database_url"] is None:
         raise StartupRefused(
             "SHOAL_SERVES=crowds is for a process beside the one that conducts rounds: set "

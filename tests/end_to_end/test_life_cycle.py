@@ -1,0 +1,85 @@
+"""Every party changes its keys, and the authority moves, while a job of many rounds runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import rounds
+from shoal_consortium.processes import Federation
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.wire.documents import decode
+from tests.command.running import shoal
+from tests.end_to_end.test_many_rounds import BATCH, CLIENTS, reach
+
+ROUNDS = 40
+
+
+class Authority:
+    """Who changes the consortium of a directory, each time by one command and `publish`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.consortium, self.key = directory / "consortium", directory / "authority"
+
+    def change(self, *what: object, command: str = "change") -> None:
+        shoal("consortium", command, self.consortium, "--authority", self.key, *what)
+        self.publish()
+
+    def publish(self) -> None:
+        shoal("consortium", "publish", self.consortium)
+
+    @property
+    def newest(self) -> Any:
+        return open_chain(self.consortium)[-1]
+
+
+def rotate(party: Path, *kinds: str) -> Path:
+    said = shoal("party", "rotate", party, *kinds, "--json").stdout
+    return Path(json.loads(said)["card"])
+
+
+@pytest.mark.slow
+def test_all_keys_change_while_a_job_runs_and_its_certificate_holds(tmp_path: Path) -> None:
+    directory = tmp_path / "federation"
+    services, agents = rounds.make(directory, batch=BATCH, clients=CLIENTS, sites=2, nodes=3)
+    authority, parties = Authority(directory), directory / "parties"
+    first = authority.newest
+    with Federation() as federation:
+        federation.start(*services, *agents)
+        job = rounds.submit(directory, rounds=ROUNDS, batch=BATCH, clients=CLIENTS)
+        for number, name in enumerate(["compute-1", "aggregator", "trainer"], start=1):
+            reach(job, 4 * number)
+            authority.change("--card", rotate(parties / name))
+        reach(job, 16)
+        authority.change(
+            *(part for k in (0, 2) for part in ("--card", rotate(parties / f"compute-{k}"))),
+            *("--maximum-round-seconds", 80_000),
+        )
+        reach(job, 20)
+        heir = directory / "heir"
+        authority.change("--to", heir, command="move-authority")
+        authority.key = heir
+        authority.change("--card", rotate(parties / "compute-0", "--tls"))
+        assert job.state().phase == "running", "all of it came while the job ran"
+        report = job.wait()
+        certificate = job.certificate()
+
+    assert report.lost_rounds == ()
+    assert report.cohort_sizes == (BATCH,) * ROUNDS
+    newest = authority.newest
+    assert newest.manifest.sequence == 7
+    assert certificate is not None
+    verified = verify_certificate(certificate, newest.signed_manifest.encode())
+    spanned = {each.spec.body.manifest for each in verified.certificate.rounds}
+    assert len(spanned) >= 5 and first.digest in spanned and newest.digest in spanned
+    assert decode(certificate, ReleaseCertificate).body.manifest == newest.digest
+    for old, new in zip(first.manifest.compute_nodes, newest.manifest.compute_nodes, strict=True):
+        assert old.name == new.name
+        assert not {old.verify_key, old.box_key, old.certificate} & {
+            new.verify_key,
+            new.box_key,
+            new.certificate,
+        }
