@@ -40,9 +40,9 @@ from shoal_protocol.trust.manifest import (
     Consortium,
     Manifest,
     Policy,
-    RosterReference,
     ServiceParty,
 )
+from shoal_protocol.trust.roster import RosterReference
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64

@@ -130,7 +130,7 @@ def trainer(service: Hostile, directory: Path) -> None:
     async def ask() -> None:
         consortium = service.consortium
         connections = Connections(None)
-        peers = Peers(connections)
+        peers = Peers(connections, service.book(directory))
         reception = await peers.announce(
             b"{}", consortium, request=b"{}", asked_under=consortium, without=frozenset()
         )

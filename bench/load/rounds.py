@@ -219,7 +219,10 @@ async def _metrics(nodes: Sequence[ComputeParty]) -> dict[str, dict[str, float]]
         async with Connection(node.url, node.certificate) as connection:
             reply = await connection.ask("GET", "/metrics")
         if reply.status != OK:
-            raise Unavailable(f"{node.name} shows no metrics: status {reply.status}")
+            raise Unavailable(
+                f"{node.name} shows no metrics: status {reply.status}; start it with "
+                "SHOAL_METRICS_FOR_ANYBODY=true"
+            )
         return read_metrics(reply.body.decode())
 
     readings = await asyncio.gather(*map(read, nodes))

@@ -7,10 +7,10 @@ from nacl.signing import SigningKey, VerifyKey
 
 from shoal_consortium.cards import Card, fingerprint, is_endorsed
 from shoal_consortium.parties import following, next_manifest
+from shoal_protocol.trust.authority import AuthorityMove, move_message
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
-    AuthorityMove,
     ComputeParty,
     Consortium,
     Manifest,
@@ -134,6 +134,6 @@ def moved(
     draft = following(current, keys | {"founder": manifest.identity})
     move = AuthorityMove(
         by="authority" if given == manifest.authority else "recovery",
-        signature=consent.sign(draft.move_message()).signature.hex(),
+        signature=consent.sign(move_message(draft)).signature.hex(),
     )
     return sign(draft.model_copy(update={"move": move}), AUTHORITY_NAME, authority)

@@ -6,17 +6,16 @@ Pure: it contacts nobody, so it cannot see who owns a machine, where it stands, 
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from shoal_hosting.tls_certificates import host_of
+from shoal_hosting.tls_certificates import EXPIRES_SOON, host_of
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
 
-EXPIRES_SOON: Final = timedelta(days=30)
 LARGEST_EPSILON: Final = 10.0
 SMALLEST_COHORT: Final = 20
 FEWEST_HOLDERS: Final = 3
@@ -125,7 +124,8 @@ def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
             yield Finding(
                 Severity.CAUTION,
                 party.name,
-                f"its certificate expires in {days} days; a new one needs a new consortium",
+                f"its certificate expires in {days} days: `shoal party rotate --tls` there, then "
+                "`shoal consortium change` and `publish`",
             )
         if not _is_for(certificate, host_of(party.url)):
             yield Finding(

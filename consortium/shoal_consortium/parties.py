@@ -14,9 +14,8 @@ from shoal_protocol.trust.manifest import (
     Consortium,
     Manifest,
     Policy,
-    RosterReference,
 )
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import (
     with_enrolled,
     with_grown,

@@ -246,7 +246,9 @@ async def test_metrics_count_events_without_client_linked_labels(
     world: World, agent: Service
 ) -> None:
     await work(world, agent)
-    text = (await ask(agent, "/metrics")).text
+    assert (await ask(agent, "/metrics")).status_code == 401
+    token = owner_token(world)
+    text = (await ask(agent, "/metrics", Authorization=f"Bearer {token}")).text
     assert 'shoal_agent_events_total{event="job_joined"} 1.0' in text
     assert 'shoal_agent_envelopes_total{outcome="acknowledged"} 3.0' in text
     ours = [line for line in text.splitlines() if line.startswith("shoal_agent")]

@@ -164,8 +164,8 @@ def test_a_party_with_the_authoritys_key_is_found() -> None:
     ("days", "severity", "words"),
     [
         (-2, Severity.SERIOUS, "valid from"),
-        (VALID_DAYS - 31, None, ""),
-        (VALID_DAYS - 29, Severity.CAUTION, "expires in 29 days"),
+        (VALID_DAYS - 61, None, ""),
+        (VALID_DAYS - 59, Severity.CAUTION, "expires in 59 days"),
         (VALID_DAYS, Severity.SERIOUS, "expired on 2027-01-01"),
     ],
 )

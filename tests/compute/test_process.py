@@ -86,13 +86,16 @@ async def test_a_node_starts_serves_and_stops(party: dict[str, str]) -> None:
             await _until_ready(client, process)
             reply = await client.get(f"/v1/rounds/{'0' * 64}")
             assert reply.json()["type"] == "urn:shoal:problem:unknown-round"
+            assert (await client.get("/metrics")).status_code == 401
+            token = (Path(party["SHOAL_DATA"]) / "operator.token").read_text().strip()
+            shown = await client.get("/metrics", headers={"Authorization": f"Bearer {token}"})
             memory = next(
                 line
-                for line in (await client.get("/metrics")).text.splitlines()
+                for line in shown.text.splitlines()
                 if line.startswith("process_resident_memory_bytes")
             )
-            shown = await asyncio.to_thread(look_at_ledger, party)  # while the node runs
-            assert (shown.returncode, shown.stdout) == (0, b"The ledger of compute-0 is empty.\n")
+            ledger = await asyncio.to_thread(look_at_ledger, party)  # while the node runs
+            assert (ledger.returncode, ledger.stdout) == (0, b"The ledger of compute-0 is empty.\n")
         assert float(memory.split()[1]) < 300e6
     finally:
         process.send_signal(signal.SIGTERM)

@@ -63,9 +63,12 @@ CONTRIBUTE = (
 )
 METRIC = "shoal_trainer_crowd_contributions_total"
 COUNTED = f"""
-import ssl, urllib.request
-served = urllib.request.urlopen("https://localhost:8440/metrics",
-                                context=ssl._create_unverified_context()).read().decode()
+import pathlib, ssl, urllib.request
+token = pathlib.Path("/data/operator.token").read_text().strip()
+asked = urllib.request.Request("https://localhost:8440/metrics",
+                               headers={{"Authorization": f"Bearer {{token}}"}})
+context = ssl._create_unverified_context()
+served = urllib.request.urlopen(asked, context=context).read().decode()
 print([line.split()[1] for line in served.splitlines() if line.startswith("{METRIC} ")][0])
 """
 

@@ -1,6 +1,8 @@
 """Every party changes its keys, and the authority moves, while a job of many rounds runs."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +85,44 @@ def test_all_keys_change_while_a_job_runs_and_its_certificate_holds(tmp_path: Pa
             new.box_key,
             new.certificate,
         }
+
+
+@pytest.mark.slow
+def test_agents_that_were_off_while_all_certificates_changed_find_their_way(tmp_path: Path) -> None:
+    """A node lost its signing key besides: the authority vouches for its new card."""
+    directory = tmp_path / "federation"
+    services, agents = rounds.make(directory, batch=BATCH, clients=CLIENTS, sites=2, nodes=3)
+    authority, parties = Authority(directory), directory / "parties"
+    kept = shutil.copytree(directory / "consortium", tmp_path / "as it was")
+    old = {"SHOAL_CONSORTIUM": str(kept)}  # which is all that the agents have of the consortium
+    agents = [replace(each, environment={**each.environment, **old}) for each in agents]
+    with Federation() as federation:
+        federation.start(*services)
+        names = ["compute-0", "compute-1", "aggregator", "trainer"]
+        cards = [rotate(parties / name) for name in names]
+        authority.change(*(part for card in cards for part in ("--card", card)))
+        url = authority.newest.party("compute-2").url
+        new = ["--role", "compute", "--name", "compute-2", "--operator", "its own", "--url", url]
+        told = shoal("party", "new", directory / "anew", *new, "--json").stdout
+        made = json.loads(told)
+        federation["compute-2"].stop()
+        for path in (parties / "compute-2").glob("*.*"):
+            path.unlink()
+        for path in (directory / "anew").iterdir():
+            path.rename(parties / "compute-2" / path.name)
+        vouched = ("--card", made["card"].replace("anew", "parties/compute-2"))
+        shoal(
+            *("consortium", "change", directory / "consortium", "--authority", authority.key),
+            *(*vouched, "--fingerprint", made["fingerprint"]),
+        )
+        federation["compute-2"].start()
+        federation["compute-2"].wait_until_ready()
+        authority.publish()
+        federation.start(*agents)
+        job = rounds.submit(directory, rounds=4, batch=BATCH, clients=CLIENTS)
+        report = job.wait()
+        certificate = job.certificate()
+
+    assert report.cohort_sizes == (BATCH,) * 4
+    assert certificate is not None
+    verify_certificate(certificate, authority.newest.signed_manifest.encode())

@@ -25,9 +25,9 @@ from shoal_hosting.manifests.manifest_routes import (
     manifest_routes,
 )
 from shoal_hosting.server.application import create_application
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest, RosterReference
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES, framed
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
 from tests.hosting.test_limits import JumpingClock

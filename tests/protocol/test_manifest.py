@@ -8,15 +8,14 @@ import pytest
 from nacl.signing import SigningKey
 
 from shoal_protocol.jobs.membership import Join
+from shoal_protocol.trust.authority import AuthorityMove, move_message
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
-    AuthorityMove,
     Consortium,
     Manifest,
-    RosterReference,
 )
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_enrolled, with_revoked
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.errors import (
@@ -161,7 +160,7 @@ def moved(
     fields = {name: getattr(before, name) for name in Manifest.model_fields}
     fields |= {"sequence": 2, "previous": WITH_RECOVERY.digest, "founder": before.authority}
     draft = Manifest(**(fields | {"authority": bytes(HEIR.verify_key).hex()} | changes))
-    move = AuthorityMove(by=by, signature=consent.sign(draft.move_message()).signature.hex())
+    move = AuthorityMove(by=by, signature=consent.sign(move_message(draft)).signature.hex())
     return sign(draft.model_copy(update={"move": move}), AUTHORITY_NAME, HEIR)
 
 
@@ -235,7 +234,7 @@ def test_a_recovery_key_that_no_version_names_moves_nothing() -> None:
     body = moved().body.model_copy(
         update={"previous": CONSORTIUM.digest, "recovery": None, "move": None}
     )
-    signature = RECOVERY.sign(body.move_message()).signature.hex()
+    signature = RECOVERY.sign(move_message(body)).signature.hex()
     move = AuthorityMove(by="recovery", signature=signature)
     signed = sign(body.model_copy(update={"move": move}), AUTHORITY_NAME, HEIR)
     with pytest.raises(MalformedDocument, match="no recovery key"):

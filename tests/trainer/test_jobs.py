@@ -329,7 +329,7 @@ async def test_a_node_that_will_not_have_the_manifest_fails_the_job_in_time(
     """It may be the node that has the newer version: so it is asked again for a while."""
     federation.refusals = {"compute-1": (409, "wrong-manifest")}
     await running(trainer, clock)
-    assert ("compute-1", "PUT", "/v1/manifest") in federation.requests
+    assert ("compute-1", "GET", "/v1/manifest") in federation.requests
     assert (await state(trainer))["phase"] == "running"
     clock.move(JOB.round_seconds * 0.75)
     await trainer.step()

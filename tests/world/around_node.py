@@ -29,7 +29,8 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import EPOCH_BYTES, Header, frame, seal
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, RosterReference
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
+from shoal_protocol.trust.roster import RosterReference
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json, format_time

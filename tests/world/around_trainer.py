@@ -24,10 +24,9 @@ from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Consortium,
     Manifest,
-    RosterReference,
 )
 from shoal_protocol.trust.manifest_bundle import bundle
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
@@ -116,6 +115,8 @@ class Federation(httpx.AsyncBaseTransport):
             assert request.content == bundle(self.consortium)
             self.behind.remove(name)
             return httpx.Response(200, json={}, request=request)
+        if name in self.behind and request.method == "GET":
+            return httpx.Response(404, json={}, request=request)
         if name in self.behind:
             problem = {"type": "urn:shoal:problem:wrong-manifest"}
             return httpx.Response(409, json=problem, request=request)

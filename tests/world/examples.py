@@ -59,10 +59,9 @@ from shoal_protocol.trust.manifest import (
     Consortium,
     Manifest,
     Policy,
-    RosterReference,
     ServiceParty,
 )
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import roster_of, with_revoked
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
 from shoal_protocol.wire.encoding import encode_clients

@@ -16,9 +16,6 @@ JOB_SECONDS: Final = 90 * 86_400
 """Default of the time that policies allow a whole job."""
 
 LONGEST_SECONDS: Final = 10 * 365 * 86_400  # of either that a policy may state
-HANDOVER: Final = timedelta(seconds=30)
-"""How long after a new version of the manifest a round may still begin under the one before."""
-
 CLOCKS_APART: Final = timedelta(minutes=5)
 """What is forgiven, lest one party take and another refuse what keeps to a bound exactly."""
 

@@ -1,9 +1,7 @@
 """The consortium manifest, the root of trust: who the parties are and what they allow.
 
 Every party pins a manifest by its digest and accepts later versions only along the chain of
-the authority's signatures. No key is ever taken from what a server says at run time. Another key
-takes the authority's place only by a version that both sign, as roots do in TUF (The Update
-Framework, section 6.1); the recovery key, kept offline, may stand in for one that is lost.
+the authority's signatures. No key is ever taken from what a server says at run time.
 """
 
 from dataclasses import dataclass, replace
@@ -17,8 +15,9 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Mechanism, QueryName
 from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
 from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.trust.authority import AuthorityMove, check_authority
 from shoal_protocol.trust.limits import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECONDS
-from shoal_protocol.trust.roster import Roster, roster_size
+from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.wire.documents import (
     BoundDocument,
     Document,
@@ -26,17 +25,9 @@ from shoal_protocol.wire.documents import (
     Model,
     Role,
     Signed,
-    check_signature,
     decode,
 )
-from shoal_protocol.wire.encoding import (
-    BoxKeyHex,
-    Digest,
-    Name,
-    VerifyKeyHex,
-    canonical_json,
-    domain,
-)
+from shoal_protocol.wire.encoding import BoxKeyHex, Digest, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     UnknownHolder,
@@ -52,7 +43,6 @@ Certificate = Annotated[
         pattern=r"^-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n$"
     ),
 ]
-_AUTHORITY: Final = ("authority", "recovery", "founder")
 Operator = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 AUTHORITY_NAME: Final = "authority"
@@ -186,37 +176,6 @@ class Policy(Model):
         )
 
 
-class RosterReference(Model):
-    """A roster by its digest: of how many data holders, ranges and slots, `clients`, it is."""
-
-    digest: Digest
-    holders: Annotated[int, Field(ge=0)]
-    ranges: Annotated[int, Field(ge=0)]
-    clients: Annotated[int, Field(ge=0)]
-
-    @classmethod
-    def of(cls, roster: Roster) -> Self:
-        """Return what a manifest says of this roster."""
-        return cls(
-            digest=roster.digest,
-            holders=roster.holders,
-            ranges=roster.ranges,
-            clients=len(roster),
-        )
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the length of the roster file."""
-        return roster_size(holders=self.holders, ranges=self.ranges)
-
-
-class AuthorityMove(Model):
-    """The consent of the version before, by one of its two keys, to other keys of the authority."""
-
-    by: Literal["authority", "recovery"]
-    signature: Annotated[str, StringConstraints(pattern="^[0-9a-f]{128}$")]
-
-
 def _optional() -> Any:
     return Field(default=None, exclude_if=lambda value: value is None)
 
@@ -245,13 +204,6 @@ class Manifest(Document):
     def identity(self) -> str:
         """Return the key by which documents name the consortium: its first authority's."""
         return self.founder or self.authority
-
-    def move_message(self) -> bytes:
-        """Return what the key signs that consents to `authority` and `recovery` of this version."""
-        named = ("consortium", "sequence", "previous", "authority", "recovery")
-        return domain("authority_move") + canonical_json(
-            {each: getattr(self, each) for each in named}
-        )
 
     @pydantic.model_validator(mode="after")
     def _names_and_keys_are_distinct(self) -> Self:
@@ -329,25 +281,10 @@ class Parties:
         Raises:
             WrongManifest, MalformedDocument, BadSignature: as `announced`.
         """
-        now, later = self.manifest, signed.body
-        if not self.precedes(later):
+        if not self.precedes(signed.body):
             raise WrongManifest("the manifest is not the next version of the one in force")
-        if later.move is not None:
-            self._check_move(later, later.move)
-        elif any(getattr(later, each) != getattr(now, each) for each in _AUTHORITY):
-            raise MalformedDocument("only a version that moves the authority changes its keys")
-        Parties.of(signed, authority=later.authority)
-
-    def _check_move(self, later: Manifest, move: AuthorityMove) -> None:
-        now = self.manifest
-        may_differ = (*_AUTHORITY, "sequence", "previous", "move")
-        same = now.model_copy(update={each: getattr(later, each) for each in may_differ})
-        if later != same or later.identity != now.identity:
-            raise MalformedDocument("a version that moves the authority changes nothing else")
-        key = now.recovery if move.by == "recovery" else now.authority
-        if key is None:
-            raise MalformedDocument("the version before names no recovery key")
-        check_signature(VerifyKey(bytes.fromhex(key)), later.move_message(), move.signature)
+        check_authority(self.manifest, signed.body)
+        Parties.of(signed, authority=signed.body.authority)
 
     def party(self, name: str) -> ServiceParty | Analyst:
         """Return the party of that name.

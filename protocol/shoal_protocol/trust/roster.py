@@ -12,14 +12,16 @@ revoked; 8 bytes for each range: its holder (4 bytes) and its number of slots (4
 
 import hashlib
 from functools import cached_property
-from typing import Final
+from typing import Annotated, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 from nacl.signing import VerifyKey
+from pydantic import Field
 from pyroaring import BitMap
 
-from shoal_protocol.wire.encoding import domain
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Digest, domain
 from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder, UnknownHolder
 from shoal_protocol.wire.versions import WIRE
 
@@ -204,3 +206,27 @@ class Roster:
         is_new = self._rows != np.void(_REVOKED)
         is_new[: since.holders] &= self._rows[: since.holders] != since._rows
         return bool(is_new.any() and np.isin(self._rows[is_new], older._rows).any())
+
+
+class RosterReference(Model):
+    """A roster by its digest: of how many data holders, ranges and slots, `clients`, it is."""
+
+    digest: Digest
+    holders: Annotated[int, Field(ge=0)]
+    ranges: Annotated[int, Field(ge=0)]
+    clients: Annotated[int, Field(ge=0)]
+
+    @classmethod
+    def of(cls, roster: "Roster") -> Self:
+        """Return what a manifest says of this roster."""
+        return cls(
+            digest=roster.digest,
+            holders=roster.holders,
+            ranges=roster.ranges,
+            clients=len(roster),
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the length of the roster file."""
+        return roster_size(holders=self.holders, ranges=self.ranges)

@@ -7,7 +7,6 @@ from typing import Final
 
 RELEASE: Final = "1.0"
 WIRE: Final = 1
-
 COMPUTE_DATABASE: Final = 11
 TRAINER_DATABASE: Final = 11
 AGGREGATOR_DATABASE: Final = 7

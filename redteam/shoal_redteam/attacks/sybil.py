@@ -16,8 +16,9 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionTask, RegressionMethod
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest, RosterReference
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.trust.manifest_bundle import framed
+from shoal_protocol.trust.roster import RosterReference
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.encoding import domain, encode_clients

@@ -198,6 +198,11 @@ class Aggregator:
         """
         return await self._own.storage.run(store.find_decision, round_id, self._own.name)
 
+    async def is_busy(self) -> bool:
+        """Tell whether a round is open."""
+        due = await self._own.storage.run(store.due, self._own.clock())
+        return due.next_at is not None or bool(due.complete or due.overdue)
+
     async def step(self) -> None:
         """Decide on every round that is due: add up what is complete, then abandon the rest.
 
@@ -303,6 +308,11 @@ class Aggregator:
             if len(self._specs) > _SPECS_IN_MEMORY:
                 self._specs.pop(next(iter(self._specs)))
         return self._specs[round_id]
+
+    async def oldest_open(self) -> datetime | None:
+        """Return when the oldest round was opened that is not over; None: there is none."""
+        spec = await self._own.storage.run(store.oldest_open_round)
+        return None if spec is None else decode(spec, RoundSpec).body.opened_at
 
     def _validate(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
         if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:

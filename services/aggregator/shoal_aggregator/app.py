@@ -33,6 +33,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     """Return the ASGI application of `aggregator`, which serves its `log`."""
     app = resources.application(
         "Shoal aggregator",
+        busy=aggregator.is_busy,
         body_limit_bytes_by_ending={
             "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,

@@ -30,6 +30,7 @@ class Service(service.Service):
             await self.log.step()
         except StorageUnavailable:
             _log.warning("storage unavailable: the log goes on once it answers again")
+        self.resources.standing.erase(())
 
     async def close(self) -> None:
         """End what is under way, and let go of connections and the database."""
@@ -50,4 +51,5 @@ def assemble(**given: Unpack[service.Given]) -> Service:
     resources = service.Resources.open(schema, alone=True, **given)
     log = Log(resources)
     aggregator = Aggregator(resources, log.note)
+    resources.vitals.watch_open_rounds(aggregator.oldest_open)
     return Service(create_app(aggregator, log, resources), resources, aggregator, log)

@@ -230,6 +230,13 @@ def next_time(db: Connection, now: datetime) -> datetime | None:
     return min((datetime.fromtimestamp(each / 1000, UTC) for each in times if each), default=None)
 
 
+def oldest_open_round(db: Connection) -> bytes | None:
+    """Return the signed spec of the open round that gives up first; None: none is open."""
+    columns = schema.rounds.c
+    query = select(columns.spec).where(columns.phase.in_([phase.value for phase in OPEN]))
+    return db.execute(query.order_by(columns.give_up_at).limit(1)).scalar()
+
+
 def publish(db: Connection, result: Signed[Result], *, stored: int, wrong: Collection[str]) -> bool:
     """Store the result of `stored` partial sums and end the round with it.
 

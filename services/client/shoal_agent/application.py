@@ -4,11 +4,11 @@ Only leaving a job changes what is done. The ledger names clients, a backup stop
 moment, and leaving is for good: all ask for the owner's token.
 """
 
-import hmac
 import math
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from statistics import median_low
 from typing import Annotated, Any
 
@@ -20,7 +20,9 @@ from shoal_agent.status import HolderStatus
 from shoal_holder.policy import Policy
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.paging import After
-from shoal_hosting.server.problems import problem
+from shoal_hosting.server.problems import http_problem
+from shoal_hosting.tokens import is_bearer
+from shoal_hosting.vitals import Vitals
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.together import epsilon_of
@@ -32,16 +34,51 @@ Count = Annotated[int, Query(ge=1, le=10_000)]
 
 
 def create_agent_application(
-    holder: DataHolder, *, token: str, registry: CollectorRegistry
+    holder: DataHolder,
+    *,
+    token: str,
+    registry: CollectorRegistry,
+    vitals: Vitals,
+    metrics_for_anybody: bool,
 ) -> FastAPI:
-    """Return the agent's ASGI application; `token` opens the ledger."""
+    """Return the agent's ASGI application; `token` opens the ledger, and the metrics."""
+
+    async def backup_due() -> float:
+        return float((await holder.opened()).backup_due)
+
+    async def unsent() -> float:
+        rounds = [each for job in (await holder.status()).jobs for each in job.rounds]
+        return sum(each.envelopes.get("pending", 0) for each in rounds if each.ended is None)
+
+    async def refusing() -> float:
+        return float(await holder.refusal() is not None)
+
+    async def epsilon_left_to_least(kind: str) -> float:
+        return _left(await holder.committed(), (await holder.policy()).cap)[kind]
 
     async def ready() -> None:
         await holder.ledger(count=1)
         if await holder.refusal() is not None:
             raise LedgerBroken("the ledger lacks rounds that Compute nodes charged: see the log")
 
-    app = create_application("Shoal agent", ready=ready, registry=registry)
+    app = create_application(
+        "Shoal agent",
+        ready=ready,
+        registry=registry,
+        vitals=vitals,
+        metrics_token=None if metrics_for_anybody else token,
+    )
+    vitals.watch("shoal_agent_backup_due", "1 where a backup is due", backup_due)
+    vitals.watch("shoal_agent_refusing", "1 where nothing is answered: see the log", refusing)
+    vitals.watch(
+        "shoal_agent_envelopes_unsent", "Envelopes that no node has acknowledged yet", unsent
+    )
+    for kind in ("pure", "gaussian"):
+        vitals.watch(
+            f"shoal_agent_epsilon_left_{kind}",
+            f"Epsilon left for {kind} jobs to the client that has least",
+            partial(epsilon_left_to_least, kind),
+        )
 
     @app.get("/v1/status")
     async def show_status() -> HolderStatus:
@@ -63,8 +100,8 @@ def create_agent_application(
 
         Crowd jobs in sums, too, and what is left to records for them.
         """
-        if not _is_owner(request, token):
-            return _for_the_owner()
+        if not is_bearer(request.headers.get("Authorization"), token):
+            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         entries = await holder.ledger(after=after, count=count)
         crowds = asdict(await holder.spent_on_crowds())
         policy = await holder.policy()
@@ -98,8 +135,8 @@ def create_agent_application(
         count: Count = 1000,
     ) -> Response:
         """The hash-chained entries from `after` on, each for clients who answered together."""
-        if not _is_owner(request, token):
-            return _for_the_owner()
+        if not is_bearer(request.headers.get("Authorization"), token):
+            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         entries = await holder.chain(after=after, count=count)
         body = {
             "entries": [each.model_dump(mode="json") | {"digest": each.digest} for each in entries],
@@ -110,16 +147,16 @@ def create_agent_application(
     @app.post("/v1/backup")
     async def back_up(request: Request) -> Response:
         """A backup of what a restore needs, sealed to the owner's recovery key, in base64."""
-        if not _is_owner(request, token):
-            return _for_the_owner()
+        if not is_bearer(request.headers.get("Authorization"), token):
+            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         body = {"sealed": b64encode(await holder.backup()).decode()}
         return Response(canonical_json(body), media_type="application/json")
 
     @app.post("/v1/jobs/{job}/leave")
     async def leave(request: Request, job: str) -> Response:
         """Leave a job for good, with all clients here: no round of it is answered any more."""
-        if not _is_owner(request, token):
-            return _for_the_owner()
+        if not is_bearer(request.headers.get("Authorization"), token):
+            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         found = await holder.leave(job)
         body = {"job": job, "slots": found.slots, "answered_rounds": found.answered}
         return Response(canonical_json(body), media_type="application/json")
@@ -127,8 +164,8 @@ def create_agent_application(
     @app.get("/v1/crowds/{job}/evidence")
     async def show_evidence(request: Request, job: str, receipts: bool = False) -> Response:
         """What the trainer showed of a crowd job, and with `receipts` all that was kept of it."""
-        if not _is_owner(request, token):
-            return _for_the_owner()
+        if not is_bearer(request.headers.get("Authorization"), token):
+            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         found = await holder.crowd_evidence(job, receipts=receipts)
         if found is None:
             raise UnknownJob("no contribution to such a crowd job was ever considered here")
@@ -137,22 +174,6 @@ def create_agent_application(
         )
 
     return app
-
-
-def _for_the_owner() -> Response:
-    return problem(
-        code="owner-only",
-        title="This is for the data holder",
-        status=401,
-        detail="The request does not carry the owner's token.",
-        remedy="Send `Authorization: Bearer` with the token in the agent's owner.token.",
-        headers={"WWW-Authenticate": "Bearer"},
-    )
-
-
-def _is_owner(request: Request, token: str) -> bool:
-    given = request.headers.get("Authorization", "")
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
 
 
 def _spending(spent: dict[int, list[Cost]], policy: Policy) -> dict[str, Any]:

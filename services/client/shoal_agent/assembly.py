@@ -1,11 +1,9 @@
 """Assembles an agent from its owner's files and a clock, without listening yet."""
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -27,9 +25,9 @@ from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.party import read_pin
-from shoal_hosting.private_files import write_new
-from shoal_hosting.programs import read_private_file
 from shoal_hosting.startup import StartupRefused
+from shoal_hosting.tokens import token_of
+from shoal_hosting.vitals import Vitals
 
 TOKEN_FILE: Final = "owner.token"
 
@@ -82,7 +80,7 @@ def assemble(
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         pin = settings.pin or read_pin(settings.party)
         book = ManifestBook.open(settings.consortium, pin, settings.data / COURIER)
-        token = _owner_token(settings.data / TOKEN_FILE)
+        token = token_of(settings.data / TOKEN_FILE)
         vault = _vault(settings, report, inside)
     except (ValueError, OSError, ImportError) as error:
         raise StartupRefused(complaint(error)) from error
@@ -97,7 +95,14 @@ def assemble(
         **({} if inside is None else {"random_bytes": inside.random_bytes}),
     )
     _log_opened(vault.opened)
-    return Service(create_agent_application(holder, token=token, registry=registry), wake, holder)
+    app = create_agent_application(
+        holder,
+        token=token,
+        registry=registry,
+        vitals=Vitals(registry, book=book, directory=settings.data, clock=clock),
+        metrics_for_anybody=settings.metrics_for_anybody,
+    )
+    return Service(app, wake, holder)
 
 
 def _vault(settings: Settings, report: Report, inside: Sources | None) -> VaultLink:
@@ -125,12 +130,3 @@ def _log_opened(opened: Opened) -> None:
             "the process with the records has a network: this system gives it neither an empty "
             "network namespace nor a filter of system calls"
         )
-
-
-def _owner_token(path: Path) -> str:
-    if not path.exists():
-        write_new(path, f"{secrets.token_hex(32)}\n".encode(), private=True)
-    token = read_private_file(path).decode("ascii", errors="replace").strip()
-    if len(token) < 32:
-        raise StartupRefused(f"{path} holds no token; delete it, and the next start makes one")
-    return token

@@ -54,6 +54,10 @@ class Settings(BaseModel):
             "envelopes; without it, to each node directly"
         ),
     )
+    metrics_for_anybody: bool = Field(
+        default=False,
+        description="whether /metrics answers who does not show the token in owner.token",
+    )
     accept_loss: str | None = Field(
         default=None,
         pattern="^[0-9a-f]{16}$",

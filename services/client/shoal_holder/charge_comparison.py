@@ -168,10 +168,9 @@ class ChargeComparison:
             slots=asking.slots,
             caps=[each.manifest.policy.cap for each in self._site.book.versions],
         )
-        key = asking.version.party(node).verify_key
         try:
             head = Head(signed.body.head, signed.body.head_digest)
-            node_heads.note(self._state.file, key, head)
+            node_heads.note(self._state.file, node, head)
         except LedgerBroken as error:
             self.refusal = _set_back(node, error)
             return False
@@ -288,7 +287,7 @@ class ChargeComparison:
 def _set_back(node: str, error: LedgerBroken) -> str:
     return (
         f"{node} was set back, or lies: {error}. Ask its operator; if it does not come back with "
-        "its whole ledger, or a key of its own for another one, name it in SHOAL_WITHOUT_NODES"
+        "its whole ledger, or under another name with another one, name it in SHOAL_WITHOUT_NODES"
     )
 
 

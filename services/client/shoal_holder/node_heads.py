@@ -1,6 +1,6 @@
 """Keeps the highest ledger head that each Compute node has signed: no older one counts later.
 
-A node is known by its key: with another key it begins another ledger.
+A node is known by its name: its ledger outlives its keys, and only another name begins another.
 """
 
 from shoal_holder.state_file import StateFile
@@ -8,13 +8,13 @@ from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.wire.errors import LedgerBroken
 
 
-def note(file: StateFile, key: str, head: Head) -> None:
-    """Keep a head that the node with this key has signed, unless a higher one is kept.
+def note(file: StateFile, node: str, head: Head) -> None:
+    """Keep a head that a node has signed, unless a higher one is kept.
 
     Raises:
         LedgerBroken: it lies before the one that is kept, or is another one in its place.
     """
-    kept = Head(*(file.one("SELECT number, digest FROM node_heads WHERE node = ?", key) or EMPTY))
+    kept = Head(*(file.one("SELECT number, digest FROM node_heads WHERE node = ?", node) or EMPTY))
     if head.number < kept.number:
         raise LedgerBroken(
             f"its ledger ends with entry {head.number:,}, and ended with {kept.number:,}"
@@ -26,5 +26,5 @@ def note(file: StateFile, key: str, head: Head) -> None:
             file.database.execute(
                 "INSERT INTO node_heads VALUES (?1, ?2, ?3)"
                 " ON CONFLICT (node) DO UPDATE SET number = ?2, digest = ?3",
-                (key, head.number, head.digest),
+                (node, head.number, head.digest),
             )

@@ -200,7 +200,7 @@ BEGIN SELECT RAISE(ABORT, 'the ledger charges what is on file'); END;
 
 _NODE_HEADS: Final = """
 CREATE TABLE node_heads (            -- the last entries that Compute nodes signed, of their ledgers
-    node TEXT PRIMARY KEY,           -- its verify key
+    node TEXT PRIMARY KEY,           -- its name
     number INTEGER NOT NULL,
     digest TEXT NOT NULL
 ) WITHOUT ROWID;

@@ -134,6 +134,7 @@ def create_app(
     app = resources.application(
         "Shoal Compute node",
         ready=witnesses.ready,
+        busy=rounds.is_busy,
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,

@@ -101,4 +101,5 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         sessions=sessions,
         log_witness=LogWitness(own),
     )
+    own.vitals.watch_open_rounds(rounds.oldest_open)
     return Service(app, own, node, adders, sessions)

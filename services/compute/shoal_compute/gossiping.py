@@ -24,6 +24,7 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, SignedAttestation
+from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_protocol.trust.manifest import ComputeParty, ServiceParty
@@ -174,7 +175,7 @@ class Gossip:
         return decode_message(reply.body)
 
     def _party(self, name: str) -> ServiceParty:
-        party = self._own.book.newest_with(name).party(name)
+        party = newest_with(self._own.book, name).party(name)
         if not isinstance(party, ComputeParty):
             raise UnknownSigner
         return party

@@ -91,6 +91,8 @@ class Node:
                 for known in list(self._rounds.live.values()):
                     await self._advance(known)
                 self._begin_work()
+                live = self._rounds.live.values()
+                self._own.standing.erase(each.consortium.digest for each in live)
                 if not await self._work.progress(self._own.wake, patience_seconds=PATIENCE_SECONDS):
                     return
 

@@ -14,6 +14,7 @@ from typing import Final
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.uploading import Uploads
+from shoal_hosting.manifests.present import at_present
 from shoal_hosting.peers.exchange import Unavailable, json_in
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
@@ -61,7 +62,9 @@ class Relays:
         known.bundles[own.header.holder] += 1
         if known.bundles[own.header.holder] > MOST_BUNDLES:
             raise NotReady("too many bundles of this data holder in this round")
-        parties = [self._own.book.now(each) for each in known.consortium.manifest.compute_nodes]
+        parties = [
+            at_present(self._own.book, each) for each in known.consortium.manifest.compute_nodes
+        ]
         handed = {
             node: asyncio.ensure_future(self._line(parties[node]).submit((known, each)))
             for node, each in by_node.items()

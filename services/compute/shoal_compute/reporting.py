@@ -9,6 +9,7 @@ from shoal_compute.attesting import check_attestation
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
+from shoal_hosting.manifests.present import at_present
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.work import Pace
@@ -116,4 +117,4 @@ class Reports:
         return await self._own.peers.to(self._aggregator(known)).ask("POST", path, signed.encode())
 
     def _aggregator(self, known: Round) -> ServiceParty:
-        return self._own.book.now(known.consortium.manifest.aggregator)
+        return at_present(self._own.book, known.consortium.manifest.aggregator)

@@ -2,16 +2,18 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 import structlog
 from pyroaring import BitMap
-from sqlalchemy import Connection
+from sqlalchemy import Connection, exists, select
 
 from shoal_compute import store
 from shoal_compute.counting import Counts
 from shoal_compute.metrics import Metrics
 from shoal_compute.rounds import Round, open_round
+from shoal_compute.schema import jobs, rounds, totals
 from shoal_compute.shares import held_holders
 from shoal_compute.store import StoredRound
 from shoal_hosting.service import Resources
@@ -19,7 +21,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import UnknownManifest, UnknownRound
-from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.phases import FINISHED, Phase
 
 log = structlog.get_logger()
 
@@ -46,6 +48,13 @@ class RoundBook:
         self.live.update(self._storage.run_here(self._load_live))
         metrics.set_rounds(self._storage.run_here(store.count_phases))
 
+    async def oldest_open(self) -> datetime | None:
+        """Return when the oldest round was opened that is not over; None: there is none."""
+        opened = [
+            each.spec.body.opened_at for each in self.live.values() if each.phase not in FINISHED
+        ]
+        return min(opened, default=None)
+
     def _load_live(self, db: Connection) -> dict[str, Round]:
         return {stored.id: self._open(db, stored) for stored in store.rounds_with_work(db)}
 
@@ -71,6 +80,10 @@ class RoundBook:
             if self._own.manifests is not None:
                 self._own.manifests.exchange(db)
             return self._book.get(digest)
+
+    async def is_busy(self) -> bool:
+        """Tell whether a round is open, or a job goes on whose total this node did not sign."""
+        return bool(self.live) or await self._storage.run(_has_open_job, self._own.clock())
 
     def begun(self, number: int, spec: Signed[RoundSpec]) -> Round:
         """Return a round that was put on file just now, for `take_in`; it may take a while."""
@@ -193,3 +206,13 @@ class RoundBook:
         self._finished[known.id] = known
         while len(self._finished) > _FINISHED_IN_MEMORY:
             self._finished.popitem(last=False)
+
+
+def _has_open_job(db: Connection, now: datetime) -> bool:
+    """Tell whether a job that had a round here may still end with a total of this node."""
+    had_a_round = exists().where(rounds.c.job == jobs.c.job)
+    is_signed = exists().where(totals.c.job == jobs.c.job)
+    query = select(jobs.c.job).where(
+        jobs.c.ends_by > now.timestamp(), jobs.c.withdrawal.is_(None), had_a_round, ~is_signed
+    )
+    return db.execute(query.limit(1)).first() is not None

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
-from shoal_hosting.service import ServiceSettings
+from shoal_hosting.service_settings import ServiceSettings
 
 _HERE: Final = frozenset({"processes", "threads"})
 _SCHEDULER: Final = re.compile(

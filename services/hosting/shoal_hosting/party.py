@@ -20,6 +20,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.programs import read_private_file
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import Analyst, ComputeParty, Parties, ServiceParty
@@ -86,7 +87,9 @@ class Party:
         if wanted == bytes(self.signing_key.verify_key).hex():
             return self.signing_key
         if wanted not in self._signing_keys:
-            keys = (SigningKey(_secret(path)) for path in generations(self.directory, SIGNING_KEY))
+            keys = (
+                SigningKey(read_seed(path)) for path in generations(self.directory, SIGNING_KEY)
+            )
             self._signing_keys.update((bytes(key.verify_key).hex(), key) for key in keys)
         if wanted not in self._signing_keys:
             raise KeyNotHere("no signing key of the party is the one in the manifest")
@@ -104,7 +107,7 @@ class Party:
         if own is not None and wanted == bytes(own.public_key).hex():
             return own
         if wanted not in self._box_keys:
-            keys = (PrivateKey(_secret(path)) for path in generations(self.directory, BOX_KEY))
+            keys = (PrivateKey(read_seed(path)) for path in generations(self.directory, BOX_KEY))
             self._box_keys.update((bytes(key.public_key).hex(), key) for key in keys)
         if wanted not in self._box_keys:
             raise KeyNotHere("no box key of the party is the one in the manifest")
@@ -150,7 +153,7 @@ def load_party(directory: Path) -> Party:
     *_, card_file = [directory / CARD, *generations(directory, CARD)]
     card = read_card(card_file)
     for signing in _newest_first(directory, SIGNING_KEY):
-        signing_key = SigningKey(_secret(signing))
+        signing_key = SigningKey(read_seed(signing))
         if bytes(signing_key.verify_key).hex() == card.verify_key:
             break
     else:
@@ -158,7 +161,7 @@ def load_party(directory: Path) -> Party:
     if card.role != "compute":
         return Party(directory, card, signing_key, None)
     for box in _newest_first(directory, BOX_KEY):
-        box_key = PrivateKey(_secret(box))
+        box_key = PrivateKey(read_seed(box))
         if bytes(box_key.public_key).hex() == card.box_key:
             return Party(directory, card, signing_key, box_key)
     raise StartupRefused(f"{box} does not match the card beside it")
@@ -228,13 +231,18 @@ def check_role(party: Party, book: ManifestBook, role: Literal["aggregator", "tr
 
     One whose place another took ends what it began.
     """
-    version = book.newest_with(party.name)
+    version = newest_with(book, party.name)
     check_party(party, version)
     if party.name != getattr(version.manifest, role).name:
         raise StartupRefused(f"the manifest does not list {party.name} as its {role}")
 
 
-def _secret(path: Path) -> bytes:
+def read_seed(path: Path) -> bytes:
+    """Read a private key's file.
+
+    Raises:
+        StartupRefused: it is missing, open to others, or holds no key.
+    """
     try:
         seed = bytes.fromhex(read_private_file(path).decode().strip())
     except (UnicodeDecodeError, ValueError, CryptoError) as error:

@@ -54,6 +54,21 @@ def replace_and_erase(path: Path, content: bytes) -> None:
         os.fsync(old.fileno())
 
 
+def erase(path: Path) -> None:
+    """Overwrite a file's bytes and remove it; a disk may still have them, as above.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        file.write(bytes(size))
+        file.flush()
+        os.fsync(file.fileno())
+    path.unlink()
+
+
 def make_private_directory(path: Path) -> None:
     """Make a directory that only its owner can enter.
 

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.party import KeyNotHere, Party
 from shoal_hosting.programs import read_private_file
 from shoal_hosting.startup import StartupRefused
@@ -82,7 +83,7 @@ class ServedCertificate:
             KeyNotHere: no file has the certificate.
         """
         self._party, self._book = party, book
-        self._version = book.newest_with(party.name)
+        self._version = newest_with(book, party.name)
         self._complained = ""
         self.context = self._load(self._version, None)
 
@@ -91,7 +92,7 @@ class ServedCertificate:
 
         Where its files are missing or broken the old one stays, and the log says why.
         """
-        version = self._book.newest_with(self._party.name)
+        version = newest_with(self._book, self._party.name)
         if version.digest == self._version.digest:
             return
         try:

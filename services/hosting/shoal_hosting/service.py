@@ -3,25 +3,22 @@
 The environment and the clock are read here, once.
 """
 
-import argparse
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 from fastapi import FastAPI
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sqlalchemy import MetaData, Table, select
 
-from shoal_hosting.clock import Clock, system_clock
+from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_exchange import exchange
 from shoal_hosting.manifests.manifest_routes import (
@@ -29,73 +26,25 @@ from shoal_hosting.manifests.manifest_routes import (
     MANIFEST_PATH,
     manifest_routes,
 )
-from shoal_hosting.marks import DAMAGED
-from shoal_hosting.party import Party, check_party, load_party, read_pin
+from shoal_hosting.manifests.present import HANDOVER, newest_with
+from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
-from shoal_hosting.programs import startup_of
-from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.logs import configure_logs
-from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.server.waiting import Changes
-from shoal_hosting.settings import read_settings
+from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.data_directory import hold_data_directory
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
-from shoal_hosting.storage.database_choice import (
-    FORM,
-    check_choice,
-    is_postgresql_url,
-    note_choice,
-    why_unavailable,
-)
 from shoal_hosting.storage.database_memory import MARK, open_memory
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
+from shoal_hosting.vitals import Vitals
 from shoal_hosting.work import Worker
-from shoal_protocol.trust.limits import HANDOVER
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, Document, Signed, sign
-from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownManifest
-from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_protocol.wire.errors import LedgerBroken, UnknownManifest
 
 DocumentT = TypeVar("DocumentT", bound=Document)
-
-
-class ServiceSettings(BaseModel):
-    """Settings of every service, read once from `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
-
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
-
-    party: Path = Field(description="the directory with this party's keys, card and pin")
-    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
-    data: Path = Field(description="a directory on durable storage, for this service alone")
-    host: str = Field(default="127.0.0.1", description="the address to listen on")
-    port: int = Field(ge=0, le=65_535, description="the port to listen on")
-    database_url: str | None = Field(
-        default=None, description=f"a PostgreSQL URL, {FORM}, or nothing for an SQLite file"
-    )
-    accept_loss: str | None = Field(
-        default=None,
-        pattern="^[0-9a-f]{16}$",
-        description=(
-            "nothing, or the token that a refusal to start over a database that is lost or older "
-            "shows: the loss is accepted, that very one"
-        ),
-    )
-    log_level: str = Field(
-        default="info",
-        pattern="^(debug|info|warning|error)$",
-        description="debug, info, warning or error",
-    )
-
-    @field_validator("database_url")
-    @classmethod
-    def _can_be_opened(cls, url: str | None) -> str | None:
-        if url is not None and not is_postgresql_url(url):
-            raise ValueError("not a PostgreSQL URL")
-        return url
 
 
 class Given(TypedDict):
@@ -108,6 +57,7 @@ class Given(TypedDict):
     clock: Clock
     transport: NotRequired[httpx.AsyncBaseTransport | None]
     accept_loss: NotRequired[str | None]
+    metrics_token: NotRequired[str | None]
 
 
 class Schema(Protocol):
@@ -132,6 +82,10 @@ class Resources:
     storage: StorageThread
     clock: Clock
     peers: Connections
+    standing: Standing
+    data_directory: Path
+    metrics_token: str | None = field(default=None, repr=False)
+    """Who has it may see the metrics; None: anybody may."""
     manifests: SharedManifests | None = None
     """Where processes over one database hand each other manifests; None: there are no others."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -169,18 +123,30 @@ class Resources:
         storage = open_storage(
             schema, url, directory / mark, accept_loss=given.get("accept_loss"), alone=alone
         )
+        registry = CollectorRegistry()
         return cls(
             party=party,
             book=book,
             storage=storage,
+            registry=registry,
+            standing=Standing(party, book, given["clock"], registry),
             clock=given["clock"],
             peers=Connections(
                 given.get("transport"),
                 answer_seconds=answer_seconds,
                 exchange=partial(exchange, book=book),
             ),
+            data_directory=directory,
+            metrics_token=given.get("metrics_token"),
             manifests=None if manifests is None else SharedManifests(book, manifests),
             _handover={book.current.digest: given["clock"]()},  # over, when it starts
+        )
+
+    @cached_property
+    def vitals(self) -> Vitals:
+        """Return what monitoring watches."""
+        return Vitals(
+            self.registry, book=self.book, directory=self.data_directory, clock=self.clock
         )
 
     @property
@@ -206,7 +172,7 @@ class Resources:
         Raises:
             UnknownManifest, UnknownSigner, KeyNotHere: as `sign`.
         """
-        version = self.book.newest_with(self.name) if manifest is None else self.book.get(manifest)
+        version = newest_with(self.book, self.name) if manifest is None else self.book.get(manifest)
         return self.party.signing_key_in(version)
 
     def beginning_under(self, digest: str) -> Consortium:
@@ -245,6 +211,7 @@ class Resources:
     def follow_manifest(self) -> None:
         """Do what is to be done where another version of the manifest is in force than before."""
         self._handed_over_by()
+        self.standing.look()
         for follow in self.on_manifest:
             follow()
 
@@ -280,13 +247,24 @@ class Resources:
         title: str,
         *,
         body_limit_bytes_by_ending: Mapping[str, int],
+        busy: Callable[[], Awaitable[bool]],
         ready: Callable[[], Awaitable[None]] | None = None,
     ) -> FastAPI:
-        """Return an application with what all services answer, and the manifest's routes."""
+        """Return an application with what all services answer, and the manifest's routes.
+
+        `busy` tells whether something is open here that began under the party's own version.
+        """
+
+        async def told() -> dict[str, str]:
+            await (ready or self.ready)()
+            return await self.standing.told(busy)
+
         app = create_application(
             title,
-            ready=ready or self.ready,
+            ready=told,
             registry=self.registry,
+            vitals=self.vitals,
+            metrics_token=self.metrics_token,
             body_limit_bytes_by_ending={
                 **body_limit_bytes_by_ending,
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
@@ -342,113 +320,3 @@ class Service:
         """End what is under way, and let go of connections and the database."""
         self.stop_waiting()
         await self.resources.close()
-
-
-# Puts a service together and starts nothing. It is called with what `Given` lists, and with the
-# settings that only this service has.
-Assemble = Callable[..., Service]
-
-
-def run_service(
-    role: Literal["compute", "aggregator", "trainer"],
-    assemble: Assemble,
-    *,
-    tick_seconds: float,
-    settings: type[ServiceSettings] = ServiceSettings,
-    also: str = "",
-) -> None:
-    """Run a service until it is told to stop; it steps at least every `tick_seconds`.
-
-    `also` is said by --help. Settings beyond those of every service are handed to `assemble` by
-    their names.
-
-    Raises:
-        SystemExit: with status 78 and one line on standard error, if it cannot start; 0 after
-            --help, and 2 if it was given another argument.
-    """
-    argparse.ArgumentParser(
-        prog=f"python -m shoal_{role}",
-        description=f"Run the service until it is told to stop. {also}",
-        epilog=f"It reads the environment:\n{_describe(settings, 'SHOAL_')}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args()
-    with startup_of(f"shoal-{role}"):
-        read = read_settings(settings, "SHOAL_", os.environ)
-        configure_logs(level=read.log_level)
-        party = load_party(read.party)
-        if party.card.role != role:
-            raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
-        hold_data_directory(read.data)
-        check_choice(read.data, role, read.database_url)
-        book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
-        check_party(party, book.newest_with(party.name))
-        served = ServedCertificate(party, book)
-        service = _assembled(assemble, read, party, book)
-        service.resources.on_manifest.append(served.renew)
-        note_choice(read.data, read.database_url)
-        serve(
-            service.app,
-            host=read.host,
-            port=read.port,
-            tls=served.context,
-            work=lambda: _work(service, tick_seconds),
-            on_stop=service.stop_waiting,
-        )
-
-
-def _assembled(
-    assemble: Assemble, settings: ServiceSettings, party: Party, book: ManifestBook
-) -> Service:
-    own = {
-        name: getattr(settings, name)
-        for name in type(settings).model_fields.keys() - ServiceSettings.model_fields.keys()
-    }
-    with refusing_what_is_on_file(settings.database_url):
-        return assemble(
-            party=party,
-            book=book,
-            data_directory=settings.data,
-            database_url=settings.database_url,
-            accept_loss=settings.accept_loss,
-            clock=system_clock,
-            **own,
-        )
-
-
-@contextmanager
-def refusing_what_is_on_file(database_url: str | None) -> Iterator[None]:
-    """Turn what a service finds on file, and cannot begin with, into a `StartupRefused`."""
-    try:
-        yield
-    except StorageUnavailable as error:
-        raise StartupRefused(why_unavailable(database_url, error)) from error
-    except UnknownManifest as error:
-        raise StartupRefused(
-            "what is on file began under a manifest older than the pinned one: pin that version"
-        ) from error
-    except (ProtocolError, IndexError, ValueError) as error:  # a document that reads no more
-        raise StartupRefused(DAMAGED) from error
-
-
-async def _work(service: Service, tick_seconds: float) -> None:
-    async def step() -> None:
-        service.resources.follow_manifest()
-        await service.step()
-
-    try:
-        await step_for_ever(step, service.wake, tick_seconds=tick_seconds)
-    finally:
-        await asyncio.shield(service.close())
-
-
-def _describe(model: type[BaseModel], prefix: str) -> str:
-    """Return a line for each variable that `read_settings` reads."""
-    lines = []
-    for name, setting in model.model_fields.items():
-        needed = ""
-        if setting.is_required():
-            needed = " (must be set)"
-        elif setting.default is not None:
-            needed = f" (default: {setting.default})"
-        lines.append(f"  {prefix}{name.upper()}: {setting.description}{needed}")
-    return "\n".join(lines)

@@ -9,12 +9,16 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Final
 from urllib.parse import urlsplit
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+EXPIRES_SOON: Final = timedelta(days=60)
+"""Who has so little time left is told every day to renew."""
 
 _CLOCK_SKEW = timedelta(days=1)
 

@@ -43,6 +43,7 @@ def create_app(
     """Return the trainer's ASGI application."""
     app = crowds.resources.application(  # whose processes hand each other manifests
         "Shoal trainer",
+        busy=joining.is_busy,
         ready=resources.ready,
         body_limit_bytes_by_ending={
             "/dictionary": LIMIT_BYTES,

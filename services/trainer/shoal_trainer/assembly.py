@@ -47,6 +47,7 @@ class Service(service.Service):
             await self.crowds.conductor.step()
             await self.runner.step()
             await self.certifier.step()
+            self.resources.standing.erase(())
         except StorageUnavailable:
             log.warning("storage unavailable: jobs go on once it answers again")
 
@@ -103,6 +104,7 @@ def assemble(
             manifests = SharedManifests(resources.book, schema.manifests)
             crowds = replace(resources, storage=storage, manifests=manifests)
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
+    serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
     views, declarations = JobViews(resources, certifier), Declarations(resources)
     app = create_app(joining, views, resources, serving, dictionaries, declarations)

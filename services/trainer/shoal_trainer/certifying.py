@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 from sqlalchemy import Connection, select
 
+from shoal_hosting.manifests.present import at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
 from shoal_protocol.certificates.packing import pack, read_certificate, unpack, with_log_proof
@@ -125,7 +126,7 @@ class Certifier:
         in_charge = own.book.current.manifest.trainer.name == own.name
         key = own.key_in(None if in_charge else version.digest)  # nodes want the one in force
         end = sign(body, own.name, key).encode()
-        here = own.book.now(party)
+        here = at_present(own.book, party)
         try:
             return decode(await self._peers.total(here, end, version), JobTotal)
         except Unavailable:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from shoal_hosting.manifests.present import HANDOVER, at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.rounds.attestations import Abandonment, Result
 from shoal_protocol.rounds.outcomes import (
@@ -13,7 +14,6 @@ from shoal_protocol.rounds.outcomes import (
     verified_result,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.trust.limits import HANDOVER
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
@@ -134,7 +134,7 @@ class Conductor:
         """Ask the aggregator for the round's outcome, and store its result once verified."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
-        aggregator = own.book.now(consortium.manifest.aggregator)
+        aggregator = at_present(own.book, consortium.manifest.aggregator)
         if self._long_polls and round_.id not in self._polls:
             self._poll(aggregator, round_.id)
         try:

@@ -12,7 +12,7 @@ from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.trust.dictionary import DataDictionary, open_dictionary
+from shoal_protocol.trust.dictionary import DataDictionary, open_dictionary, read_dictionary
 from shoal_protocol.trust.events import event_fault_of
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, WrongManifest
@@ -49,10 +49,13 @@ class Dictionaries:
             try:
                 encoded = path.read_bytes()
                 place = decode(encoded, DataDictionary).body.sequence
-                if self._own.storage.run_here(partial(_version, sequence=place)) is None:
+                known = self._own.storage.run_here(partial(_version, sequence=place))
+                if known is None:
                     before = self._own.storage.run_here(partial(_version, sequence=place - 1))
                     open_dictionary(encoded, self._own.book.current, _body(before))
                     self._own.storage.run_here(partial(_add, sequence=place, encoded=encoded))
+                elif self._is_signed_again(known, encoded):
+                    self._own.storage.run_here(partial(_replace, sequence=place, encoded=encoded))
             except (ProtocolError, OSError) as error:
                 raise StartupRefused(f"{path}: {error}") from error
 
@@ -74,9 +77,24 @@ class Dictionaries:
             known = await self._own.storage.run(_add, place, encoded)
             if known is None:
                 return signed.digest, True
-        if known != encoded:
+        if await asyncio.to_thread(self._is_signed_again, known, encoded):
+            await self._own.storage.run(_replace, place, encoded)
+        elif known != encoded:
             raise WrongManifest("another version of the data dictionary has this number")
         return signed.digest, False
+
+    def _is_signed_again(self, known: bytes, encoded: bytes) -> bool:
+        """Tell whether this is a version on file under the signature of the authority in force.
+
+        Its key moved to another since.
+
+        Raises:
+            WrongSigner, BadSignature, MalformedDocument: the authority did not sign it.
+        """
+        if known == encoded or _body(known) != decode(encoded, DataDictionary).body:
+            return False
+        read_dictionary(encoded, self._own.book.current)
+        return True
 
     async def newest(self) -> bytes:
         """Return the newest version, as the authority signed it.
@@ -123,6 +141,11 @@ def _version(db: Connection, sequence: int | None) -> bytes | None:
     if sequence is not None:
         query = query.where(dictionaries.c.sequence == sequence)
     return db.execute(query).scalar_one_or_none()
+
+
+def _replace(db: Connection, sequence: int, encoded: bytes) -> None:
+    table = dictionaries
+    db.execute(table.update().where(table.c.sequence == sequence).values(encoded=encoded))
 
 
 def _add(db: Connection, sequence: int, encoded: bytes) -> bytes | None:

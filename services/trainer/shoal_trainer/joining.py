@@ -23,6 +23,7 @@ from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import store
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
+from shoal_trainer.releases import uncertified_jobs
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord
 
@@ -53,6 +54,11 @@ class Joining:
                 committed.add(decode_clients(held.population or ""), held.allowed)
             for clients, cost in held.spent:
                 committed.add(clients, cost)
+
+    async def is_busy(self) -> bool:
+        """Tell whether a job has not ended, or has no certificate yet."""
+        run = self._resources.storage.run
+        return bool(await run(store.open_jobs) or await run(uncertified_jobs))
 
     async def submit(self, encoded: bytes) -> tuple[str, bool]:
         """Take a job request that an analyst signed; return the job and whether it is new.

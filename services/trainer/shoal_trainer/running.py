@@ -21,6 +21,7 @@ from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
 from shoal_learning.refusals import NoReliablePosterior
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.rounds.attestations import Abandonment
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Posterior
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
@@ -95,6 +96,11 @@ class Runner:
                 await self._endings.expire(record)
             self._jobs.pop(record.job, None)
             del self._latest[record.job]
+
+    async def oldest_open(self) -> datetime | None:
+        """Return when the oldest round was opened that is not over; None: there is none."""
+        specs = await self._resources.storage.run(store.open_rounds)
+        return min((decode(each, RoundSpec).body.opened_at for each in specs), default=None)
 
     async def close(self) -> None:
         """Cancel running tasks and open polls."""

@@ -20,7 +20,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
-from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
+from shoal_protocol.wire.phases import FINISHED, JOB, JobEvent, JobPhase, Phase, after
 from shoal_trainer import schema
 from shoal_trainer.ledger import Ledger
 
@@ -190,6 +190,14 @@ def add_round(db: Connection, signed: Signed[RoundSpec], ledger: Ledger, *, at: 
         )
     )
     ledger.charge(db, signed.body, at=at)
+
+
+def open_rounds(db: Connection) -> Sequence[bytes]:
+    """Return the signed specs of running jobs' rounds that are not over."""
+    columns = schema.rounds.c
+    is_open = columns.phase.not_in([phase.value for phase in FINISHED])
+    running = select(schema.jobs.c.id).where(schema.jobs.c.phase == JobPhase.RUNNING.value)
+    return db.execute(select(columns.spec).where(is_open, columns.job.in_(running))).scalars().all()
 
 
 def open_round(db: Connection, round_id: str) -> None:

@@ -7,11 +7,12 @@ versions before, each is the one whose digest the next one names.
 import os
 import re
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
+from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
@@ -89,17 +90,12 @@ class ManifestBook:
 
     def _go_back(self, first: Consortium, directory: Path) -> None:
         """Take over the versions before the pinned one, as far as they are on file and whole."""
-        earlier, version = [first], first.manifest
-        while version.previous is not None:
-            try:
-                files = (
-                    path.read_bytes() for path in history_paths(directory, version.sequence - 1)
-                )
-                before = Consortium.pinned(*files, digest=version.previous)
-            except (ProtocolError, OSError):
-                break
-            earlier.insert(0, before)
-            version = before.manifest
+        earlier = [first]
+        with suppress(ProtocolError, OSError):
+            while (previous := earlier[0].manifest.previous) is not None:
+                paths = history_paths(directory, earlier[0].manifest.sequence - 1)
+                signed, roster = (path.read_bytes() for path in paths)
+                earlier.insert(0, Consortium.pinned(signed, roster, digest=previous))
         self._versions = {each.digest: each for each in earlier}
 
     def _follow(self, first: Path, versions: list[tuple[Path, Path]]) -> None:
@@ -135,19 +131,6 @@ class ManifestBook:
     def versions(self) -> tuple[Consortium, ...]:
         """Return all accepted versions, oldest first."""
         return tuple(self._versions.values())
-
-    def newest_with(self, name: str) -> Consortium:
-        """Return the newest version that lists a party, or the one in force if none does."""
-        for version in reversed(self.versions):
-            if version.lists(name):
-                return version
-        return self._current
-
-    def now(self, party: ServiceParty) -> ServiceParty:
-        """Return a service as the newest version that lists it does: with its present address."""
-        found = self.newest_with(party.name)
-        listed = found.party(party.name) if found.lists(party.name) else party
-        return listed if isinstance(listed, ServiceParty) else party
 
     def get(self, digest: str) -> Consortium:
         """Return an accepted version.

@@ -31,8 +31,12 @@ async def exchange(connection: Connection, book: ManifestBook) -> bool:
         ProtocolError: what it sends is no version that follows.
         OSError: a version could not be stored.
     """
-    shown = await _get(connection, "/v1/manifest", _SMALL_BYTES)
-    there, here = decode(shown, Manifest).body.sequence, book.current.manifest.sequence
+    here = book.current.manifest.sequence
+    try:
+        shown = await _get(connection, "/v1/manifest", _SMALL_BYTES)
+        there = decode(shown, Manifest).body.sequence
+    except NoMore:
+        there = here - 1
     if there > here:
         await follow(lambda path, limit: _get(connection, path, limit), book)
     for sequence in range(there + 1, here + 1):

@@ -13,9 +13,9 @@ from typing import IO, Final
 from starlette.concurrency import run_in_threadpool
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_protocol.trust.manifest import Consortium, RosterReference
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
-from shoal_protocol.trust.roster import roster_digest
+from shoal_protocol.trust.roster import RosterReference, roster_digest
 from shoal_protocol.wire.errors import MalformedDocument, NotReady
 from shoal_protocol.wire.service_errors import StorageUnavailable
 

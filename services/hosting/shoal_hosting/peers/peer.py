@@ -13,6 +13,7 @@ import httpx
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_exchange import NoMore, exchange, follow
+from shoal_hosting.manifests.present import at_present
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import (
     ANSWER_SECONDS,
@@ -212,7 +213,7 @@ class Peer:
 
     def _go_over(self) -> Connection:
         """Return the connection to where the peer is now."""
-        if self._book is not None and (now := self._book.now(self._party)) != self._party:
+        if self._book is not None and (now := at_present(self._book, self._party)) != self._party:
             if (now.url, now.certificate) != (self._party.url, self._party.certificate):
                 self._connections.append(self._connect(now.url, now.certificate))
             self._party = now

@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Header
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
@@ -12,7 +12,9 @@ from starlette.responses import Response
 from shoal_hosting.server.answers import AnswerLimits
 from shoal_hosting.server.limits import BodyLimits
 from shoal_hosting.server.observation import Observation
-from shoal_hosting.server.problems import install_problem_handlers
+from shoal_hosting.server.problems import http_problem, install_problem_handlers
+from shoal_hosting.tokens import is_bearer
+from shoal_hosting.vitals import Vitals
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
 BODIES_IN_MEMORY_BYTES: Final = 512 << 20
@@ -34,8 +36,10 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 def create_application(
     name: str,
     *,
-    ready: Callable[[], Awaitable[None]],
+    ready: Callable[[], Awaitable[dict[str, str] | None]],
     registry: CollectorRegistry,
+    vitals: Vitals | None = None,
+    metrics_token: str | None = None,
     lifespan: Lifespan | None = None,
     body_limit_bytes: int = DOCUMENT_LIMIT_BYTES,
     body_limit_bytes_by_ending: Mapping[str, int] | None = None,
@@ -47,8 +51,10 @@ def create_application(
 ) -> FastAPI:
     """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
 
-    `ready` returns if the service can do its work, and otherwise raises a `ProtocolError` such
-    as `NotReady`. `registry` is this application's own, and the place for the service's metrics.
+    `ready` returns if the service can do its work, with what its operator should know, and
+    otherwise raises a `ProtocolError` such as `NotReady`. `registry` is this application's own, and
+    the place for the service's metrics; `vitals` are read for each look at them, and with
+    `metrics_token` only who has it may look.
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
     example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
     but those to paths with endings in `streamed`, which their routes do not keep in memory;
@@ -74,12 +80,15 @@ def create_application(
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:
         """The service can do its work."""
-        await ready()
-        return {"status": "ready"}
+        return {"status": "ready"} | (await ready() or {})
 
     @app.get("/metrics", response_class=Response)
-    async def metrics() -> Response:
+    async def metrics(authorization: Annotated[str | None, Header()] = None) -> Response:
         """Prometheus metrics; none is labelled by client, record or path."""
+        if metrics_token is not None and not is_bearer(authorization, metrics_token):
+            return http_problem(401, {"WWW-Authenticate": "Bearer"})
+        if vitals is not None:
+            await vitals.read()
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     # The last added is the outermost.

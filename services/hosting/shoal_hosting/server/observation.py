@@ -54,6 +54,12 @@ class Observation:
             registry=registry,
             buckets=BUCKETS_SECONDS,
         )
+        self._refused = Counter(
+            "shoal_refused_requests",
+            "HTTP requests refused, by the code of the problem",
+            ("reason",),
+            registry=registry,
+        )
         # Looking labels up costs more than counting; routes, methods and statuses are few.
         self._children: dict[tuple[str, str, int], tuple[Any, Any]] = {}
 
@@ -97,7 +103,9 @@ class Observation:
         if status < 400:
             log.debug("request", **facts)
         else:
-            log.info("request", **facts, problem=scope.get(PROBLEM_IN_SCOPE))
+            reason = scope.get(PROBLEM_IN_SCOPE)
+            self._refused.labels(reason or f"http-{status}").inc()
+            log.info("request", **facts, problem=reason)
 
 
 def _route(scope: Scope) -> str:

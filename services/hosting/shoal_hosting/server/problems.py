@@ -15,6 +15,13 @@ from shoal_protocol.wire.errors import NotReady, ProtocolError
 PROBLEM_IN_SCOPE: Final = "shoal.problem"
 # Code, title, detail and remedy of errors of HTTP itself.
 HTTP_PROBLEMS: Final = {
+    401: (
+        "token-needed",
+        "This is for who runs the party",
+        "The request does not carry the party's token.",
+        "Send `Authorization: Bearer` with the token: owner.token in an agent's data directory, "
+        "operator.token in a service's.",
+    ),
     404: (
         "not-found",
         "Nothing is at this path",

@@ -93,6 +93,7 @@ def assemble_replica(
     crowds = assemble_crowds(resources, random_bytes, draws_at_once=draws_at_once)
     app = resources.application(
         "Shoal trainer, crowd jobs",
+        busy=crowds.is_open,
         body_limit_bytes_by_ending={"/submissions": SUBMISSIONS_LIMIT_BYTES},
     )
     app.include_router(crowd_routes(crowds))

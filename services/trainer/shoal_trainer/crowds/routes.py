@@ -24,6 +24,7 @@ from shoal_protocol.wire.phases import CrowdPhase
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import Draws
 from shoal_trainer.crowds.job_views import CrowdJobViews
+from shoal_trainer.crowds.store import open_crowds
 from shoal_trainer.crowds.submitting import Answer, Submissions
 from shoal_trainer.resources import CROWD_LIST, Resources
 
@@ -40,6 +41,10 @@ class Crowds:
     draws: Draws
     submissions: Submissions
     views: CrowdJobViews
+
+    async def is_open(self) -> bool:
+        """Tell whether a crowd job is open."""
+        return bool(await self.resources.storage.run(open_crowds))
 
 
 def crowd_routes(crowds: Crowds) -> APIRouter:

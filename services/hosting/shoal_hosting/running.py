@@ -1,0 +1,141 @@
+"""Runs a service from its settings until it is told to stop."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from pydantic import BaseModel
+
+from shoal_hosting.clock import system_clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.present import newest_with
+from shoal_hosting.marks import DAMAGED
+from shoal_hosting.party import Party, check_party, load_party, read_pin
+from shoal_hosting.programs import startup_of
+from shoal_hosting.security import ServedCertificate
+from shoal_hosting.server.logs import configure_logs
+from shoal_hosting.server.serving import serve, step_for_ever
+from shoal_hosting.service import Service
+from shoal_hosting.service_settings import ServiceSettings
+from shoal_hosting.settings import read_settings
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.data_directory import hold_data_directory
+from shoal_hosting.storage.database_choice import check_choice, note_choice, why_unavailable
+from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
+from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
+from shoal_protocol.wire.service_errors import StorageUnavailable
+
+# Puts a service together and starts nothing. It is called with what `Given` lists, and with the
+# settings that only this service has.
+Assemble = Callable[..., Service]
+
+
+def run_service(
+    role: Literal["compute", "aggregator", "trainer"],
+    assemble: Assemble,
+    *,
+    tick_seconds: float,
+    settings: type[ServiceSettings] = ServiceSettings,
+    also: str = "",
+) -> None:
+    """Run a service until it is told to stop; it steps at least every `tick_seconds`.
+
+    `also` is said by --help. Settings beyond those of every service are handed to `assemble` by
+    their names.
+
+    Raises:
+        SystemExit: with status 78 and one line on standard error, if it cannot start; 0 after
+            --help, and 2 if it was given another argument.
+    """
+    argparse.ArgumentParser(
+        prog=f"python -m shoal_{role}",
+        description=f"Run the service until it is told to stop. {also}",
+        epilog=f"It reads the environment:\n{_describe(settings, 'SHOAL_')}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
+    with startup_of(f"shoal-{role}"):
+        read = read_settings(settings, "SHOAL_", os.environ)
+        configure_logs(level=read.log_level)
+        party = load_party(read.party)
+        if party.card.role != role:
+            raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
+        hold_data_directory(read.data)
+        check_choice(read.data, role, read.database_url)
+        book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
+        check_party(party, newest_with(book, party.name))
+        served = ServedCertificate(party, book)
+        service = _assembled(assemble, read, party, book)
+        service.resources.on_manifest.append(served.renew)
+        note_choice(read.data, read.database_url)
+        serve(
+            service.app,
+            host=read.host,
+            port=read.port,
+            tls=served.context,
+            work=lambda: _work(service, tick_seconds),
+            on_stop=service.stop_waiting,
+        )
+
+
+def _assembled(
+    assemble: Assemble, settings: ServiceSettings, party: Party, book: ManifestBook
+) -> Service:
+    own = {
+        name: getattr(settings, name)
+        for name in type(settings).model_fields.keys() - ServiceSettings.model_fields.keys()
+    }
+    with refusing_what_is_on_file(settings.database_url):
+        return assemble(
+            party=party,
+            book=book,
+            data_directory=settings.data,
+            database_url=settings.database_url,
+            accept_loss=settings.accept_loss,
+            metrics_token=None
+            if settings.metrics_for_anybody
+            else token_of(settings.data / OPERATOR_TOKEN),
+            clock=system_clock,
+            **own,
+        )
+
+
+@contextmanager
+def refusing_what_is_on_file(database_url: str | None) -> Iterator[None]:
+    """Turn what a service finds on file, and cannot begin with, into a `StartupRefused`."""
+    try:
+        yield
+    except StorageUnavailable as error:
+        raise StartupRefused(why_unavailable(database_url, error)) from error
+    except UnknownManifest as error:
+        raise StartupRefused(
+            "what is on file began under a manifest older than the pinned one: pin that version"
+        ) from error
+    except (ProtocolError, IndexError, ValueError) as error:  # a document that reads no more
+        raise StartupRefused(DAMAGED) from error
+
+
+async def _work(service: Service, tick_seconds: float) -> None:
+    async def step() -> None:
+        service.resources.follow_manifest()
+        await service.step()
+
+    try:
+        await step_for_ever(step, service.wake, tick_seconds=tick_seconds)
+    finally:
+        await asyncio.shield(service.close())
+
+
+def _describe(model: type[BaseModel], prefix: str) -> str:
+    """Return a line for each variable that `read_settings` reads."""
+    lines = []
+    for name, setting in model.model_fields.items():
+        needed = ""
+        if setting.is_required():
+            needed = " (must be set)"
+        elif setting.default is not None:
+            needed = f" (default: {setting.default})"
+        lines.append(f"  {prefix}{name.upper()}: {setting.description}{needed}")
+    return "\n".join(lines)

@@ -1,0 +1,140 @@
+"""How a party stands with the manifest in force: its keys, its certificate's days, its place."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import structlog
+from nacl.public import PrivateKey
+from prometheus_client import CollectorRegistry, Gauge
+
+from shoal_hosting.clock import Clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.present import newest_with
+from shoal_hosting.party import (
+    BOX_KEY,
+    TLS_CERTIFICATE,
+    KeyNotHere,
+    Party,
+    generations,
+    read_seed,
+)
+from shoal_hosting.private_files import erase
+from shoal_hosting.tls_certificates import EXPIRES_SOON, expires_at
+from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
+from shoal_protocol.wire.errors import NotReady
+
+BETWEEN_LOOKS: Final = timedelta(days=1)
+NOT_ERASED: Final = (
+    "a key that was replaced cannot be erased: the directory is read-only, delete it"
+)
+
+log = structlog.get_logger()
+
+
+class Standing:
+    """Warns of what the operator has to do, and erases keys that nothing needs any more."""
+
+    def __init__(
+        self, party: Party, book: ManifestBook, clock: Clock, registry: CollectorRegistry
+    ) -> None:
+        """Show the days that the certificate is still valid as a metric."""
+        self._party, self._book, self._clock = party, book, clock
+        self._next_look: datetime | None = None
+        self._unerasable: set[str] = set()
+        self._erased_for: tuple[str, frozenset[str]] = ("", frozenset())
+        Gauge(
+            "shoal_certificate_days_left",
+            "Days until this party's TLS certificate ends",
+            registry=registry,
+        ).set_function(lambda: self._days_left() or float("nan"))
+
+    def _days_left(self) -> float | None:
+        version = newest_with(self._book, self._party.name)
+        listed = self._party.listed_in(version) if version.lists(self._party.name) else None
+        if not isinstance(listed, ServiceParty):
+            return None
+        try:
+            return (expires_at(listed.certificate) - self._clock()) / timedelta(days=1)
+        except ValueError:  # in a simulation
+            return None
+
+    def look(self) -> None:
+        """Log once a day what `told` says of the certificate."""
+        now, days = self._clock(), self._days_left()
+        if self._next_look is not None and now < self._next_look:
+            return
+        self._next_look = now + BETWEEN_LOOKS
+        if days is not None and days * timedelta(days=1) < EXPIRES_SOON:
+            log.warning("the certificate ends soon: run `shoal party rotate --tls`", days=int(days))
+
+    async def told(self, busy: Callable[[], Awaitable[bool]]) -> dict[str, str]:
+        """Return what an operator should know; `busy` tells whether something is open here.
+
+        Raises:
+            NotReady: the manifest in force lists keys that the party's directory lacks.
+        """
+        told, days = {}, self._days_left()
+        if days is not None and days * timedelta(days=1) < EXPIRES_SOON:
+            told["certificate"] = f"ends in {int(days)} days: run `shoal party rotate --tls`"
+        current = self._book.current
+        if not current.lists(self._party.name):
+            what = "serves what is open here" if await busy() else "may be switched off"
+            return told | {"party": f"is no longer in the manifest, and {what}"}
+        try:
+            self._party.signing_key_in(current)
+            if isinstance(self._party.listed_in(current), ComputeParty):
+                self._party.box_key_in(current)
+            self._party.tls_in(current)
+        except KeyNotHere as error:
+            raise NotReady(str(error)) from error
+        return told
+
+    def erase(self, in_use: Iterable[str]) -> None:
+        """Erase box and TLS keys older than those in force that no version `in_use` lists.
+
+        What is sealed to such a key then stays closed for ever. Signing keys stay: a job's total is
+        signed by the key of a version that may be months old.
+        """
+        newest, needed = newest_with(self._book, self._party.name), frozenset(in_use)
+        if self._erased_for == (newest.digest, needed):
+            return
+        self._erased_for = (newest.digest, needed)
+        versions = [newest, *map(self._book.get, needed)]
+        self._erase(BOX_KEY, versions, _public_half)
+        self._erase(TLS_CERTIFICATE, versions, Path.read_text)
+
+    def _erase(
+        self,
+        name: str,
+        versions: Iterable[Consortium],
+        read: Callable[[Path], str],
+    ) -> None:
+        field = "box_key" if name == BOX_KEY else "certificate"
+        listed = [
+            getattr(each.party(self._party.name), field, None)
+            for each in versions
+            if each.lists(self._party.name)
+        ]
+        older: list[tuple[Path, str]] = []
+        for path in generations(self._party.directory, name):
+            public = read(path)
+            if listed and public == listed[0]:
+                break
+            older.append((path.with_suffix(".key"), public))
+        else:
+            return  # none is in force here
+        for path, public in older:
+            if public in listed or not path.exists() or path.name in self._unerasable:
+                continue
+            try:
+                erase(path)
+                log.info("a key that was replaced is erased", file=path.name)
+            except OSError:
+                self._unerasable.add(path.name)
+                log.warning(NOT_ERASED, file=path.name)
+
+
+def _public_half(path: Path) -> str:
+    return bytes(PrivateKey(read_seed(path)).public_key).hex()

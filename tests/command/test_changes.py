@@ -1,0 +1,170 @@
+"""The authority changes parties, policy and its own key; what nobody vouches for is refused."""
+
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_consortium.party_files import read_party_card, read_signing_key
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.party import load_party
+from shoal_protocol.trust.manifest import Consortium
+from tests.command.running import refused, shoal
+from tests.command.test_command import consortium, new_party, parties
+
+__all__ = ["consortium", "parties"]  # fixtures
+
+
+def newest(directory: Path) -> Consortium:
+    return open_chain(directory)[-1]
+
+
+def change(directory: Path, *what: object) -> Consortium:
+    shoal("consortium", "change", directory, "--authority", directory.parent / "authority", *what)
+    return newest(directory)
+
+
+def not_changed(directory: Path, *what: object) -> str:
+    before = newest(directory).digest
+    authority = ["--authority", directory.parent / "authority"]
+    said = refused("consortium", "change", directory, *authority, *what)
+    assert newest(directory).digest == before
+    return said
+
+
+def rotated(home: Path, *kinds: str) -> dict[str, Any]:
+    return dict(json.loads(shoal("party", "rotate", home, *kinds, "--json").stdout))
+
+
+def test_a_party_rotates_and_signs_by_whichever_key_a_version_lists(consortium: Path) -> None:
+    home = consortium.parent / "node-a"
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    made = rotated(home)
+    assert {name: (home / name).read_bytes() for name in before} == before
+    assert {path.name for path in home.iterdir()} - before.keys() == {
+        *("card-2.json", "signing-2.key", "box-2.key", "tls-2.key", "tls-2.crt")
+    }
+    first, second = newest(consortium), change(consortium, "--card", made["card"])
+    party = load_party(home)
+    for version in (first, second):
+        listed = version.party("node-a")
+        assert bytes(party.signing_key_in(version).verify_key).hex() == listed.verify_key
+        assert bytes(party.box_key_in(version).public_key).hex() == listed.box_key  # type: ignore[union-attr]
+        assert party.tls_in(version)[0].read_text() == listed.certificate  # type: ignore[union-attr]
+    rotated(home, "--tls")
+    third = change(consortium, "--card", home)
+    assert third.party("node-a").verify_key == second.party("node-a").verify_key
+
+
+def test_a_card_that_the_key_in_force_did_not_sign_needs_its_fingerprint(consortium: Path) -> None:
+    stolen = consortium.parent / "elsewhere"
+    new_party(stolen, "node-a")
+    card = stolen / "node-a" / "card.json"
+    assert "not signed by the key in force" in not_changed(consortium, "--card", card)
+    rotated(stolen / "node-a", "--signing")  # signed, by a key that was never in force
+    card = stolen / "node-a" / "card-2.json"
+    wrong = secrets.token_hex(32)
+    assert "not signed" in not_changed(consortium, "--card", card, "--fingerprint", wrong)
+    told = json.loads(shoal("party", "rotate", stolen / "node-a", "--tls", "--json").stdout)
+    second = change(consortium, "--card", told["card"], "--fingerprint", told["fingerprint"])
+    assert second.party("node-a").verify_key == read_party_card(stolen / "node-a").verify_key
+
+
+def test_a_signature_of_the_key_in_force_is_good_for_one_card(consortium: Path) -> None:
+    home = consortium.parent / "node-a"
+    made = json.loads(Path(rotated(home)["card"]).read_text())
+    other = consortium.parent / "elsewhere"
+    new_party(other, "node-a")
+    forged = json.loads((other / "node-a" / "card.json").read_text())
+    file = consortium.parent / "forged.json"
+    file.write_text(json.dumps(forged | {"endorsements": made["endorsements"]}))
+    assert "not signed" in not_changed(consortium, "--card", file)
+
+
+def test_a_key_that_was_replaced_or_retired_does_not_come_back(consortium: Path) -> None:
+    home = consortium.parent / "node-a"
+    change(consortium, "--card", rotated(home)["card"])
+    assert "for good" in not_changed(consortium, "--card", home / "card.json")
+    new_party(consortium.parent / "third", "node-a")
+    card = consortium.parent / "third" / "node-a" / "card.json"
+    named = json.loads(card.read_text()) | {"name": "node-c"}
+    card.write_text(json.dumps(named))
+    change(consortium, "--card", card)
+    change(consortium, "--retire", "node-c")
+    assert "for good" in not_changed(consortium, "--card", card)
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        (("--retire", "sums"), "replaced by a card"),
+        (("--retire", "nobody"), "no Compute node or analyst"),
+        (("--retire", "node-a"), "compute_nodes"),
+        (("--retire", "ada"), "analysts"),
+        ((), "nothing would change"),
+        (("--minimum-cohort", "1"), "minimum_cohort"),
+    ],
+)
+def test_what_makes_no_consortium_is_refused(
+    consortium: Path, what: tuple[object, ...], why: str
+) -> None:
+    assert why in not_changed(consortium, *what)
+
+
+def test_a_card_of_another_role_is_refused(consortium: Path) -> None:
+    made = json.loads((consortium.parent / "model" / "card.json").read_text())
+    card = consortium.parent / "card.json"
+    card.write_text(json.dumps(made | {"role": "aggregator"}))
+    assert "another role" in not_changed(consortium, "--card", card)
+
+
+def test_policy_changes_and_another_aggregator_takes_the_place(consortium: Path) -> None:
+    new_party(consortium.parent / "new", "sums")
+    card = consortium.parent / "new" / "sums" / "card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"name": "totals"}))
+    second = change(consortium, "--card", card, "--threshold", 2, "--maximum-epsilon", 3)
+    assert second.manifest.aggregator.name == "totals"
+    assert second.manifest.policy.minimum_threshold == 2
+    third = change(consortium, "--unset", "minimum_threshold", "--all-queries")
+    assert third.manifest.policy.minimum_threshold is None
+    assert third.manifest.policy.maximum_epsilon == 3
+
+
+@pytest.mark.parametrize("by", ["authority", "authority-recovery"])
+def test_the_authority_moves_and_the_old_key_changes_nothing_more(
+    consortium: Path, tmp_path: Path, by: str
+) -> None:
+    home = consortium.parent
+    founder = newest(consortium).manifest.authority
+    heir, spare = home / "heir", home / "spare"
+    move = ["consortium", "move-authority", consortium, "--authority", home / by, "--to", heir]
+    for _ in range(2):  # the second time does nothing
+        shoal(*move, *([] if spare.exists() else ["--new-recovery", spare]))
+        second = newest(consortium)
+        assert second.manifest.sequence == 2
+    assert (second.manifest.identity, second.manifest.authority) == (
+        founder,
+        bytes(load_key(heir)).hex(),
+    )
+    assert second.manifest.recovery == bytes(load_key(spare)).hex()
+    said = refused(
+        "consortium",
+        "change",
+        consortium,
+        "--authority",
+        home / "authority",
+        "--minimum-cohort",
+        "9",
+    )
+    assert "not the key of the authority" in said
+    shoal("consortium", "change", consortium, "--authority", heir, "--minimum-cohort", "9")
+    pin = second.digest
+    book = ManifestBook.open(consortium, pin, tmp_path / "data")
+    assert [each.manifest.sequence for each in book.versions] == [1, 2, 3]
+
+
+def load_key(directory: Path) -> Any:
+    return read_signing_key(directory / "signing.key").verify_key

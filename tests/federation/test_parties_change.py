@@ -1,0 +1,297 @@
+"""Parties change their keys, come, go and are replaced while a job runs."""
+
+import secrets
+import shutil
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shoal_agent.client_files import write_pin
+from shoal_consortium import changes, consortium_files, party_files
+from shoal_consortium.cards import KeyKind, PartyRole, new_party
+from shoal_consortium.party_files import read_party_card, read_signing_key
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.manifests.present import HANDOVER
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.jobs.totals import JobEnd
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import BoundDocument, sign
+from tests.federation.test_consortium_changes import publish
+from tests.world.audit import audit
+from tests.world.clock import NOW
+from tests.world.federation import Federation
+from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
+
+CLIENTS = sum(SITES.values())
+
+
+@pytest.fixture
+def trust(tmp_path: Path) -> Trust:
+    """Return a consortium of this test's own: its directories change."""
+    return make_trust(tmp_path / "trust")
+
+
+def rotate(trust: Trust, name: str, *kinds: KeyKind) -> Path:
+    """Make a party's next keys and return its card; the audit keeps what will be erased."""
+    _, card = party_files.rotate(
+        trust.directory / "parties" / name,
+        kinds or tuple(KeyKind)[:: 1 if name.startswith("compute") else 2],
+        url=None,
+        extra_hosts=[],
+        now=NOW,
+        valid_days=30,
+        random_bytes=secrets.token_bytes,
+    )
+    kept = trust.directory / "kept for the audit" / name
+    shutil.copytree(trust.directory / "parties" / name, kept, dirs_exist_ok=True)
+    return card
+
+
+def newcomer(trust: Trust, role: PartyRole, name: str) -> Path:
+    """Make a new party's directory and return it."""
+    home = trust.directory / "parties" / name
+    made = new_party(
+        role,
+        name=name,
+        operator="one that joins",
+        url=f"https://{name}.example:8999",
+        extra_hosts=[],
+        now=NOW,
+        valid_days=30,
+        random_bytes=secrets.token_bytes,
+    )
+    party_files.write_party(home, made)
+    return home
+
+
+def change(trust: Trust, cards: Iterable[Path] = (), **how: Any) -> Consortium:
+    """Sign the next version and write it to the consortium's directory."""
+    directory = trust.directory / "consortium"
+    chain = open_chain(directory)
+    key = read_signing_key(trust.directory / "authority" / "signing.key")
+    read = [read_party_card(path) for path in cards]
+    manifest = changes.changed(chain, authority=key, cards=read, **how)
+    return consortium_files.add_version(directory, manifest, chain[-1].roster)
+
+
+def signed_by_an_old_key(trust: Trust, name: str, body: BoundDocument) -> bytes:
+    """Return a document that the first signing key of a party signed."""
+    key = read_signing_key(trust.directory / "parties" / name / "signing.key")
+    return sign(body, name, key).encode()
+
+
+def problem(answer: httpx.Response) -> str:
+    return str(answer.json()["type"]).rpartition(":")[2]
+
+
+async def certified(federation: Federation, job: str, newest: Consortium) -> Any:
+    """Return a finished job's certificate, verified by the newest version of the manifest."""
+
+    async def is_there() -> bool:
+        return (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).status_code == 200
+
+    await federation.until(is_there)
+    answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+    return verify_certificate(answer.content, newest.signed_manifest.encode()).certificate
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("name", ["compute-1", "aggregator", "trainer"])
+async def test_a_round_ends_by_the_keys_it_began_with_and_the_next_has_the_new_ones(
+    trust: Trust, tmp_path: Path, name: str, restarts: bool
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        second = change(trust, [rotate(trust, name)])
+        await publish(federation, second, *federation.services)
+        if restarts:
+            await federation.crash(name)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "finished", state
+        first_round, second_round = (await audit(federation)).values()
+        assert first_round is not None and second_round is not None
+        assert first_round["manifest"] == trust.consortium.digest
+        assert second_round["manifest"] == second.digest
+        assert first_round["cohort_size"] == second_round["cohort_size"] == CLIENTS
+        certificate = await certified(federation, job, second)
+        assert [each.spec.body.manifest for each in certificate.rounds] == [
+            trust.consortium.digest,
+            second.digest,
+        ]
+
+
+async def test_an_old_key_signs_nothing_of_a_later_version(trust: Trust, tmp_path: Path) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        second = change(trust, [rotate(trust, "compute-1"), rotate(trust, "trainer")])
+        await publish(federation, second, *federation.services)
+        federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
+        job, round_id = await federation.collecting()
+        called_off = Abandonment(
+            manifest=second.digest,
+            round=round_id,
+            party="compute-1",
+            reason=AbandonmentReason(code="sum_failed"),
+        )
+        forged = signed_by_an_old_key(trust, "compute-1", called_off)
+        path = f"/v1/rounds/{round_id}/abandonments"
+        answer = await federation.ask("aggregator", path, method="POST", content=forged)
+        assert (answer.status_code, problem(answer)) == (403, "bad-signature")
+        old = Abandonment(**(called_off.model_dump() | {"manifest": trust.consortium.digest}))
+        forged = signed_by_an_old_key(trust, "compute-1", old)
+        answer = await federation.ask("aggregator", path, method="POST", content=forged)
+        assert problem(answer) == "wrong-manifest", "nor may it name the version that listed it"
+        for manifest in (trust.consortium.digest, second.digest):
+            end = signed_by_an_old_key(trust, "trainer", JobEnd(manifest=manifest, job=job))
+            answer = await federation.ask("compute-0", "/v1/totals", method="POST", content=end)
+            assert (answer.status_code, problem(answer)) == (403, "bad-signature")
+        assert (await federation.finish(job))["phase"] == "finished"
+
+
+async def test_a_round_that_was_signed_before_a_version_came_begins_under_the_one_before(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        cut = federation.wire.cut("trainer", "compute-1", "/rounds$")
+        job = await federation.submit()
+        await federation.until(lambda: _has_round(federation, job))
+        second = change(trust, policy={"maximum_round_seconds": 80_000})
+        await publish(federation, second, *federation.services)
+        federation.wire.rules.remove(cut)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "finished", state
+        (result,) = (await audit(federation)).values()
+        assert result is not None and result["manifest"] == trust.consortium.digest
+
+
+async def test_long_after_a_version_came_no_round_begins_under_the_one_before(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        cut = federation.wire.cut("trainer", "compute-1", "/rounds$")
+        job = await federation.submit(round_seconds=400)
+        await federation.until(lambda: _has_round(federation, job))
+        second = change(trust, policy={"maximum_round_seconds": 80_000})
+        await publish(federation, second, *federation.services)
+        federation.clock.move((HANDOVER + timedelta(seconds=1)).total_seconds())
+        federation.wire.rules.remove(cut)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "failed"
+        assert "manifest changed" in state["reason"]
+        assert list((await audit(federation)).values()) in ([], [None])
+
+
+async def _has_round(federation: Federation, job: str) -> bool:
+    return bool((await federation.state(job))["rounds"])
+
+
+async def test_a_job_goes_on_without_a_node_that_was_retired(trust: Trust, tmp_path: Path) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        second = change(trust, retired=["compute-2"])
+        await publish(federation, second, *federation.services)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "finished", state
+        certificate = await certified(federation, job, second)
+        first_round, second_round = (each.spec.body for each in certificate.rounds)
+        assert first_round.compute_nodes == ("compute-0", "compute-1", "compute-2")
+        assert second_round.compute_nodes == ("compute-0", "compute-1")
+        assert [each.body.node for each in certificate.totals] == list(first_round.compute_nodes)
+        path = f"/v1/rounds/{second_round.digest}/abandonments"
+        body = Abandonment(
+            manifest=second.digest,
+            round=second_round.digest,
+            party="compute-2",
+            reason=AbandonmentReason(code="sum_failed"),
+        )
+        forged = signed_by_an_old_key(trust, "compute-2", body)
+        answer = await federation.ask("aggregator", path, method="POST", content=forged)
+        assert problem(answer) == "unknown-signer"
+
+
+async def test_a_job_goes_on_with_a_node_that_was_added(trust: Trust, tmp_path: Path) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        home = newcomer(trust, PartyRole.COMPUTE, "compute-3")
+        second = change(trust, [home])
+        write_pin(home, second.digest, replace_other=False)
+        federation.wire.party_of = Trust(trust.directory, second).party_of
+        federation.names.append("compute-3")
+        await publish(federation, second, *federation.services)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "finished", state
+        certificate = await certified(federation, job, second)
+        assert certificate.rounds[1].spec.body.compute_nodes[3:] == ("compute-3",)
+
+
+async def test_a_job_ends_where_a_node_takes_the_place_of_another(
+    trust: Trust, tmp_path: Path
+) -> None:
+    """The new one has charged nothing, and the only honest one may be gone."""
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        home = newcomer(trust, PartyRole.COMPUTE, "compute-3")
+        second = change(trust, [home], retired=["compute-2"])
+        await publish(federation, second, *federation.services)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "failed"
+        assert "compute-3 took the place of compute-2" in state["reason"]
+        assert "submit the job anew" in state["reason"]
+
+
+async def test_a_trainer_whose_place_another_took_ends_what_it_began(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        one, _ = await federation.collecting()
+        two, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        second = change(trust, [newcomer(trust, PartyRole.TRAINER, "heir")])
+        await publish(federation, second, *federation.services)
+        await federation.crash("trainer")
+        assert (await federation.finish(one))["phase"] == "finished"
+        state = await federation.finish(two)
+        assert state["phase"] == "failed"
+        assert "heir is the trainer now" in state["reason"]
+        certificate = await certified(federation, one, trust.consortium)
+        assert certificate.manifest == trust.consortium.digest
+        federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
+        request = federation.request().encode()
+        answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=request)
+        assert problem(answer) == "refused-job"
+
+
+async def test_a_round_ends_at_the_aggregator_that_it_began_with(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, round_id = await federation.collecting()
+        second = change(trust, [newcomer(trust, PartyRole.AGGREGATOR, "sums")])
+        await publish(federation, second, *federation.services)
+        await federation.crash("aggregator")
+        state = await federation.finish(job)
+
+        assert state["phase"] == "finished", state
+        assert (await audit(federation))[round_id] is not None
+
+
+async def test_a_stricter_policy_ends_a_job_that_does_not_keep_to_it(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        second = change(trust, policy={"minimum_cohort": CLIENTS + 1})
+        await publish(federation, second, *federation.services)
+        state = await federation.finish(job)
+
+        assert state["phase"] == "failed"
+        assert "minimum_cohort" in state["reason"]

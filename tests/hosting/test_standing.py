@@ -1,0 +1,146 @@
+"""A party is told of its certificate's end and of its retirement, and erases what was replaced."""
+
+import secrets
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from shoal_consortium import changes, party_files
+from shoal_consortium.cards import KeyKind
+from shoal_consortium.party_files import read_party_card, read_signing_key
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.party import KeyNotHere, load_party
+from shoal_hosting.standing import Standing
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.errors import NotReady
+from tests.world.clock import NOW
+from tests.world.trust import Trust, make_trust
+
+VALID = timedelta(days=365)
+
+
+@pytest.fixture
+def trust(tmp_path: Path) -> Trust:
+    return make_trust(tmp_path / "trust", now=NOW)  # certificates of 30 days
+
+
+def rotate(trust: Trust, name: str, *kinds: KeyKind) -> Consortium:
+    party_files.rotate(
+        trust.directory / "parties" / name,
+        kinds,
+        url=None,
+        extra_hosts=[],
+        now=NOW,
+        valid_days=VALID.days,
+        random_bytes=secrets.token_bytes,
+    )
+    return change(trust, cards=[read_party_card(trust.directory / "parties" / name)])
+
+
+def change(trust: Trust, **how: object) -> Consortium:
+    key = read_signing_key(trust.directory / "authority" / "signing.key")
+    signed = changes.changed([trust.consortium], authority=key, **how)  # type: ignore[arg-type]
+    return trust.consortium.successor(signed.encode(), trust.consortium.roster.encode())
+
+
+class At:
+    """A party at a time that is moved by hand."""
+
+    def __init__(self, trust: Trust, name: str, data: Path) -> None:
+        self.home, self.now = trust.directory / "parties" / name, NOW
+        self.book = ManifestBook(trust.consortium, data)
+        self.registry = CollectorRegistry()
+        self.is_busy = False
+        self.standing = Standing(load_party(self.home), self.book, lambda: self.now, self.registry)
+
+    async def busy(self) -> bool:
+        return self.is_busy
+
+    def accept(self, version: Consortium) -> None:
+        self.book.accept(version.signed_manifest.encode(), version.roster.encode())
+
+    @property
+    def days_left(self) -> float | None:
+        return self.registry.get_sample_value("shoal_certificate_days_left")
+
+
+async def test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day(
+    trust: Trust, tmp_path: Path
+) -> None:
+    at = At(trust, "trainer", tmp_path)
+    at.accept(rotate(trust, "trainer", KeyKind.TLS))
+    at.now = NOW + VALID - timedelta(days=61)
+    with capture_logs() as lines:
+        at.standing.look()
+    assert lines == [] and await at.standing.told(at.busy) == {}
+    assert at.days_left == 61
+    at.now += timedelta(days=2)
+    with capture_logs() as lines:
+        at.standing.look()
+        at.standing.look()
+        at.now += timedelta(days=1)
+        at.standing.look()
+    assert [line["days"] for line in lines] == [59, 58]
+    assert "ends in 58 days" in (await at.standing.told(at.busy))["certificate"]
+
+
+async def test_a_retired_party_is_told_when_it_may_be_switched_off(
+    trust: Trust, tmp_path: Path
+) -> None:
+    at = At(trust, "compute-2", tmp_path)
+    at.accept(change(trust, retired=["compute-2"]))
+    at.is_busy = True
+    assert "serves what is open" in (await at.standing.told(at.busy))["party"]
+    at.is_busy = False
+    assert "may be switched off" in (await at.standing.told(at.busy))["party"]
+
+
+async def test_a_party_without_the_keys_of_the_version_in_force_is_not_ready(
+    trust: Trust, tmp_path: Path
+) -> None:
+    version = rotate(trust, "compute-1", KeyKind.BOX)
+    home = trust.directory / "parties" / "compute-1"
+    for name in ("card-2.json", "box-2.key"):
+        (home / name).unlink()
+    at = At(trust, "compute-1", tmp_path)
+    await at.standing.told(at.busy)
+    at.accept(version)
+    with pytest.raises(NotReady, match="no box key"):
+        await at.standing.told(at.busy)
+
+
+def test_replaced_box_and_tls_keys_are_erased_once_no_open_round_needs_them(
+    trust: Trust, tmp_path: Path
+) -> None:
+    at, first = At(trust, "compute-1", tmp_path), trust.consortium
+    second = rotate(trust, "compute-1", *KeyKind)
+    at.standing.erase({first.digest})
+    assert (at.home / "box-2.key").exists(), "it is not in force yet"
+    at.accept(second)
+    at.standing.erase({first.digest})
+    assert (at.home / "box.key").exists(), "a round may need it"
+    at.standing.erase(())
+    left = {path.name for path in at.home.glob("*.key")}
+    assert left == {"signing.key", "signing-2.key", "box-2.key", "tls-2.key"}
+    again = load_party(at.home)
+    assert again.signing_key_in(first) and again.box_key_in(second)
+    with pytest.raises(KeyNotHere):
+        again.box_key_in(first)
+
+
+def test_a_key_that_cannot_be_erased_is_named(
+    trust: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = At(trust, "compute-1", tmp_path)
+    at.accept(rotate(trust, "compute-1", KeyKind.BOX))
+
+    def read_only(path: Path) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("shoal_hosting.standing.erase", read_only)
+    with capture_logs() as lines:
+        at.standing.erase(())
+    assert [line["file"] for line in lines] == ["box.key"]
