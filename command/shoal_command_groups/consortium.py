@@ -17,7 +17,8 @@ from shoal_consortium.party_files import make_authority_directory, read_party_ca
 from shoal_consortium.publishing import publish_to_all
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.queries import QueryName
-from shoal_protocol.trust.manifest import Analyst, Consortium, Policy, ServiceParty
+from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster
 
 app = typer.Typer(no_args_is_help=True, help="Found a consortium, change its roster, check it.")

@@ -5,7 +5,7 @@ from typing import Any, Final, get_args
 
 from shoal_command.options import Command, with_options_of
 from shoal_protocol.queries import QueryName
-from shoal_protocol.trust.manifest import Policy
+from shoal_protocol.trust.policy import Policy
 
 _FLAGS: Final = {
     "mechanisms": ("--mechanism",),

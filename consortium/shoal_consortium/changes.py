@@ -14,9 +14,9 @@ from shoal_protocol.trust.manifest import (
     ComputeParty,
     Consortium,
     Manifest,
-    Policy,
     ServiceParty,
 )
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.documents import Signed, sign
 
 

@@ -9,12 +9,8 @@ from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.enrolment_files import Enrolment
 from shoal_consortium.cards import Card, PartyRole
-from shoal_protocol.trust.manifest import (
-    AUTHORITY_NAME,
-    Consortium,
-    Manifest,
-    Policy,
-)
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import (
     with_enrolled,

@@ -127,7 +127,7 @@ class Peers:
             return None
         if reply.status in {200, 201}:
             return ""
-        if _problem(reply).get("type") == f"urn:shoal:problem:{WrongManifest.code}":
+        if _members(reply).get("type") == f"urn:shoal:problem:{WrongManifest.code}":
             return None
         if 400 <= reply.status < 500 and reply.status not in _TRY_AGAIN:
             return refusal_text(party.name, _members(reply))
