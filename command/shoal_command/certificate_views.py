@@ -53,6 +53,11 @@ def as_json(verified: Verified) -> dict[str, Any]:
             "digest": verified.parties.digest,
             "consortium": manifest.consortium,
             "version": manifest.sequence,
+            "emergencies": {
+                each.manifest.sequence: each.manifest.emergency
+                for each in verified.versions.values()
+                if each.manifest.emergency is not None
+            },
         },
         "job": certificate.job,
         "analyst": _signer(verified, certificate.request),
@@ -163,6 +168,11 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         [
             f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest "
             f"{manifest['digest']}. {COMPARE}",
+            *(
+                f"Version {number} was signed in an emergency, without a quorum of the Compute "
+                f"nodes: {reason}."
+                for number, reason in manifest["emergencies"].items()
+            ),
         ],
     )
     sums = "sum" if len(rounds) == 1 else "sums"

@@ -85,7 +85,8 @@ def following(current: Consortium, changes: Mapping[str, Any]) -> Manifest:
         ValueError: the changes do not fit.
     """
     kept = {name: getattr(current.manifest, name) for name in Manifest.model_fields}
-    place = {"sequence": current.manifest.sequence + 1, "previous": current.digest, "move": None}
+    place = dict.fromkeys(("move", "emergency"))  # of one version alone
+    place |= {"sequence": current.manifest.sequence + 1, "previous": current.digest}
     try:
         return Manifest.model_validate(kept | place | dict(changes))
     except pydantic.ValidationError as error:

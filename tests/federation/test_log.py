@@ -4,10 +4,15 @@ import shutil
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import patch
 
+import httpx
 import pytest
+from nacl.signing import SigningKey
 from structlog.testing import capture_logs
 
+from shoal_consortium.parties import next_manifest
+from shoal_consortium.party_files import read_signing_key
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.log.entries import (
@@ -21,9 +26,13 @@ from shoal_protocol.log.entries import (
 from shoal_protocol.log.notes import Note, read_note
 from shoal_protocol.log.submissions import ADD_CHECKPOINT, read_submission
 from shoal_protocol.log.tiles import bundles, decode_bundle, tile_path
-from shoal_protocol.log.witnessed import check_cosigned, cosigners
+from shoal_protocol.log.witnessed import TooFewWitnesses, check_cosigned, cosigners
+from shoal_protocol.trust.manifest import SignedManifest
+from shoal_protocol.trust.manifest_bundle import framed
+from shoal_protocol.wire.documents import sign
 from tests.world.federation import PRIVACY, Federation
-from tests.world.trust import Trust
+from tests.world.parties import problem_code
+from tests.world.trust import SITES, Trust, make_trust
 from tests.world.wire import Fault, Rule
 
 
@@ -202,3 +211,104 @@ async def test_the_log_goes_on_without_one_node(federation: Federation) -> None:
     note = await cosigned(federation)
     manifest = federation.trust.consortium.manifest
     assert cosigners(note, manifest).keys() == {"compute-0", "compute-1"}
+
+
+@pytest.fixture(scope="module")
+def witnessed(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return make_trust(tmp_path_factory.mktemp("witnessed"), cosignatures=2)
+
+
+def next_version(trust: Trust) -> SignedManifest:
+    key = read_signing_key(trust.directory / "authority" / "signing.key")
+    made = next_manifest(trust.consortium, roster=trust.consortium.roster, authority=key)
+    return SignedManifest(made.body, made.signer, made.signature)
+
+
+async def hand(federation: Federation, name: str, version: SignedManifest) -> httpx.Response:
+    body = framed(version.encode(), federation.trust.consortium.roster.encode())
+    return await federation.ask(name, "/v1/manifest", method="PUT", content=body)
+
+
+async def logged(federation: Federation, version: SignedManifest) -> SignedManifest:
+    """Have a version logged, and return it with its proof once a quorum signed."""
+    path, content = "/v1/log/manifests", version.encode()
+    answer = await federation.ask("aggregator", path, method="POST", content=content)
+    assert answer.status_code == 201, answer.text
+    place = answer.json()["place"]
+
+    async def is_proved() -> bool:
+        answer = await federation.ask("aggregator", f"/v1/log/proofs/{place}")
+        return answer.status_code == 200
+
+    await federation.until(is_proved)
+    answer = await federation.ask("aggregator", f"/v1/log/proofs/{place}")
+    return SignedManifest(**vars(version) | {"log_proof": answer.text})
+
+
+async def test_nobody_believes_a_version_that_was_never_logged(
+    witnessed: Trust, tmp_path: Path
+) -> None:
+    async with Federation(witnessed, tmp_path) as federation:
+        version = next_version(witnessed)
+        for name in federation.services:
+            assert problem_code(await hand(federation, name, version)) == "too-few-witnesses"
+        proved = await logged(federation, version)
+        for name in federation.services:
+            assert (await hand(federation, name, proved)).status_code == 200, name
+        # what a service hands on has the proof: holders, vaults and analysts believe it
+        shown = await federation.ask("trainer", "/v1/manifest")
+        assert shown.content == proved.encode()
+        federation.analyst_book.accept(proved.encode(), witnessed.consortium.roster.encode())
+        await federation.learn()
+        for site in SITES:
+            assert federation.holder(site)._book.current.digest == version.digest
+        await federation.crash("compute-0")
+        await federation.start_the_dead()
+        again = await federation.ask("compute-0", "/v1/manifest")
+        assert again.content == proved.encode()
+
+
+async def test_a_holder_believes_nothing_that_the_trainer_alone_hands_it(
+    witnessed: Trust, tmp_path: Path
+) -> None:
+    async with Federation(witnessed, tmp_path) as federation:
+        version = next_version(witnessed)
+        book, roster = federation.party("trainer").resources.book, witnessed.consortium.roster
+        with patch("shoal_protocol.trust.manifest.check_believed"):
+            book.accept(version.encode(), roster.encode())  # a lying trainer
+        await federation.step()
+        holder = federation.holder("clinic-a")
+        with pytest.raises(TooFewWitnesses):
+            holder._book.accept(version.encode(), roster.encode())
+        assert holder._book.current.digest == witnessed.consortium.digest
+
+
+async def test_with_too_few_nodes_no_version_is_believed(witnessed: Trust, tmp_path: Path) -> None:
+    async with Federation(witnessed, tmp_path) as federation:
+        await cosigned(federation)
+        for name in ("compute-1", "compute-2"):
+            await federation.crash(name)
+            federation.absent.add(name)
+        path, content = "/v1/log/manifests", next_version(witnessed).encode()
+        answer = await federation.ask("aggregator", path, method="POST", content=content)
+        place = answer.json()["place"]
+        for _ in range(60):
+            await federation.step()
+            federation.clock.move(1.0)
+        answer = await federation.ask("aggregator", f"/v1/log/proofs/{place}")
+        assert problem_code(answer) == "not-logged"
+
+
+async def test_the_log_takes_one_version_of_a_number(witnessed: Trust, tmp_path: Path) -> None:
+    async with Federation(witnessed, tmp_path) as federation:
+        version = next_version(witnessed)
+        await logged(federation, version)
+        key = read_signing_key(witnessed.directory / "authority" / "signing.key")
+        policy = version.body.policy.model_copy(update={"minimum_cohort": 9})
+        rival = sign(version.body.model_copy(update={"policy": policy}), "authority", key)
+        path = "/v1/log/manifests"
+        answer = await federation.ask("aggregator", path, method="POST", content=rival.encode())
+        assert problem_code(answer) == "conflicting-document"
+        forged = sign(rival.body, "authority", SigningKey(bytes(32)))
+        answer = await federation.ask("aggregator", path, method="POST", content=forged.encode())
+        assert problem_code(answer) == "bad-signature"

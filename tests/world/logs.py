@@ -1,16 +1,21 @@
 """Logs that are made in a test: as files, with the signatures of the examples' parties."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from nacl.signing import SigningKey
 
+from shoal_consortium import consortium_files
 from shoal_consortium.log_reading import tree_of
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.party import load_party
 from shoal_protocol.log.entries import CertificateEntry, EndEntry, Entry, ManifestEntry, RoundEntry
 from shoal_protocol.log.notes import Checkpoint, Note, cosign, read_note, sign_note
 from shoal_protocol.log.proofs import leaf_hash
 from shoal_protocol.log.tiles import ENTRIES, WIDTH, Tree, bundles, encode_bundle, tile_path, widths
-from shoal_protocol.log.witnessed import origin_of, witness_name
+from shoal_protocol.log.witnessed import LogProof, origin_of, witness_name
+from shoal_protocol.trust.belief import log_entry
 from shoal_protocol.trust.manifest import Manifest
 from tests.world import examples
 
@@ -83,3 +88,21 @@ def write(directory: Path, entries: Sequence[Entry], note: Note | None = None) -
     for path, content in files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(content)
+
+
+def prove(directory: Path, homes: Path) -> None:
+    """Give each version of a consortium directory its proof, by the keys in the parties' homes."""
+    chain = open_chain(directory)
+    for before, following in pairwise(chain):
+        if following.log_proof is None and before.manifest.policy.cosignatures is not None:
+            entry = log_entry(following.manifest).encode()
+            manifest = before.manifest
+            origin = origin_of(manifest)
+            text = Checkpoint(origin, 1, leaf_hash(entry)).text
+            names = [manifest.aggregator.name, *(node.name for node in manifest.compute_nodes)]
+            keys = {name: load_party(homes / name).signing_key_in(before) for name in names}
+            lines = sign_note(text, origin, keys.pop(manifest.aggregator.name))
+            for name, key in keys.items():
+                lines += cosign(text, witness_name(manifest, name), key, at=AT)
+            proof = LogProof(0, (), read_note(f"{text}\n{lines}"))
+            consortium_files.add_proof(directory, following, str(proof))

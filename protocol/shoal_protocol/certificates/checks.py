@@ -26,8 +26,15 @@ from shoal_protocol.jobs.totals import check_total, nodes_of
 from shoal_protocol.log.notes import Checkpoint
 from shoal_protocol.log.witnessed import cosigners
 from shoal_protocol.privacy.ledger_checks import contradictions
-from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, Parties, ServiceParty
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.trust.manifest import (
+    Analyst,
+    Consortium,
+    Manifest,
+    Parties,
+    ServiceParty,
+    decode_manifest,
+)
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_protocol.wire.service_errors import RefusedCertificate
@@ -77,7 +84,7 @@ def verify_certificate(
         RefusedCertificate: the detail names the part that is wrong, and why.
     """
     with about("the manifest"):
-        pinned = decode(manifest, Manifest)
+        pinned = decode_manifest(manifest)
     with about("the certificate"):
         signed = read_certificate(encoded)
     certificate = signed.body

@@ -5,15 +5,13 @@ import zlib
 from typing import Final
 
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.log.beside import parted
 from shoal_protocol.log.witnessed import LogProof, read_proof
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.encoding import canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
 
 LARGEST_BYTES: Final = 256 << 20
 """Of a certificate, when it is unpacked."""
-_PROOF: Final = b',"log_proof":'
-_SIGNATURE: Final = b',"signature":'
 _GZIP: Final = b"\x1f\x8b"
 _WITH_GZIP_HEAD: Final = 31  # zlib's window bits
 
@@ -47,16 +45,7 @@ def read_certificate(encoded: bytes) -> Signed[ReleaseCertificate]:
     Raises:
         MalformedDocument, UnsupportedVersion
     """
-    return decode(_parted(unpack(encoded))[0], ReleaseCertificate)
-
-
-def with_log_proof(encoded: bytes, proof: LogProof) -> bytes:
-    """Return a certificate, not compressed, with the proof that its digest is in the log.
-
-    The proof is beside what is signed: it is made after that.
-    """
-    head, rest = encoded[: (at := encoded.rindex(_SIGNATURE))], encoded[at:]
-    return head + _PROOF + canonical_json(str(proof)) + rest
+    return decode(parted(unpack(encoded))[0], ReleaseCertificate)
 
 
 def log_proof_in(encoded: bytes) -> LogProof | None:
@@ -65,18 +54,5 @@ def log_proof_in(encoded: bytes) -> LogProof | None:
     Raises:
         MalformedDocument
     """
-    written = _parted(unpack(encoded))[1]
+    written = parted(unpack(encoded))[1]
     return None if written is None else read_proof(written)
-
-
-def _parted(encoded: bytes) -> tuple[bytes, str | None]:
-    """Return a certificate without its proof, and the proof as it is written."""
-    # within strings quotes are escaped, and no field of a certificate has this name
-    head, found, rest = encoded.rpartition(_PROOF)
-    if not found:
-        return encoded, None
-    written, signature, rest = rest.partition(_SIGNATURE)
-    proof = parse_canonical_json(written)
-    if not isinstance(proof, str):
-        raise MalformedDocument("a proof is a text")
-    return head + signature + rest, proof

@@ -31,6 +31,7 @@ class ManifestEntry(Entry):
     consortium: Name
     sequence: int = Field(ge=1)
     previous: Digest | None
+    emergency: str | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class JobEntry(Entry):

@@ -11,8 +11,10 @@ import pydantic
 from nacl.signing import VerifyKey
 from pydantic import Field, StringConstraints
 
+from shoal_protocol.log.beside import parted, with_log_proof
 from shoal_protocol.trust.authority import AuthorityMove, check_authority
-from shoal_protocol.trust.policy import Policy
+from shoal_protocol.trust.belief import check_believed
+from shoal_protocol.trust.policy import Policy, all_but_one
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.wire.documents import (
     BoundDocument,
@@ -96,6 +98,7 @@ class Manifest(Document):
     recovery: VerifyKeyHex | None = _optional()
     founder: VerifyKeyHex | None = _optional()
     move: AuthorityMove | None = _optional()
+    emergency: Operator | None = _optional()  # why too few nodes are left to sign the log
 
     @property
     def identity(self) -> str:
@@ -126,7 +129,30 @@ class Manifest(Document):
     @property
     def quorum(self) -> int:
         """Return how many Compute nodes must sign a checkpoint of the log for it to count."""
-        return self.policy.cosignatures or max(2, len(self.compute_nodes) - 1)
+        return self.policy.cosignatures or all_but_one(len(self.compute_nodes))
+
+
+@dataclass(frozen=True)
+class SignedManifest(Signed[Manifest]):
+    """A signed manifest, and beside what is signed the proof that the log has it (tlog-proof)."""
+
+    log_proof: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the bytes that go on the wire, the proof among them if there is one."""
+        encoded = super().encode()
+        return encoded if self.log_proof is None else with_log_proof(encoded, self.log_proof)
+
+
+def decode_manifest(encoded: bytes) -> SignedManifest:
+    """Decode a signed manifest, with or without its proof; neither is checked.
+
+    Raises:
+        MalformedDocument, UnsupportedVersion
+    """
+    without, log_proof = parted(encoded)
+    signed = decode(without, Manifest)
+    return SignedManifest(signed.body, signed.signer, signed.signature, log_proof)
 
 
 @dataclass(frozen=True)
@@ -134,6 +160,12 @@ class Parties:
     """A verified manifest without its roster: it verifies signatures of all but data holders."""
 
     signed_manifest: Signed[Manifest]
+
+    @property
+    def log_proof(self) -> str | None:
+        """Return the proof that the log has this version, None if it came without one."""
+        signed = self.signed_manifest
+        return signed.log_proof if isinstance(signed, SignedManifest) else None
 
     @property
     def manifest(self) -> Manifest:
@@ -162,14 +194,19 @@ class Parties:
         found = (later.consortium, later.sequence, later.previous)
         return found == (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
 
-    def announced(self, signed_manifest: bytes) -> Signed[Manifest]:
+    def announced(self, signed_manifest: bytes, *, believe: bool = True) -> SignedManifest:
         """Check the manifest of the version that follows this one; its roster is yet to come.
+
+        Only who makes versions, or shows them, does without `believe`.
 
         Raises:
             WrongManifest, MalformedDocument, BadSignature: it does not follow, is broken, forged.
+            TooFewWitnesses, WrongProof: as `check_believed`.
         """
-        signed = decode(signed_manifest, Manifest)
+        signed = decode_manifest(signed_manifest)
         self.check_successor(signed)
+        if believe:
+            check_believed(self.manifest, signed.body, signed.log_proof)
         return signed
 
     def check_successor(self, signed: Signed[Manifest]) -> None:
@@ -252,19 +289,20 @@ class Consortium(Parties):
             WrongManifest: it has another digest.
             MalformedDocument, BadSignature: it is broken, or the roster is not its roster.
         """
-        signed = decode(signed_manifest, Manifest)
+        signed = decode_manifest(signed_manifest)
         if signed.digest != digest:
             raise WrongManifest("the manifest does not have the digest that was pinned")
         Parties.of(signed, authority=signed.body.authority)
         return cls._opened(signed, roster)
 
-    def successor(self, signed_manifest: bytes, roster: bytes) -> Self:
-        """Open the manifest version that follows this one.
+    def successor(self, signed_manifest: bytes, roster: bytes, *, believe: bool = True) -> Self:
+        """Open the manifest version that follows this one; `believe` as in `announced`.
 
         Raises:
             WrongManifest, MalformedDocument, BadSignature: as `announced`, or of its roster.
+            TooFewWitnesses, WrongProof: as `announced`.
         """
-        follows = self._opened(self.announced(signed_manifest), roster)
+        follows = self._opened(self.announced(signed_manifest, believe=believe), roster)
         if not follows.roster.follows(self.roster):
             raise MalformedDocument(
                 "a roster only enrols, grows, revokes and changes keys; slots keep their holders"

@@ -13,6 +13,11 @@ from shoal_protocol.trust.limits import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECON
 from shoal_protocol.wire.documents import Model
 
 
+def all_but_one(nodes: int) -> int:
+    """Return how many of so many Compute nodes sign the log where nothing else was agreed."""
+    return max(2, nodes - 1)
+
+
 class Policy(Model):
     """The consortium's policy. The caps hold for each client, over all jobs together.
 
@@ -69,8 +74,8 @@ class Policy(Model):
         ge=2,
         le=255,
         exclude_if=lambda value: value is None,
-        description="how many Compute nodes, more than half, must sign a checkpoint of the log "
-        "for what it has to count; without it all but one, and 2 at least",
+        description="how many Compute nodes, more than half, must sign the log before anybody "
+        "believes the next version of the manifest; all but one, and 2 at least, in new consortia",
     )
     maximum_local_epsilon: float | None = Field(
         default=None,

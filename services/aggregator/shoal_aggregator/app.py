@@ -20,6 +20,7 @@ from shoal_hosting.server.waiting import WaitSeconds
 from shoal_hosting.service import Resources
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
+from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 
 # base64 of 8 bytes for each coordinate, and room for the rest of the document
@@ -37,6 +38,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
         body_limit_bytes_by_ending={
             "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
+            "/v1/log/manifests": LARGEST_MANIFEST_BYTES,
         },
     )
 
@@ -120,6 +122,11 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     async def take_entry(request: Request) -> Response:
         """Log a certificate, by its digest, that the trainer asks for, signed."""
         return shown({"place": await log.take(await request.body())}, 201)
+
+    @app.post("/v1/log/manifests", status_code=201)
+    async def take_manifest(request: Request) -> Response:
+        """Log the next version of the manifest, signed: parties believe it by the log's proof."""
+        return shown({"place": await log.take_manifest(await request.body())}, 201)
 
     @app.get("/v1/log/proofs/{place}")
     async def show_proof(place: int, wait: WaitSeconds = 0) -> Response:

@@ -23,16 +23,17 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.work import Pace, Work
-from shoal_protocol.log.entries import Entry, ManifestEntry
+from shoal_protocol.log.entries import Entry
 from shoal_protocol.log.notes import LARGEST_NOTE_BYTES, Checkpoint, decimal, read_note, sign_note
 from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.log.submissions import ADD_CHECKPOINT, Submission
 from shoal_protocol.log.tiles import tile_at
 from shoal_protocol.log.witnessed import LogProof, cosigners, origin_of, signed_checkpoint
-from shoal_protocol.trust.manifest import ComputeParty
+from shoal_protocol.trust.belief import log_entry
+from shoal_protocol.trust.manifest import ComputeParty, decode_manifest
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError
-from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
 
 BATCH: Final = timedelta(seconds=5)  # longest that an entry waits for others
 PATIENCE: Final = timedelta(seconds=10)  # with the quorum, before a newer checkpoint is signed
@@ -112,6 +113,23 @@ class Log:
         self._own.book.get(signed.body.manifest).verify(signed)
         return await self.add(signed.body.entry)
 
+    async def take_manifest(self, encoded: bytes) -> int:
+        """Log the next version of the manifest, before anybody believes it; return where it is.
+
+        Raises:
+            MalformedDocument, WrongManifest, BadSignature: it does not follow the one in force.
+            ConflictingDocument: the log has another version of this number.
+            StorageUnavailable
+        """
+        signed = decode_manifest(encoded)
+        if self._own.book.known(encoded) is None:
+            self._own.book.current.check_successor(signed)
+        entry = log_entry(signed.body)
+        logged = await self._own.storage.run(log_store.version, entry.sequence)
+        if logged not in (None, entry.digest):
+            raise ConflictingDocument("the log has another version of the manifest of this number")
+        return await self.add(entry)
+
     async def _append(self, entries: Sequence[Entry]) -> list[int]:
         async with self._appending:
             places = await self._own.storage.run(log_store.append, entries)
@@ -149,13 +167,7 @@ class Log:
     def _note_manifests(self) -> None:
         for version in self._own.book.versions[self._versions :]:
             body = version.manifest
-            entry = ManifestEntry(
-                digest=version.digest,
-                consortium=body.consortium,
-                sequence=body.sequence,
-                previous=body.previous,
-            )
-            self.note(entry)
+            self.note(log_entry(body))
             self._due_at = self._own.clock()
             self._versions += 1
 

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from shoal_aggregator import schema, store
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.log.entries import EndEntry, Entry, RoundEntry
+from shoal_protocol.log.entries import EndEntry, Entry, ManifestEntry, RoundEntry, decode_entry
 from shoal_protocol.log.notes import read_note
 from shoal_protocol.log.proofs import leaf_hash
 from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, root_of
@@ -53,6 +53,15 @@ def find(db: Connection, entry: Entry) -> int | None:
     columns = schema.log_entries.c
     here = (columns.kind == entry.kind) & (columns.digest == entry.digest)
     return db.execute(select(columns.number).where(here)).scalar()
+
+
+def version(db: Connection, sequence: int) -> str | None:
+    """Return the digest of the manifest version of this number, if the log has one."""
+    columns = schema.log_entries.c
+    entries = db.execute(select(columns.entry).where(columns.kind == "manifest")).scalars()
+    found = [decode_entry(each) for each in entries]
+    of_number = [e.digest for e in found if isinstance(e, ManifestEntry) and e.sequence == sequence]
+    return of_number[0] if of_number else None
 
 
 def _close_tiles(db: Connection, size: int) -> None:

@@ -17,10 +17,11 @@ from sqlalchemy import Connection, select
 from shoal_hosting.manifests.present import at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
-from shoal_protocol.certificates.packing import pack, read_certificate, unpack, with_log_proof
+from shoal_protocol.certificates.packing import pack, read_certificate, unpack
 from shoal_protocol.certificates.release_certificate import counted, in_order, spanned
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
+from shoal_protocol.log.beside import with_log_proof
 from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
@@ -114,7 +115,7 @@ class Certifier:
         request = LogRequest(manifest=own.book.current.digest, entry=entry)
         proof = await self._peers.logged(own.sign(request).encode(), own.book.current)
         proof.check(entry.encode(), manifest)
-        packed = await asyncio.to_thread(pack, with_log_proof(encoded, proof))
+        packed = await asyncio.to_thread(pack, with_log_proof(encoded, str(proof)))
         await own.storage.run(releases.keep_log_proof, job, packed)
         own.changes.tell(job)
 
