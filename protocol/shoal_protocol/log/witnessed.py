@@ -56,8 +56,8 @@ class TooFewWitnesses(ProtocolError):
 
 
 def origin_of(manifest: Witnessed) -> str:
-    """Return the name of the consortium's log, which stays the same over all versions."""
-    return f"shoal-log/{manifest.consortium}"
+    """Return the name of the log; another aggregator, by name, begins another log."""
+    return f"shoal-log/{manifest.consortium}/{manifest.aggregator.name}"
 
 
 def lying_witnesses(manifest: Witnessed) -> int:

@@ -16,7 +16,7 @@ from shoal_hosting.tls_certificates import TlsIdentity, self_signed
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.errors import BadSignature, ProtocolError, WrongManifest, WrongSigner
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, WrongManifest, WrongSigner
 from shoal_redteam.announcing import announced, is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, refused_codes, seen
@@ -70,8 +70,8 @@ class KeySubstitution(Attack):
             ),
             "itself as the authority": (
                 sign(usurped, AUTHORITY_NAME, own),
-                BadSignature.code,
-                _AUTHORITY,
+                MalformedDocument.code,
+                "the authority moves only by a version that its key in force consents to",
             ),
             "a consortium of its own from the first version on": (
                 sign(first, AUTHORITY_NAME, own),

@@ -157,7 +157,7 @@ lease = Table(
 log_views = Table(
     "log_views",
     metadata,
-    Column("origin", String(80), primary_key=True),
+    Column("origin", String(160), primary_key=True),
     Column("size", BigInteger, nullable=False),
     Column("root", Bytes, nullable=False),
     Column("note", Text, nullable=False),  # as it was signed here
