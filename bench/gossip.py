@@ -150,7 +150,7 @@ def _node(
     )
     known.phase, known.held = Phase.FROZEN, held.holders
     known.learn(signed, Kept.FIRST)
-    gossip = Gossip(own, rounds, metrics)
+    gossip = Gossip(own, rounds, metrics, lambda: False)  # votes are cast below
     wire.takers[f"{drive.service(name).url}/"] = (name, gossip.receive)
     return Node(known, gossip, own)
 

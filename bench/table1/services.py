@@ -26,6 +26,7 @@ from shoal_compute import shares
 from shoal_compute.bulks import Packed, Place
 from shoal_compute.executors import Summing
 from shoal_compute.summing import sum_shares
+from shoal_compute.uploading import MOST_IN_BULK
 from shoal_consortium.processes import Federation, Process
 from shoal_holder.contribution import box_keys, draw_noise
 from shoal_holder.noise import exact_noise
@@ -45,7 +46,6 @@ from shoal_protocol.wire.vectors import decode_uint64
 VECTOR: Final = ColumnBounds(name="x", lower=-1.0, upper=1.0)
 RADIUS: Final = 1.0
 _CHUNK_BYTES: Final = 16 << 20  # of envelopes that are made at once, for one node
-_MOST_TOGETHER: Final = 1_000
 _STARTED_TOGETHER: Final = 3
 _BESIDE: Final = 6  # further data holders, who have sessions of their own: see `clients`
 _PATIENCE_SECONDS: Final = 900.0
@@ -255,7 +255,7 @@ async def _post(node: Any, path: str, bodies: Sequence[bytes]) -> None:
 
 
 def _chunks(clients: int, entries: int) -> Iterator[range]:
-    size = max(1, min(_MOST_TOGETHER, _CHUNK_BYTES // (8 * entries)))
+    size = max(1, min(MOST_IN_BULK, _CHUNK_BYTES // (8 * entries)))
     for start in range(0, clients, size):
         yield range(start, min(start + size, clients))
 

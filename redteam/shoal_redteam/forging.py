@@ -29,7 +29,7 @@ def forged(kind: str, body: Mapping[str, Any], signer: str, key: SigningKey) -> 
 def logged(target: Target, manifest: Signed[Manifest]) -> SignedManifest:
     """Return the next version with a proof that a log has it, which all parties' keys sign."""
     now = target.consortium.manifest
-    entry = log_entry(manifest.body).encode()
+    entry = log_entry(manifest.body)
     text = Checkpoint(origin_of(now), 1, leaf_hash(entry)).text
     lines = sign_note(text, origin_of(now), target.key(target.aggregator))
     for node in target.nodes:

@@ -44,7 +44,7 @@ def with_sums(engine: Engine, count: int) -> None:
     with engine.begin() as db:
         assert store.add_round(db, SPEC)
         for signed in SUMS[:count]:
-            taken = Outcome.ENOUGH if signed is SUMS[2] else Outcome.STORED
+            taken = Outcome.COMPLETE if signed is SUMS[2] else Outcome.STORED
             assert offers.offer_partial_sum(db, signed) is taken
 
 
@@ -148,7 +148,7 @@ def test_a_last_sum_and_an_abandonment_at_the_same_time_leave_one_end(engine: En
     for thread in threads:
         thread.join()
     assert outcomes in (
-        {"sum": Outcome.ENOUGH, "end": False},
+        {"sum": Outcome.COMPLETE, "end": False},
         {"sum": Outcome.ABANDONED, "end": True},
     )
     assert phase_of(engine) is (Phase.ABANDONED if outcomes["end"] else Phase.COLLECTING)

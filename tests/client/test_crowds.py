@@ -618,7 +618,13 @@ async def test_an_agent_shows_evidence_to_its_owner_alone(
     world: CrowdWorld, holder: DataHolder
 ) -> None:
     await world.run(holder, seconds=500)
-    app = create_agent_application(holder, token="secret", registry=CollectorRegistry())
+    app = create_agent_application(
+        holder,
+        token="secret",
+        registry=CollectorRegistry(),
+        vitals=None,
+        metrics_for_anybody=False,
+    )
     owner = {"Authorization": "Bearer secret"}
     path = f"/v1/crowds/{world.job}/evidence"
     transport = httpx.ASGITransport(app=app)

@@ -278,7 +278,13 @@ async def test_only_the_owner_may_have_the_agent_leave(world: World) -> None:
     holder = world.holder()
     request = world.submit()
     await holder.step()
-    app = create_agent_application(holder, token="t" * 32, registry=CollectorRegistry())
+    app = create_agent_application(
+        holder,
+        token="t" * 32,
+        registry=CollectorRegistry(),
+        vitals=None,
+        metrics_for_anybody=False,
+    )
     path = f"/v1/jobs/{request.digest}/leave"
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="https://agent") as http:

@@ -303,7 +303,7 @@ def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread
     with pytest.raises(LostRace):
         storage.run_here(store.freeze, ROUND, Phase.COLLECTING, attest)
     with pytest.raises(LostRace):
-        storage.run_here(store.publish, ROUND)
+        storage.run_here(store.publish, ROUND, 10)
     with pytest.raises(LostRace):
         storage.run_here(give_up, Phase.COLLECTING)
     assert phase(storage) is Phase.FROZEN
@@ -382,11 +382,11 @@ def test_of_rivals_that_freeze_at_once_one_wins(database_url: str, storage: Stor
 
 def test_an_agreed_round_has_its_sum_and_is_published(storage: StorageThread) -> None:
     frozen(storage)
-    storage.run_here(store.agree, ROUND, partial_sum())
+    storage.run_here(store.agree, ROUND, lambda _charge: partial_sum())
     with pytest.raises(LostRace):
-        storage.run_here(store.agree, ROUND, partial_sum(1))
+        storage.run_here(store.agree, ROUND, lambda _charge: partial_sum(1))
     assert phase(storage) is Phase.AGREED
-    storage.run_here(store.publish, ROUND)
+    storage.run_here(store.publish, ROUND, 10)
     stored = storage.run_here(store.get_round, ROUND)
     assert (stored.phase, stored.reported) == (Phase.PUBLISHED, True)
     sums = [signed for signed in stored.documents if isinstance(signed.body, PartialSum)]

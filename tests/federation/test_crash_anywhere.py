@@ -30,8 +30,8 @@ TWINS = {"compute-1", "clinic-b"}  # run the same program as the party before th
 PAIRS_EVERY = 14
 # what must be among the steps, lest the enumeration miss a kind of them
 KNOWN_KINDS = {
-    "compute": {"check_schema", "_add", "add_shares", "freeze", "keep", "cast", "agree"}
-    | {"publish", "erase_payloads", "roster.bin", "manifest.json"},
+    "compute": {"check_schema", "_add", "add_shares", "freeze", "keep", "agree"}
+    | {"keep_and_cast", "publish", "roster.bin", "manifest.json"},
     "aggregator": {"check_schema", "add_round", "offer_partial_sum", "publish", "manifest.json"},
     "trainer": {"check_schema", "add_job", "add_joins", "fix_population", "add_round"}
     | {"open_round", "publish_round", "finish_job", "roster.bin", "manifest.json"},

@@ -24,7 +24,7 @@ from tests.world.clock import HandMovedTimer
 
 # Of the owner's own requests, by the clock of the wall, and of the process
 _OF_THE_MACHINE = re.compile(
-    r"^(# .*|process_.*|python_.*|.*(_seconds|_created).*)\n", re.MULTILINE
+    r"^(# .*|process_.*|python_.*|shoal_disk_.*|.*(_seconds|_created).*)\n", re.MULTILINE
 )
 _OF_THE_WEIGHTS = re.compile(r"""(closing['"]?[=:] ?['"])[0-9a-f-]+""")
 _BY_THE_WALL = {"timestamp", "seconds"}  # fields of log lines

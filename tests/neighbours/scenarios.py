@@ -213,6 +213,7 @@ class _Agent:
             "SHOAL_CONSORTIUM": str(home / "consortium"),
             "SHOAL_DATA": str(home / "data"),
             "SHOAL_PORT": "0",
+            "SHOAL_METRICS_FOR_ANYBODY": "true",
             "SHOAL_AGENT_KEY": str(home / "party" / "holder.key"),
             "SHOAL_AGENT_RECORDS": str(home / "records.csv"),
             "SHOAL_AGENT_POLICY": str(home / "policy.toml"),

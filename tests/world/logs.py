@@ -95,7 +95,7 @@ def prove(directory: Path, homes: Path) -> None:
     chain = open_chain(directory)
     for before, following in pairwise(chain):
         if following.log_proof is None and before.manifest.policy.cosignatures is not None:
-            entry = log_entry(following.manifest).encode()
+            entry = log_entry(following.manifest)
             manifest = before.manifest
             origin = origin_of(manifest)
             text = Checkpoint(origin, 1, leaf_hash(entry)).text

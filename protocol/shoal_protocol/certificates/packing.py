@@ -5,8 +5,8 @@ import zlib
 from typing import Final
 
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
-from shoal_protocol.log.beside import parted
 from shoal_protocol.log.witnessed import LogProof, read_proof
+from shoal_protocol.wire.beside import parted
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import MalformedDocument
 

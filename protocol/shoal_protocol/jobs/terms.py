@@ -6,6 +6,7 @@ against them.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
@@ -20,14 +21,8 @@ from shoal_protocol.wire.errors import RefusedSpec
 MOST_ROUNDS: Final = 100_000
 TOLERANCE: Final = 1.1e-5  # a step of the sixth digit, to which another machine may round
 
-_OPEN: Final = {
-    "columns",
-    "radius",
-    "point",
-    "dispersion",
-    "residual_cut",
-    "hazard_cut",
-}  # what the ranges say of a query, not its equality
+# what the ranges say of a query, not its equality
+_OPEN: Final = {"columns", "radius", "point", "dispersion", "residual_cut", "hazard_cut"}
 
 Positive = Annotated[float, Field(gt=0.0)]
 
@@ -150,7 +145,7 @@ class Terms(Model):
         if not isinstance(query, VectorSum):
             return self.bounds
         [each] = self.bounds
-        return tuple(each.model_copy(update={"name": name}) for name in query.column_names)
+        return _of_entries(each, query.column_names)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -180,3 +175,8 @@ class Terms(Model):
                 return kind.check(query, {each.name: each for each in self.bounds})
             left -= kind.rounds
         raise RefusedSpec("the job has no such round")
+
+
+@lru_cache(maxsize=4)
+def _of_entries(bounds: ColumnBounds, names: tuple[str, ...]) -> tuple[ColumnBounds, ...]:
+    return tuple(bounds.model_copy(update={"name": name}) for name in names)

@@ -12,7 +12,8 @@ from shoal_protocol.log.entries import (
     RoundEntry,
 )
 from shoal_protocol.log.notes import Note
-from shoal_protocol.log.witnessed import Witnessed, cosigners, signed_checkpoint
+from shoal_protocol.log.witnessed import cosigners, signed_checkpoint
+from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.errors import ProtocolError
 
 
@@ -31,7 +32,7 @@ class ForkedLog(ProtocolError):
         self.witnesses = witnesses
 
 
-def check_same(one: Note, other: Note, *versions: Witnessed) -> None:
+def check_same(one: Note, other: Note, *versions: Manifest) -> None:
     """Refuse two checkpoints of one log and size, which its aggregator signed, with other roots.
 
     `versions` are those of the manifest under which `one` and `other` were signed.

@@ -7,18 +7,12 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.trust.belief import WrongProof as WrongProof
+from shoal_protocol.trust.belief import check_inclusion as check_inclusion
 
 EMPTY_ROOT: Final = sha256().digest()
 HASH_BYTES: Final = 32
 MOST_HASHES: Final = 63  # in a proof (tlog-witness)
-
-
-class WrongProof(ProtocolError):
-    code = "wrong-log-proof"
-    title = "The proof does not hold for this log"
-    status = 422
-    remedy = "Ask for a new proof; if it fails again, keep both checkpoints: the log may be forked."
 
 
 def leaf_hash(entry: bytes) -> bytes:
@@ -29,31 +23,6 @@ def leaf_hash(entry: bytes) -> bytes:
 def node_hash(left: bytes, right: bytes) -> bytes:
     """Return the hash of two subtrees."""
     return sha256(b"\x01" + left + right).digest()
-
-
-def check_inclusion(
-    index: int, size: int, leaf: bytes, proof: Sequence[bytes], root: bytes
-) -> None:
-    """Check that the tree of `size` entries with this `root` has `leaf` at `index`.
-
-    Raises:
-        WrongProof
-    """
-    if not 0 <= index < size:
-        raise WrongProof("the entry lies outside the tree")
-    here, last, found = index, size - 1, leaf
-    for each in proof:
-        if last == 0:
-            raise WrongProof("the proof of inclusion is too long")
-        if here % 2 or here == last:
-            found = node_hash(each, found)
-            while not here % 2 and here:
-                here, last = here >> 1, last >> 1
-        else:
-            found = node_hash(found, each)
-        here, last = here >> 1, last >> 1
-    if last or found != root:
-        raise WrongProof("the proof does not lead from the entry to the tree's root")
 
 
 def check_consistency(

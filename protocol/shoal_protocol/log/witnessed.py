@@ -8,7 +8,7 @@ two histories, 2q - M witnesses must lie.
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from shoal_protocol.log.notes import (
     COSIGNATURE,
@@ -21,62 +21,31 @@ from shoal_protocol.log.notes import (
     read_note,
 )
 from shoal_protocol.log.proofs import MOST_HASHES, check_inclusion, leaf_hash
-from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError
+from shoal_protocol.trust.belief import TooFewWitnesses as TooFewWitnesses
+from shoal_protocol.trust.belief import origin_of as origin_of
+from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 
 PROOF: Final = "c2sp.org/tlog-proof@v1"
 
 
-class SigningParty(Protocol):
-    """A party that signs, by its Ed25519 key in hex."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def verify_key(self) -> str: ...
-
-
-class Witnessed(Protocol):
-    """What a manifest says of the log: who keeps it, who are its witnesses, how many must sign."""
-
-    @property
-    def consortium(self) -> str: ...
-    @property
-    def aggregator(self) -> SigningParty: ...
-    @property
-    def compute_nodes(self) -> Sequence[SigningParty]: ...
-    @property
-    def quorum(self) -> int: ...
-
-
-class TooFewWitnesses(ProtocolError):
-    code = "too-few-witnesses"
-    title = "Too few Compute nodes signed the log's checkpoint"
-    status = 409
-    remedy = "Wait until more Compute nodes have signed a checkpoint of the log, and try again."
-
-
-def origin_of(manifest: Witnessed) -> str:
-    """Return the name of the log; another aggregator, by name, begins another log."""
-    return f"shoal-log/{manifest.consortium}/{manifest.aggregator.name}"
-
-
-def lying_witnesses(manifest: Witnessed) -> int:
+def lying_witnesses(manifest: Manifest) -> int:
     """Return how many Compute nodes must lie for two parties to be shown two histories."""
     return 2 * manifest.quorum - len(manifest.compute_nodes)
 
 
-def log_key(manifest: Witnessed) -> NoteKey:
+def log_key(manifest: Manifest) -> NoteKey:
     """Return the aggregator's key, which signs checkpoints."""
     key = bytes.fromhex(manifest.aggregator.verify_key)
     return NoteKey(origin_of(manifest), ED25519, key)
 
 
-def witness_name(manifest: Witnessed, node: str) -> str:
+def witness_name(manifest: Manifest, node: str) -> str:
     """Return the name under which a Compute node signs."""
     return f"{origin_of(manifest)}/{node}"
 
 
-def witness_keys(manifest: Witnessed) -> dict[str, NoteKey]:
+def witness_keys(manifest: Manifest) -> dict[str, NoteKey]:
     """Return the Compute nodes' keys, by name of the node."""
     return {
         node.name: NoteKey(
@@ -86,7 +55,7 @@ def witness_keys(manifest: Witnessed) -> dict[str, NoteKey]:
     }
 
 
-def signed_checkpoint(note: Note, manifest: Witnessed) -> Checkpoint:
+def signed_checkpoint(note: Note, manifest: Manifest) -> Checkpoint:
     """Return the checkpoint that the manifest's aggregator signed.
 
     Raises:
@@ -101,7 +70,7 @@ def signed_checkpoint(note: Note, manifest: Witnessed) -> Checkpoint:
     return found
 
 
-def cosigners(note: Note, manifest: Witnessed) -> dict[str, int]:
+def cosigners(note: Note, manifest: Manifest) -> dict[str, int]:
     """Return which Compute nodes signed, and when, in seconds since 1970.
 
     Raises:
@@ -111,7 +80,7 @@ def cosigners(note: Note, manifest: Witnessed) -> dict[str, int]:
     return {node: at for node, at in signed.items() if at is not None}
 
 
-def check_cosigned(note: Note, manifest: Witnessed) -> Checkpoint:
+def check_cosigned(note: Note, manifest: Manifest) -> Checkpoint:
     """Return a checkpoint that the aggregator and a quorum of the manifest's nodes signed.
 
     Raises:
@@ -138,7 +107,7 @@ class LogProof:
         hashes = "".join(f"{base64.b64encode(each).decode()}\n" for each in self.hashes)
         return f"{PROOF}\nindex {self.index}\n{hashes}\n{self.note}"
 
-    def check(self, entry: bytes, manifest: Witnessed) -> Checkpoint:
+    def check(self, entry: bytes, manifest: Manifest) -> Checkpoint:
         """Return the checkpoint with this entry, which a quorum of the manifest's nodes signed.
 
         Raises:

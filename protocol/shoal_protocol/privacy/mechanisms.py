@@ -8,6 +8,7 @@ of them only add independent noise.
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -47,10 +48,7 @@ class GaussianPart:
         Raises:
             ValueError: it is beyond `LARGEST_SCALE`.
         """
-        least = slots * Fraction(self.scale) ** 2
-        scale = math.sqrt(slots) * self.scale
-        while Fraction(scale) ** 2 < least:
-            scale = math.nextafter(scale, math.inf)
+        scale = _scale_of(slots, self.scale)
         if scale > LARGEST_SCALE:
             raise ValueError("the noise of so many slots is too large to draw")
         return GaussianPart(scale=scale)
@@ -158,6 +156,14 @@ NOISES: Final[dict[Mechanism, type[DiscreteGaussianNoise] | type[DiscreteLaplace
     "discrete_gaussian": DiscreteGaussianNoise,
     "discrete_laplace": DiscreteLaplaceNoise,
 }
+
+
+@lru_cache(maxsize=64)
+def _scale_of(slots: int, scale: float) -> float:
+    least, found = slots * Fraction(scale) ** 2, math.sqrt(slots) * scale
+    while Fraction(found) ** 2 < least:
+        found = math.nextafter(found, math.inf)
+    return found
 
 
 def _surprise(clients: int, dimension: int, failure: float) -> float:

@@ -11,12 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column, FiniteFloat, design_of, in_levels, variables_of
-from shoal_protocol.queries.design import (
-    Mechanism,
-    NoiseBlock,
-    NoiseDesign,
-    with_count,
-)
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
 
 MOST_CELLS = 256
 

@@ -1,18 +1,14 @@
 """The sum of a client's rows, of columns or of one long vector, as queries."""
 
 import math
+from functools import lru_cache
 from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.queries.design import (
-    Mechanism,
-    NoiseBlock,
-    NoiseDesign,
-    with_count,
-)
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
 from shoal_protocol.queries.moments import Moments
 
 LONGEST_VECTOR: Final = 10_000
@@ -84,9 +80,14 @@ class VectorSum(FirstMoments):
     @property
     def column_names(self) -> tuple[str, ...]:
         """Names of the variables of the records that are the vector's entries, in order."""
-        return tuple(f"{self.columns[0].name}_{place}" for place in range(self.entries))
+        return _entry_names(self.columns[0].name, self.entries)
 
     @property
     def width(self) -> int:
         """p, the length of the vector."""
         return self.entries
+
+
+@lru_cache(maxsize=4)
+def _entry_names(name: str, entries: int) -> tuple[str, ...]:
+    return tuple(f"{name}_{place}" for place in range(entries))

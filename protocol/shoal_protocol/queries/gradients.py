@@ -14,12 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
-from shoal_protocol.queries.design import (
-    Mechanism,
-    NoiseBlock,
-    NoiseDesign,
-    rounded_up,
-)
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
 from shoal_protocol.queries.models import GradientModel, InstalledModel
 
 LARGEST_COORDINATE: Final = 1e6

@@ -10,12 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
-from shoal_protocol.queries.design import (
-    Mechanism,
-    NoiseBlock,
-    NoiseDesign,
-    with_count,
-)
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
 """Noise off the diagonal relative to the diagonal's: makes the noise isotropic in the Frobenius

@@ -6,12 +6,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries.design import (
-    Mechanism,
-    NoiseBlock,
-    NoiseDesign,
-    with_count,
-)
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
 from shoal_protocol.queries.moments import Moments
 
 NORM_BINS: Final = 27

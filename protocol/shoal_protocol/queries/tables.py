@@ -12,13 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import Column, FiniteFloat
-from shoal_protocol.queries.design import (
-    Mechanism,
-    NoiseBlock,
-    NoiseDesign,
-    rounded_up,
-    with_count,
-)
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up, with_count
 
 MOST_CELLS_OF_CUT: Final = 1024
 MOST_CELLS_IN_ALL: Final = 16_384

@@ -122,7 +122,14 @@ class SessionEnvelope:
 
 def seed_for(header: SessionHeader, key: bytes, *, manifest: str) -> bytes:
     """Return the seed, 32 bytes, for which a notice with this header stands."""
-    return _notice(key, header.encode(), manifest)[0]
+    return seed_and_notice(header, key, manifest=manifest)[0]
+
+
+def seed_and_notice(header: SessionHeader, key: bytes, *, manifest: str) -> tuple[bytes, bytes]:
+    """Return the seed, 32 bytes, and the envelope that stands for it, as `wrap` makes it."""
+    head = header.encode()
+    seed, tag = _notice(key, head, manifest)
+    return seed, head + tag
 
 
 def wrap(share: Share, header: SessionHeader, *, key: bytes, manifest: str) -> bytes:

@@ -11,11 +11,11 @@ import pydantic
 from nacl.signing import VerifyKey
 from pydantic import Field, StringConstraints
 
-from shoal_protocol.log.beside import parted, with_log_proof
 from shoal_protocol.trust.authority import AuthorityMove, check_authority
 from shoal_protocol.trust.belief import check_believed
 from shoal_protocol.trust.policy import Policy, all_but_one
 from shoal_protocol.trust.roster import Roster, RosterReference
+from shoal_protocol.wire.beside import parted, with_log_proof
 from shoal_protocol.wire.documents import (
     BoundDocument,
     Document,

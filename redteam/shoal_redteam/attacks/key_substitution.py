@@ -16,7 +16,13 @@ from shoal_hosting.tls_certificates import TlsIdentity, self_signed
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, WrongManifest, WrongSigner
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    ProtocolError,
+    WrongManifest,
+    WrongSigner,
+)
 from shoal_redteam.announcing import announced, is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, refused_codes, seen

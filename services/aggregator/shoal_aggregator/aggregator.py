@@ -36,11 +36,12 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import WrongSigner
+from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 from shoal_protocol.wire.service_errors import RoundAbandoned, StorageUnavailable, WrongRound
 
 log = structlog.get_logger()
 
+_READING_THREADS: Final = 2
 _SPECS_IN_MEMORY: Final = 8  # each may be megabytes
 
 DocumentT = TypeVar("DocumentT", bound=RoundDocument)
@@ -53,6 +54,7 @@ class Aggregator:
         """Go on from what the storage holds; what is decided is told to `log_entry`."""
         self._own = resources
         self._log_entry = log_entry
+        self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
         self._ends = Counter(
             "shoal_aggregator_rounds_ended", "Rounds that ended", ["end"], registry=registry
@@ -65,6 +67,7 @@ class Aggregator:
         )
         self.changes = resources.changes
         self._specs: dict[str, RoundSpec] = {}  # by round, the last that were read
+        self._complete: set[str] = set()  # rounds that have all their partial sums
         self._idle = False  # a step found nothing that is due before `_next_at`
         self._next_at: datetime | None = None
         resources.wake.set()
@@ -76,18 +79,26 @@ class Aggregator:
             MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, RefusedSpec
             ConflictingDocument: another round of its job has its number, or a higher one.
         """
-        signed = await asyncio.to_thread(decode, encoded, RoundSpec)
-        if await self._own.storage.run(store.knows_round, signed.digest):
-            return signed.digest, False
-        consortium = self._own.beginning_under(signed.body.manifest)
-        consortium.verify(signed)
-        await asyncio.to_thread(check_spec, signed.body, consortium, now=self._own.clock())
+        size = len(encoded)
+        signed = await self._reading.run_sized(size, decode, encoded, RoundSpec)
+        try:
+            await self._reading.run_sized(size, self._check, signed)
+        except ProtocolError:
+            if await self._own.storage.run(store.knows_round, signed.digest):
+                return signed.digest, False
+            raise
         is_new = await self._own.storage.run(store.add_round, signed)
         if is_new:
             job, number = signed.body.job, signed.body.number
             self._log_entry(RoundEntry(digest=signed.digest, job=job, number=number))
+        self._keep(signed.body)
         self._wake()
         return signed.digest, is_new
+
+    def _check(self, signed: Signed[RoundSpec]) -> None:
+        consortium = self._own.beginning_under(signed.body.manifest)
+        consortium.verify(signed)
+        check_spec(signed.body, consortium, now=self._own.clock())
 
     def _wake(self) -> None:
         self._idle = False
@@ -103,12 +114,12 @@ class Aggregator:
             RoundAbandoned: nothing will be released; the node's sum may be erased.
         """
         spec = await self._spec(round_id)
-        signed = await asyncio.to_thread(self._verified_sum, encoded, spec)
+        signed = await self._reading.run_sized(len(encoded), self._verified_sum, encoded, spec)
         outcome = await self._own.storage.run(offers.offer_partial_sum, signed)
         if outcome is Outcome.LATE:
             outcome = await self._compare_late(spec, signed)
         self._validate(outcome, signed)
-        return outcome in {Outcome.STORED, Outcome.ENOUGH}
+        return outcome in {Outcome.STORED, Outcome.ENOUGH, Outcome.COMPLETE}
 
     async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
         """Store a partial sum that came after the result, and compare it with the result."""
@@ -166,10 +177,8 @@ class Aggregator:
             UnknownRound
             RoundAbandoned: then nothing is released, its partial sums included.
         """
-        if await self.find_result(round_id) is None:
-            return None
-        stored = await self._own.storage.run(store.find_partial_sums, round_id, standing)
-        return [each.document for each in stored]
+        result, stored = await self._find_end(round_id, standing)
+        return None if result is None else [each.document for each in stored]
 
     async def find_newest_sum(self, node: str) -> list[bytes]:
         """Return a node's signed partial sum of the newest published round, if there is one."""
@@ -182,13 +191,18 @@ class Aggregator:
         Raises:
             UnknownRound, RoundAbandoned
         """
-        result = await self._own.storage.run(store.find_result, round_id)
-        if result is None:
-            abandonment = await self.find_abandonment(round_id)
-            if abandonment is not None:
-                reason = decode(abandonment.document, Abandonment).body.reason
-                raise RoundAbandoned(reason.code)
+        result, _ = await self._find_end(round_id)
         return result
+
+    async def _find_end(
+        self, round_id: str, standing: Standing | None = None
+    ) -> tuple[Stored | None, Sequence[Stored]]:
+        result, abandonment, sums = await self._own.storage.run(
+            store.find_end, round_id, self._own.name, standing
+        )
+        if abandonment is not None:
+            raise RoundAbandoned(decode(abandonment.document, Abandonment).body.reason.code)
+        return result, sums
 
     async def find_abandonment(self, round_id: str) -> Stored | None:
         """Return the aggregator's signed abandonment of a round, None if there is none.
@@ -209,6 +223,12 @@ class Aggregator:
         The store is asked once something has come, or a round's time.
         """
         now = self._own.clock()
+        complete, self._complete = self._complete, set()
+        try:
+            for round_id in complete:
+                await self._apart(self._add_up, round_id)
+        except StorageUnavailable:
+            self._idle = False  # they are found in the store, too
         if self._idle and (self._next_at is None or now < self._next_at):
             return
         self._idle = True
@@ -236,7 +256,8 @@ class Aggregator:
     async def _add_up(self, round_id: str) -> None:
         spec = await self._spec(round_id)
         stored = await self._own.storage.run(store.find_partial_sums, round_id)
-        summed = await asyncio.to_thread(self._summed, spec, stored)
+        size = sum(len(each.document) for each in stored)
+        summed = await self._reading.run_sized(size, self._summed, spec, stored)
         if isinstance(summed, Unusable):
             if len(stored) < len(spec.compute_nodes) and self._own.clock() < spec.give_up_at:
                 return  # a further sum may tell which one is wrong
@@ -304,10 +325,13 @@ class Aggregator:
     async def _spec(self, round_id: str) -> RoundSpec:
         if round_id not in self._specs:
             record = await self._own.storage.run(store.find_round, round_id)
-            self._specs[round_id] = (await asyncio.to_thread(decode, record.spec, RoundSpec)).body
-            if len(self._specs) > _SPECS_IN_MEMORY:
-                self._specs.pop(next(iter(self._specs)))
+            self._keep((await asyncio.to_thread(decode, record.spec, RoundSpec)).body)
         return self._specs[round_id]
+
+    def _keep(self, spec: RoundSpec) -> None:
+        self._specs[spec.digest] = spec
+        if len(self._specs) > _SPECS_IN_MEMORY:
+            self._specs.pop(next(iter(self._specs)))
 
     async def oldest_open(self) -> datetime | None:
         """Return when the oldest round was opened that is not over; None: there is none."""
@@ -326,6 +350,9 @@ class Aggregator:
         offers.refuse(outcome)
         if outcome is Outcome.ENOUGH:
             self._wake()
+        elif outcome is Outcome.COMPLETE:
+            self._complete.add(signed.body.round)
+            self._own.wake.set()
         elif outcome is Outcome.ENDED:
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=signed.body.round, party=signed.signer)

@@ -23,7 +23,7 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.work import Pace, Work
-from shoal_protocol.log.entries import Entry
+from shoal_protocol.log.entries import Entry, decode_entry
 from shoal_protocol.log.notes import LARGEST_NOTE_BYTES, Checkpoint, decimal, read_note, sign_note
 from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.log.submissions import ADD_CHECKPOINT, Submission
@@ -124,8 +124,8 @@ class Log:
         signed = decode_manifest(encoded)
         if self._own.book.known(encoded) is None:
             self._own.book.current.check_successor(signed)
-        entry = log_entry(signed.body)
-        logged = await self._own.storage.run(log_store.version, entry.sequence)
+        entry = decode_entry(log_entry(signed.body))
+        logged = await self._own.storage.run(log_store.version, signed.body.sequence)
         if logged not in (None, entry.digest):
             raise ConflictingDocument("the log has another version of the manifest of this number")
         return await self.add(entry)
@@ -167,7 +167,7 @@ class Log:
     def _note_manifests(self) -> None:
         for version in self._own.book.versions[self._versions :]:
             body = version.manifest
-            self.note(log_entry(body))
+            self.note(decode_entry(log_entry(body)))
             self._due_at = self._own.clock()
             self._versions += 1
 

@@ -4,8 +4,9 @@ Each locks the round's row first, so that of two decisions only one is made.
 """
 
 from enum import StrEnum
+from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from shoal_aggregator import schema
 from shoal_aggregator.store import (
@@ -19,19 +20,24 @@ from shoal_aggregator.store import (
     lock,
     move,
     named,
-    threshold,
 )
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.phases import AggregationEvent, Phase
 from shoal_protocol.wire.service_errors import ConflictingDocument, RoundAbandoned, WrongCohort
 
+_SUMS: Final = schema.partial_sums.c
+_OFFERED: Final = select(
+    _SUMS.node, _SUMS.digest, _SUMS.cohort, _SUMS.cohort_size, _SUMS.nodes
+).where(_SUMS.round == bindparam("round_id"))
+
 
 class Outcome(StrEnum):
     """The outcome of an offered document."""
 
     STORED = "stored"
-    ENOUGH = "enough"  # stored, and with it there may be enough partial sums for a result
+    ENOUGH = "enough"  # stored, and with it there are enough for a result once its time comes
+    COMPLETE = "complete"  # stored, and no further partial sum over its cohort can come
     ENDED = "ended"  # stored, and the round ended with it
     KNOWN = "known"  # the same document is on file
     CONFLICTING = "conflicting"  # another one of this party is; the first such is evidence
@@ -64,11 +70,9 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
     Raises:
         UnknownRound
     """
-    body, table = signed.body, schema.partial_sums
-    phase = lock(db, body.round)
-    over = (table.c.cohort, table.c.cohort_size, table.c.nodes)
-    known = select(table.c.node, table.c.digest, *over)
-    rows = db.execute(known.where(table.c.round == body.round)).all()
+    body = signed.body
+    phase, nodes, needed = lock(db, body.round)
+    rows = db.execute(_OFFERED, {"round_id": body.round}).all()
     own = {row.node: row.digest for row in rows}.get(body.node)
     if own is not None and own != signed.digest:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
@@ -80,25 +84,25 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
     cohorts = [(row.cohort, row.cohort_size, row.nodes) for row in rows]
     here = cohorts.count((body.cohort, body.cohort_size, named(body)))
-    needed, spare = threshold(db, body.round)
-    if len(cohorts) - here > spare:
+    if len(cohorts) - here > nodes - needed:
         return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
     if phase is Phase.PUBLISHED:
         return Outcome.LATE
     move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
-    insert_partial_sum(db, signed, Standing.OPEN)
-    awaited = needed if body.nodes is None else len(body.nodes)
-    return Outcome.ENOUGH if here + 1 >= awaited else Outcome.STORED
+    insert_partial_sum(db, signed, Standing.OPEN, needed=needed)
+    if here + 1 >= (nodes if body.nodes is None else len(body.nodes)):
+        return Outcome.COMPLETE
+    return Outcome.ENOUGH if body.nodes is None and here + 1 >= needed else Outcome.STORED
 
 
 def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:
     """Store a partial sum that was `Outcome.LATE`, with the result of comparing it."""
     body, table = signed.body, schema.partial_sums
-    lock(db, body.round)
+    needed = lock(db, body.round).needed
     mine = (table.c.round == body.round) & (table.c.node == body.node)
     own = db.execute(select(table.c.digest).where(mine)).scalar_one_or_none()
     if own is None:
-        insert_partial_sum(db, signed, standing)
+        insert_partial_sum(db, signed, standing, needed=needed)
         return Outcome.LATE
     if own != signed.digest:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
@@ -116,7 +120,7 @@ def offer_abandonment(
         UnknownRound
     """
     body, sums = signed.body, schema.partial_sums
-    phase = lock(db, body.round)
+    phase, nodes, needed = lock(db, body.round)
     stored = find_abandonment(db, body.round, body.party)
     if stored is not None and stored.digest == signed.digest:
         return Outcome.KNOWN
@@ -125,7 +129,7 @@ def offer_abandonment(
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
     insert_abandonment(db, signed)
     lost = count(db, schema.abandonments, body.round)  # nodes: the round has no end yet
-    if phase not in OPEN or lost <= threshold(db, body.round)[1]:
+    if phase not in OPEN or lost <= nodes - needed:
         return Outcome.STORED
     move(db, body.round, phase, AggregationEvent.GIVEN_UP)
     insert_abandonment(db, decision)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, func, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, Table, bindparam, func, select
 
 from shoal_aggregator import schema
 from shoal_hosting.storage.database import insert_ignoring
@@ -22,6 +22,28 @@ from shoal_protocol.wire.service_errors import ConflictingDocument
 
 EPOCH: Final = datetime.fromtimestamp(0, UTC)  # with committees no further sum is waited for
 OPEN: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
+
+# built once: building them takes longer than SQLite takes to carry them out
+_ROUND_ID: Final[BindParameter[str]] = bindparam("round_id")
+_IS_ROUND: Final = schema.rounds.c.id == _ROUND_ID
+_LOCKED: Final = (
+    select(schema.rounds.c.phase, schema.rounds.c.nodes, schema.rounds.c.threshold)
+    .where(_IS_ROUND)
+    .with_for_update()
+)
+_KNOWN: Final = select(schema.rounds.c.id).where(_IS_ROUND)
+_NEW_SUM: Final = schema.partial_sums.insert()
+_MOVED: Final = (
+    schema.rounds.update()
+    .where(_IS_ROUND, schema.rounds.c.phase == bindparam("before"))
+    .values(phase=bindparam("following"))
+)
+_RESULT: Final = select(schema.results.c.digest, schema.results.c.document).where(
+    schema.results.c.round == _ROUND_ID
+)
+_ABANDONMENT: Final = select(schema.abandonments.c.digest, schema.abandonments.c.document).where(
+    schema.abandonments.c.round == _ROUND_ID, schema.abandonments.c.party == bindparam("party")
+)
 
 
 class Standing(StrEnum):
@@ -47,46 +69,44 @@ def insert_new(db: Connection, table: Table, **values: object) -> bool:
     return db.execute(statement.returning(*table.primary_key)).first() is not None
 
 
-def lock(db: Connection, round_id: str) -> Phase:
-    """Return the phase, and lock the round until the commit."""
-    columns = schema.rounds.c
-    found = db.execute(select(columns.phase).where(columns.id == round_id).with_for_update())
-    phase = found.scalar_one_or_none()
-    if phase is None:
+class Locked(NamedTuple):
+    """A round's phase, how many Compute nodes it has, and how many it needs."""
+
+    phase: Phase
+    nodes: int
+    needed: int
+
+
+def lock(db: Connection, round_id: str) -> Locked:
+    """Return what the round's row says, and lock it until the commit."""
+    row = db.execute(_LOCKED, {"round_id": round_id}).one_or_none()
+    if row is None:
         raise UnknownRound
-    return Phase(phase)
-
-
-def threshold(db: Connection, round_id: str) -> tuple[int, int]:
-    """Return how many Compute nodes a round needs, and how many it can do without."""
-    columns = schema.rounds.c
-    query = select(columns.threshold, columns.nodes - columns.threshold)
-    needed, spare = db.execute(query.where(columns.id == round_id)).one()
-    return needed, spare
+    return Locked(Phase(row.phase), row.nodes, row.threshold)
 
 
 def move(db: Connection, round_id: str, phase: Phase, event: AggregationEvent) -> None:
     following = after(AGGREGATION, phase, event)
-    here = (schema.rounds.c.id == round_id) & (schema.rounds.c.phase == phase.value)
-    db.execute(schema.rounds.update().where(here).values(phase=following.value))
+    states = {"before": phase.value, "following": following.value}
+    db.execute(_MOVED, {"round_id": round_id} | states)
 
 
-def insert_partial_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> None:
-    body, columns = signed.body, schema.rounds.c
-    insertion = schema.partial_sums.insert().values(
-        round=body.round,
-        node=body.node,
-        digest=signed.digest,
-        cohort=body.cohort,
-        cohort_size=body.cohort_size,
-        nodes=named(body),
-        awaited=select(columns.threshold).where(columns.id == body.round).scalar_subquery()
-        if body.nodes is None
-        else len(body.nodes),
-        standing=standing.value,
-        document=signed.encode(),
-    )
-    db.execute(insertion)
+def insert_partial_sum(
+    db: Connection, signed: Signed[PartialSum], standing: Standing, *, needed: int
+) -> None:
+    body = signed.body
+    row = {
+        "round": body.round,
+        "node": body.node,
+        "digest": signed.digest,
+        "cohort": body.cohort,
+        "cohort_size": body.cohort_size,
+        "nodes": named(body),
+        "awaited": needed if body.nodes is None else len(body.nodes),
+        "standing": standing.value,
+        "document": signed.encode(),
+    }
+    db.execute(_NEW_SUM, row)
 
 
 def named(body: PartialSum) -> str:
@@ -101,9 +121,7 @@ def count(db: Connection, table: Table, round_id: str) -> int:
 
 def find_abandonment(db: Connection, round_id: str, party: str) -> Stored | None:
     """Return `party`'s abandonment of the round, if there is one."""
-    columns = schema.abandonments.c
-    here = (columns.round == round_id) & (columns.party == party)
-    row = db.execute(select(columns.digest, columns.document).where(here)).one_or_none()
+    row = db.execute(_ABANDONMENT, {"round_id": round_id, "party": party}).one_or_none()
     return None if row is None else Stored(*row)
 
 
@@ -161,8 +179,7 @@ def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
 
 def knows_round(db: Connection, round_id: str) -> bool:
     """Tell whether the round was announced."""
-    columns = schema.rounds.c
-    return db.execute(select(columns.id).where(columns.id == round_id)).first() is not None
+    return db.execute(_KNOWN, {"round_id": round_id}).first() is not None
 
 
 def find_round(db: Connection, round_id: str) -> RoundRecord:
@@ -244,7 +261,7 @@ def publish(db: Connection, result: Signed[Result], *, stored: int, wrong: Colle
     ended already, or more partial sums have come meanwhile: they must be compared first.
     """
     body, sums = result.body, schema.partial_sums
-    phase = lock(db, body.round)
+    phase = lock(db, body.round).phase
     if phase not in OPEN or count(db, sums, body.round) != stored:
         return False
     move(db, body.round, phase, AggregationEvent.ENOUGH_PARTIAL_SUMS_STORED)
@@ -269,7 +286,7 @@ def abandon(db: Connection, decision: Signed[Abandonment], *, stored: int | None
     means that they are too few for a result: False if they are not.
     """
     round_id = decision.body.round
-    phase = lock(db, round_id)
+    phase = lock(db, round_id).phase
     columns = schema.rounds.c
     lacking = select(_lacking() > 0).where(columns.id == round_id)
     if stored is None:
@@ -309,10 +326,25 @@ def find_newest_sum(db: Connection, node: str) -> Sequence[Stored]:
 
 def find_result(db: Connection, round_id: str) -> Stored | None:
     """Return the round's result, if it is published."""
-    columns = schema.results.c
-    query = select(columns.digest, columns.document).where(columns.round == round_id)
-    row = db.execute(query).one_or_none()
+    row = db.execute(_RESULT, {"round_id": round_id}).one_or_none()
     return None if row is None else Stored(*row)
+
+
+def find_end(
+    db: Connection, round_id: str, aggregator: str, standing: Standing | None = None
+) -> tuple[Stored | None, Stored | None, Sequence[Stored]]:
+    """Return a round's result or else the aggregator's abandonment, None while it is open.
+
+    With a `standing`, and a result, also its partial sums of that standing.
+
+    Raises:
+        UnknownRound
+    """
+    result = find_result(db, round_id)
+    if result is None:
+        return None, find_decision(db, round_id, aggregator), ()
+    sums = () if standing is None else find_partial_sums(db, round_id, standing)
+    return result, None, sums
 
 
 def find_decision(db: Connection, round_id: str, aggregator: str) -> Stored | None:

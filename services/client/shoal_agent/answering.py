@@ -55,25 +55,36 @@ class Answering:
         self._next_rounds = next_rounds
         self._clock = clock
         self._report = report
+        self._unanswered: set[str] = set()  # new rounds, of which there is nothing to send yet
 
-    async def fetch_rounds(self) -> None:
-        """Ask the trainer for each job's next round; offer the round, or end a job that is over."""
-        for job in (await self._vault.ask(AskAgenda(), Agenda)).jobs:
+    async def fetch_rounds(self) -> Sequence[OpenRound]:
+        """Ask the trainer for each job's next round; offer the round, or end a job that is over.
+
+        Return the rounds that are open then.
+        """
+        agenda, is_current = await self._vault.ask(AskAgenda(), Agenda), True
+        for job in agenda.jobs:
             try:
                 answer = await self._next_rounds.answer(job)
                 if answer is not None:
+                    is_current = False
                     await self._take(job, answer)
             except Unavailable as error:
                 self._report("no round", job=job.job, reason=str(error))
             except ProtocolError as error:
                 # not the trainer's word, or not in our manifest: the next answer may be
                 self._report("round not believed", job=job.job, reason=str(error))
-        await self._next_rounds.follow((await self._vault.ask(AskAgenda(), Agenda)).jobs)
+        if not is_current:
+            agenda = await self._vault.ask(AskAgenda(), Agenda)
+        await self._next_rounds.follow(agenda.jobs)
+        return agenda.rounds
 
     async def _take(self, job: OpenJob, answer: Answer) -> None:
         if answer.status == OK:
-            await self._directory.follow_to(decode(answer.body, RoundSpec).body.manifest)
+            spec = decode(answer.body, RoundSpec)
+            await self._directory.follow_to(spec.body.manifest)
             await self._vault.ask(OfferRound(parts=(answer.body,)), Decided)
+            self._unanswered.add(spec.digest)
         elif answer.status == GONE or (
             answer.status == NOT_FOUND and answer.code == UnknownJob.code
         ):
@@ -93,10 +104,10 @@ class Answering:
             parts = [shown.body] if shown.status == OK else []
         await self._vault.ask(EndJob(job=job, code=code, parts=tuple(parts)), Done)
 
-    async def answer_rounds(self) -> None:
+    async def answer_rounds(self, rounds: Sequence[OpenRound]) -> None:
         """Have answers made and send what is due in each open round."""
-        rounds = (await self._vault.ask(AskAgenda(), Agenda)).rounds
         open_rounds = {each.round_id for each in rounds}
+        self._unanswered &= open_rounds
         self._reupload.forget_others(open_rounds)
         if self._relaying is not None:
             self._relaying.forget_others(open_rounds)
@@ -121,7 +132,8 @@ class Answering:
             return
         if (now := self._clock()) < known.deadline:
             await self._reupload.look(known, nodes, now)
-        await self._deliver(known, nodes)
+        if not (known.unprepared and round_id in self._unanswered):
+            await self._deliver(known, nodes)
         if not known.unprepared:
             return
         try:
@@ -129,5 +141,6 @@ class Answering:
         except ProtocolError as error:  # it has ended meanwhile
             self._report("round not answered", round=round_id, reason=str(error))
             return
+        self._unanswered.discard(round_id)
         if prepared.made:  # sent, or failed, before others are worked on
             await self._deliver(known, nodes)

@@ -38,7 +38,7 @@ def create_agent_application(
     *,
     token: str,
     registry: CollectorRegistry,
-    vitals: Vitals,
+    vitals: Vitals | None,
     metrics_for_anybody: bool,
 ) -> FastAPI:
     """Return the agent's ASGI application; `token` opens the ledger, and the metrics."""
@@ -68,17 +68,18 @@ def create_agent_application(
         vitals=vitals,
         metrics_token=None if metrics_for_anybody else token,
     )
-    vitals.watch("shoal_agent_backup_due", "1 where a backup is due", backup_due)
-    vitals.watch("shoal_agent_refusing", "1 where nothing is answered: see the log", refusing)
-    vitals.watch(
-        "shoal_agent_envelopes_unsent", "Envelopes that no node has acknowledged yet", unsent
-    )
-    for kind in ("pure", "gaussian"):
+    if vitals is not None:
+        vitals.watch("shoal_agent_backup_due", "1 where a backup is due", backup_due)
+        vitals.watch("shoal_agent_refusing", "1 where nothing is answered: see the log", refusing)
         vitals.watch(
-            f"shoal_agent_epsilon_left_{kind}",
-            f"Epsilon left for {kind} jobs to the client that has least",
-            partial(epsilon_left_to_least, kind),
+            "shoal_agent_envelopes_unsent", "Envelopes that no node has acknowledged yet", unsent
         )
+        for kind in ("pure", "gaussian"):
+            vitals.watch(
+                f"shoal_agent_epsilon_left_{kind}",
+                f"Epsilon left for {kind} jobs to the client that has least",
+                partial(epsilon_left_to_least, kind),
+            )
 
     @app.get("/v1/status")
     async def show_status() -> HolderStatus:

@@ -247,8 +247,7 @@ class DataHolder:
         self._crowds.begin()
         await self._look_for_jobs()
         await self._sessions.step()
-        await self._answering.fetch_rounds()
-        await self._answering.answer_rounds()
+        await self._answering.answer_rounds(await self._answering.fetch_rounds())
         await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
 
     async def _look_for_jobs(self) -> None:

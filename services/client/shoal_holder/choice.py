@@ -38,7 +38,7 @@ def in_chosen_order(records: Records, seeds: Sequence[bytes]) -> Records:
 
 
 def chosen_records(
-    rows: NDArray[np.float64], where: Sequence[int], *, most: int, with_gaps: bool
+    rows: NDArray[np.float64], where: NDArray[np.intp], *, most: int, with_gaps: bool
 ) -> NDArray[np.float64]:
     """Return of a client's `rows`, shape (r, columns), the columns `where` of the first that count.
 
@@ -49,7 +49,7 @@ def chosen_records(
 
 
 def that_count(
-    rows: NDArray[np.float64], where: Sequence[int], *, with_gaps: bool
+    rows: NDArray[np.float64], where: NDArray[np.intp], *, with_gaps: bool
 ) -> NDArray[np.bool_]:
     """Tell which of `rows`, shape (r, columns), are records, shape (r,).
 

@@ -28,8 +28,8 @@ def read_csv(file: Path, columns: Sequence[str] | None, *, id_column: str | None
         _check_separator(file, header)
         by = id_column_of(header, id_column)
         names = chosen(header, columns, by)
-        wanted = positions(header, names, str(file))
-        place = None if by is None else positions(header, [by], str(file))[0]
+        wanted = positions(tuple(header), tuple(names), str(file))
+        place = None if by is None else positions(tuple(header), (by,), str(file))[0]
         line, blank = reader.line_num + 1, 0
         for row in reader:
             if row and blank:

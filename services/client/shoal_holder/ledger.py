@@ -124,16 +124,15 @@ def append(
         epsilon=cost.stated_epsilon,
         at=now,
     )
+    digest = entry.digest
     file.database.execute(
         "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(entry.number, entry.previous, entry.kind, charged_for, job, number, population),
-            *(entry.clients, cost.mu, entry.epsilon, format_time(entry.at), entry.digest),
+            *(entry.clients, cost.mu, entry.epsilon, format_time(entry.at), digest),
         ),
     )
-    file.database.execute(
-        "UPDATE ledger_head SET number = ?, digest = ?", (entry.number, entry.digest)
-    )
+    file.database.execute("UPDATE ledger_head SET number = ?, digest = ?", (entry.number, digest))
 
 
 def entries(file: StateFile, *, after: int, count: int) -> list[LedgerEntry]:
@@ -239,20 +238,7 @@ def _read(file: StateFile, after: int, count: int) -> Iterator[tuple[LedgerEntry
         (after, count),
     )
     for row in rows:
-        (
-            number,
-            previous,
-            kind,
-            round_id,
-            job,
-            place,
-            population,
-            clients,
-            mu,
-            epsilon,
-            at,
-            digest,
-        ) = row
+        number, previous, kind, round_id, job, place, population, clients, mu, epsilon = row[:10]
         try:
             entry = LedgerEntry(
                 ledger=HOLDER,
@@ -266,9 +252,9 @@ def _read(file: StateFile, after: int, count: int) -> Iterator[tuple[LedgerEntry
                 clients=len(decode_clients(population)),
                 mu=mu,
                 epsilon=epsilon,
-                at=at,
+                at=row[10],
             )
-            if (entry.digest, entry.clients) != (digest, clients):
+            if (entry.digest, entry.clients) != (row[11], clients):
                 raise ValueError("the row is not the entry of which it has the digest")
         except (ValueError, TypeError, OverflowError, MalformedDocument):
             what = f"ledger entry {number} is not one that this program wrote"

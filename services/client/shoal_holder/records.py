@@ -6,7 +6,7 @@ missing value; a client without any record has a row of them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 
@@ -68,13 +68,13 @@ class Records:
         """Return how many rows each client has, shape (clients,)."""
         return np.diff(self.starts)
 
-    def places(self, columns: Sequence[str]) -> list[int]:
-        """Return where these columns are.
+    def places(self, columns: Sequence[str]) -> NDArray[np.intp]:
+        """Return where these columns are, shape (len(columns),).
 
         Raises:
             ValueError: there is no such column.
         """
-        return positions(self.columns, columns, "the records")
+        return np.array(positions(self.columns, tuple(columns), "the records"), np.intp)
 
     def of(self, position: int, columns: Sequence[str]) -> FloatMatrix:
         """Return the rows at `position`, shape (r, len(columns)); none behind the last client's.
@@ -155,17 +155,18 @@ class Records:
         return read_parquet(Path(path), columns, id_column=id_column)
 
 
-def positions(header: Sequence[str], names: Sequence[str], where: str) -> list[int]:
+@lru_cache(maxsize=4)
+def positions(header: tuple[str, ...], names: tuple[str, ...], where: str) -> tuple[int, ...]:
     """Return where these columns are.
 
     Raises:
         ValueError: there is no such column.
     """
     position = {name: index for index, name in enumerate(header)}
-    for name in names:
-        if name not in position:
-            # the line is not quoted: without a header it would be a client's record
-            raise ValueError(
-                f"{where}: there is no column {name!r}; `columns`, of policy.toml, names it"
-            )
-    return [position[name] for name in names]
+    try:
+        return tuple(position[name] for name in names)
+    except KeyError as missing:
+        # the line is not quoted: without a header it would be a client's record
+        raise ValueError(
+            f"{where}: there is no column {missing.args[0]!r}; `columns`, of policy.toml, names it"
+        ) from None

@@ -32,7 +32,7 @@ def read_table(file: Path, columns: Sequence[str] | None) -> Records:
             ids, (id_column,) = _texts(arrays, "ids"), _texts(arrays, "id_column")
             starts, most = arrays["starts"], int(arrays["rows_per_record"][0])
             wanted = list(names if columns is None else columns)
-            places = positions(names, wanted, str(file))
+            places = positions(tuple(names), tuple(wanted), str(file))
             values = [np.asarray(arrays[f"column{place}"], np.float64) for place in places]
     except (KeyError, TypeError, EOFError, UnicodeDecodeError, zipfile.BadZipFile):
         raise ValueError(f"{file} is no table of records; run `shoal records load`") from None

@@ -19,7 +19,7 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import NotReady, UnknownRound
+from shoal_protocol.wire.errors import NotReady, ProtocolError, UnknownRound
 
 MOST_LIVE_ROUNDS: Final = 256  # each is in memory until it has ended
 
@@ -58,25 +58,31 @@ class Announcements:
             StorageUnavailable
             LedgerBroken: what was spent here cannot be known, or others know of more.
         """
-        signed = await self._reading.run(decode, encoded, RoundSpec)
+        size = len(encoded)
+        signed = await self._reading.run_sized(size, decode, encoded, RoundSpec)
         async with self._one_at_a_time:
             try:
-                return await self._rounds.find(signed.digest), False
-            except UnknownRound:
-                return await self._take(signed)
+                return await self._take(signed, size)
+            except ProtocolError as refusal:  # unless it was taken before
+                try:
+                    return await self._rounds.find(signed.digest), False
+                except UnknownRound:
+                    raise refusal from None
 
-    async def _take(self, signed: Signed[RoundSpec]) -> tuple[Round, bool]:
+    async def _take(self, signed: Signed[RoundSpec], size: int) -> tuple[Round, bool]:
+        if signed.digest in self._rounds.live:
+            return self._rounds.live[signed.digest], False
         if len(self._rounds.live) >= MOST_LIVE_ROUNDS:
             raise NotReady("too many rounds are under way")
         if signed.body.manifest != self._book.current.digest:
             await self._own.share_manifests()  # another replica may know it
         await self._witnesses.check()
-        cap = await self._reading.run(self._validate, signed)
+        cap = await self._reading.run_sized(size, self._validate, signed)
         number = await self._storage.run(self._add, signed, cap)
         self._rounds.over(signed.body.job, before=signed.body.number)
         if number is None:
             return await self._rounds.find(signed.digest), False
-        begun = await self._reading.run(self._rounds.begun, number, signed)
+        begun = await self._reading.run_sized(size, self._rounds.begun, number, signed)
         return self._rounds.take_in(begun), True
 
     def _add(self, db: Connection, signed: Signed[RoundSpec], cap: Cap) -> int | None:

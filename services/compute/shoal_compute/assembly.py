@@ -76,7 +76,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
     leads = lambda: leadership is None or leadership.leads  # noqa: E731
-    gossip = Gossip(own, rounds, metrics)
+    gossip = Gossip(own, rounds, metrics, leads)
     node = Node(
         own,
         rounds=rounds,

@@ -37,6 +37,8 @@ PERIOD: Final = timedelta(seconds=1)
 # for how long a large document is left to come from its signer before another node is asked,
 # and to come from that one before the next is
 RELAY_AFTER: Final = timedelta(seconds=3)
+# how long a vote is left to be fetched by the relay, which brings the holdings that it follows from
+FETCHED_WITHIN: Final = timedelta(seconds=0.25)
 # how long a node that has all it needs leaves it to the relay to bring the others level
 SETTLE_AFTER: Final = timedelta(seconds=5)
 
@@ -151,9 +153,10 @@ _EVERYBODY: Final = 1 << 30
 class Turn:
     """Whom a node tells, and asks, about one round now.
 
-    One node of each round, by the round's id, is its relay: the others tell it what they sign, and
-    it tells them all holdings once it has them, and then all votes. So M nodes exchange 4 M
-    messages where each with each would be M**2. A relay that is lost or lies costs time only: what
+    One node of each round, by the round's id, is its relay: the others tell it their holdings; it
+    tells them all holdings, which they answer with their votes, and then all votes. So M nodes
+    exchange 3 M messages where each with each would be M**2, one after another three, and then each
+    node's partial sum. A relay that is lost or lies costs time only: what
     has not gone round after a period is told to one node more, then to twice as many in each
     period. What ends a round is told to everybody at once.
     """
@@ -194,7 +197,8 @@ class Turns:
         for digest, signed in known.spoken_of.items():
             if digest not in since:
                 alone = signed.signer == known.own and not relays
-                since[digest] = now if alone else now + PERIOD  # another brought it, or it waits
+                wait = FETCHED_WITHIN if isinstance(signed.body, Vote) else timedelta(0)
+                since[digest] = now + (wait if alone else PERIOD)  # else another brought it
         latest = max(since.values(), default=now)
         ended = known.equivocation or known.phase not in (Phase.AGREED, Phase.PUBLISHED)
         full = [
@@ -312,8 +316,11 @@ class Acquaintance:
         if not turn.rests or turn.ranks.get(peer) != 0:
             return turn.rests
         there = self.knows.get(known.id, set())
-        own = (each for each, signed in known.spoken_of.items() if signed.signer == known.own)
-        return all(digest in there for digest in own)
+        return all(
+            digest in there or isinstance(signed.body, Vote)  # which it fetched before it told all
+            for digest, signed in known.spoken_of.items()
+            if signed.signer == known.own
+        )
 
     def _is_for_peer(self, known: Round, digest: str) -> bool:
         signed = known.spoken_of[digest]

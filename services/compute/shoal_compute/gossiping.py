@@ -3,13 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Final
 
 import structlog
 
 from shoal_compute import store
-from shoal_compute.attesting import check_attestation
+from shoal_compute.attesting import attest_vote, check_attestation
 from shoal_compute.clock_watch import ClockWatch
+from shoal_compute.decisions import CastVote, decide
 from shoal_compute.gossip import (
     LARGEST_MESSAGE_BYTES,
     RELAY_AFTER,
@@ -23,7 +23,7 @@ from shoal_compute.gossip import (
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.store import Kept, SignedAttestation
+from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
@@ -34,15 +34,20 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
 
-_READ_AT_ONCE_BYTES: Final = 16 << 10  # more is read in a thread; handing it over takes longer
-
 
 class Gossip:
     """This node's gossip with all other Compute nodes."""
 
-    def __init__(self, resources: Resources, rounds: RoundBook, metrics: Metrics) -> None:
-        """Begin without any exchange."""
+    def __init__(
+        self,
+        resources: Resources,
+        rounds: RoundBook,
+        metrics: Metrics,
+        leads: Callable[[], bool],
+    ) -> None:
+        """Begin without any exchange; only a replica that leads votes."""
         self._own, self._rounds, self._metrics = resources, rounds, metrics
+        self._leads = leads
         self._reading = resources.worker("gossiping")
         self._acquaintances: dict[str, Acquaintance] = defaultdict(Acquaintance)
         self._requests, self._turns = Requests(), Turns()
@@ -59,10 +64,7 @@ class Gossip:
         Raises:
             MalformedDocument, UnsupportedVersion, StorageUnavailable
         """
-        if len(encoded) <= _READ_AT_ONCE_BYTES:
-            message = decode_message(encoded)
-        else:
-            message = await self._reading.run(decode_message, encoded)
+        message = await self._reading.run_sized(len(encoded), decode_message, encoded)
         await self.take(message.documents)
         now = self._own.clock()
         # it may be a peer whom this node's own requests do not reach
@@ -97,16 +99,12 @@ class Gossip:
         fresh = [signed for signed in offered if signed.digest not in known.documents]
         if not fresh:
             return
-        if sum(len(signed.encode()) for signed in fresh) <= _READ_AT_ONCE_BYTES:
-            passed, failed = _verified(known, fresh)
-        else:
-            passed, failed = await self._reading.run(_verified, known, fresh)
+        size = sum(len(signed.encode()) for signed in fresh)
+        passed, failed = await self._reading.run_sized(size, _verified, known, fresh)
         refused += failed
         if not passed:
             return
-        for signed, kept in zip(
-            passed, await self._own.storage.run(store.keep, known.id, passed), strict=True
-        ):
+        for signed, kept in zip(passed, await self._keep(known, passed), strict=True):
             known.learn(signed, kept)
             if kept is Kept.EVIDENCE:
                 self._metrics.gossiped("document_evidence")
@@ -114,6 +112,31 @@ class Gossip:
             elif kept is Kept.FIRST:
                 self._metrics.gossiped("document_new")
         self._own.wake.set()
+
+    async def _keep(self, known: Round, passed: list[SignedAttestation]) -> list[Kept]:
+        """Store documents of a round, and with them the vote that follows from them, if one does.
+
+        So the answer to the message that brought them has the vote.
+
+        Raises:
+            StorageUnavailable
+        """
+        run = self._own.storage.run
+        if known.phase is Phase.FROZEN and known.own not in known.votes and self._leads():
+            following = known.with_documents(passed)
+            decision = decide(following, self._own.clock())
+            if isinstance(decision, CastVote):
+                key = self._own.party.signing_key_in(known.consortium)
+                vote = attest_vote(following, decision.nodes, decision.cohort, key)
+                try:
+                    kept = await run(store.keep_and_cast, known.id, passed, vote)
+                except LostRace:
+                    log.debug("a vote waits for the next step", round=known.id)
+                else:
+                    known.learn(vote, Kept.FIRST)
+                    known.keep_cohorts(following)
+                    return kept
+        return await run(store.keep, known.id, passed)
 
     def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
         """Return the message due to each peer, except peers with an exchange under way."""

@@ -6,7 +6,7 @@ A holder's own signature says which that is, so nodes take one another's word fo
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from shoal_compute.schema import machines, rounds
 from shoal_hosting.storage.database import insert_ignoring
@@ -14,6 +14,13 @@ from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.wire.documents import Signed
 
 MOST_TOLD: Final = 500  # machines that one answer names
+_COUNTING: Final = (
+    select(machines.c.holder, machines.c.epoch, machines.c.rounds)
+    .where(machines.c.holder.between(bindparam("least"), bindparam("greatest")))
+    .where(machines.c.epoch > 0)
+    .order_by(machines.c.holder)
+    .with_for_update(read=True)
+)
 
 
 class Machine(NamedTuple):
@@ -49,10 +56,7 @@ def counting(db: Connection, holders: Sequence[int]) -> dict[int, Machine]:
     Also of others between the least and the greatest of them. None of them is superseded before
     the caller's transaction ends.
     """
-    between = machines.c.holder.between(min(holders), max(holders))
-    chosen = between & (machines.c.epoch > 0)
-    query = select(machines.c.holder, machines.c.epoch, machines.c.rounds).where(chosen)
-    held = db.execute(query.order_by(machines.c.holder).with_for_update(read=True))
+    held = db.execute(_COUNTING, {"least": min(holders), "greatest": max(holders)})
     return {holder: Machine(epoch, last) for holder, epoch, last in held}
 
 

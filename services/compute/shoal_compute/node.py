@@ -21,7 +21,6 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.schema import ledger
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
 from shoal_compute.tally import Tallies
@@ -30,6 +29,7 @@ from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import StorageThread
 from shoal_hosting.work import Work
+from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers
 from shoal_protocol.wire.phases import FINISHED, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -203,11 +203,12 @@ class Node:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
-            charge = await self._own.storage.run(ledger.charge_of, known.id)
-            key = self._key_of(known)
-            among = known.votes[known.own].nodes
-            signed = attesting.attest_sum(known, cohort, total, charge, key, among=among)
-            await self._own.storage.run(store.agree, known.id, signed)
+
+            def attest(charge: LedgerEntry) -> SignedAttestation:
+                key, among = self._key_of(known), known.votes[known.own].nodes
+                return attesting.attest_sum(known, cohort, total, charge, key, among=among)
+
+            signed = await self._own.storage.run(store.agree, known.id, attest)
         except LostRace:
             await self._reload(known)
         else:
@@ -217,8 +218,9 @@ class Node:
     async def _acknowledged(self, known: Round) -> None:
         """Note that the aggregator has this node's last word on a round."""
         if known.phase is Phase.AGREED:
+            most = shares.erased_at_once(known.spec.body.dimension)
             try:
-                await self._own.storage.run(store.publish, known.id)
+                known.emptied = await self._own.storage.run(store.publish, known.id, most)
             except LostRace:  # another replica noted it
                 await self._rounds.reload(known)
                 return
@@ -233,7 +235,7 @@ class Node:
 
     async def _erase(self, known: Round) -> None:
         most = shares.erased_at_once(known.spec.body.dimension)
-        after: int | None = -1
+        after: int | None = None if known.emptied else -1
         while after is not None:
             after = await self._own.storage.run(shares.erase_payloads, known.id, most, after)
         await asyncio.to_thread(self._own.storage.truncate_log)

@@ -1,9 +1,10 @@
 """A round's state in memory; the store is authoritative."""
 
 from collections import Counter
-from collections.abc import Container
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from nacl.public import PrivateKey
@@ -48,6 +49,7 @@ class Round:
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
     bundles: Counter[int] = field(default_factory=Counter)  # that came, by data holder
     equivocation: bool = False  # somebody signed two different holdings or votes
+    emptied: bool = False  # no payload is left in the database; its log may still have some
     over: bool = False  # the trainer has gone on: to the job's next round, or to its end
     # by nodes, whose holdings never change
     _cohorts: dict[tuple[str, ...], StoredAnswers] = field(default_factory=dict)
@@ -135,6 +137,21 @@ class Round:
             self.votes[body.node] = body
         elif isinstance(body, Abandonment):
             self.abandonments[body.party] = body
+
+    def with_documents(self, signed: Iterable[SignedAttestation]) -> "Round":
+        """Return the round as it will be once these are on file, each its signer's first."""
+        copies: dict[str, Any] = {
+            name: dict(value) for name, value in vars(self).items() if isinstance(value, dict)
+        }
+        following = replace(self, **copies)
+        for each in signed:
+            following.learn(each, Kept.FIRST)
+        return following
+
+    def keep_cohorts(self, following: "Round") -> None:
+        """Keep what was worked out of the round as it is now."""
+        self._cohorts |= following._cohorts
+        self._digests |= following._digests
 
     def own_document(self, kind: type[PartialSum] | type[Abandonment]) -> SignedAttestation | None:
         """Return this node's own document of a kind."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 from pyroaring import BitMap
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from shoal_compute import machines
 from shoal_compute.bulks import (
@@ -27,7 +27,7 @@ from shoal_compute.bulks import (
     insert_bulk,
 )
 from shoal_compute.schema import bulks, rounds, shares
-from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.database import inserting_new
 from shoal_protocol.rounds.attestations import TAG_BYTES, StoredAnswers
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, epoch_of
 from shoal_protocol.sharing.shares import ShareKind
@@ -42,6 +42,23 @@ _ERASED_BYTES: Final = 8 << 20
 _ERASED_PAYLOADS: Final = 500
 # Databases bound the number of values in one statement.
 MOST_VALUES: Final = 5_000
+
+
+# built once: building a statement takes longer than SQLite takes to carry it out
+_CHOSEN: Final = rounds.c.id.in_(bindparam("round_ids", expanding=True))
+_ANNOUNCED: Final = select(rounds.c.id).where(_CHOSEN, rounds.c.phase == Phase.ANNOUNCED).limit(1)
+_STATES: Final = (
+    select(rounds.c.id, rounds.c.number, rounds.c.phase).where(_CHOSEN).order_by(rounds.c.number)
+)
+# FOR SHARE or FOR NO KEY UPDATE, neither in the way of rows that refer to the round
+_TO_STAY: Final = _STATES.with_for_update(read=True)
+_TO_BE_MOVED: Final = _STATES.with_for_update(key_share=True)
+_IN_BULKS: Final = select(bulks.c.holders, bulks.c.answers).where(
+    bulks.c.round == bindparam("number")
+)
+_HELD_SINGLY: Final = select(shares.c.holder, shares.c.answer).where(
+    shares.c.round == bindparam("number")
+)
 
 
 class Outcome(Enum):
@@ -139,14 +156,10 @@ def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, s
     Replicas share the lock, except on the first shares of a round: those move it on. All take
     their locks in the same order, so that none waits for another that waits for it.
     """
-    chosen = rounds.c.id.in_(round_ids)
-    announced = select(rounds.c.id).where(chosen, rounds.c.phase == Phase.ANNOUNCED)
-    to_be_moved = db.execute(announced.limit(1)).first() is not None
-    states = select(rounds.c.id, rounds.c.number, rounds.c.phase).where(chosen)
-    states = states.order_by(rounds.c.number)
-    # FOR NO KEY UPDATE or FOR SHARE, neither in the way of rows that refer to the round
-    locked = states.with_for_update(read=not to_be_moved, key_share=to_be_moved)
-    return [(round_id, number, phase) for round_id, number, phase in db.execute(locked)]
+    chosen = {"round_ids": round_ids}
+    to_be_moved = db.execute(_ANNOUNCED, chosen).first() is not None
+    locked = _TO_BE_MOVED if to_be_moved else _TO_STAY
+    return [(round_id, number, phase) for round_id, number, phase in db.execute(locked, chosen)]
 
 
 def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
@@ -169,7 +182,7 @@ def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Ou
         for share in sorted(first.values(), key=attrgetter("holder"))  # as every replica does
         if share.holder not in in_bulks
     ]
-    insert = insert_ignoring(db)(shares).on_conflict_do_nothing().returning(shares.c.holder)
+    insert = inserting_new(db.dialect.name, shares.c.holder)
     inserted = set(db.execute(insert, rows).scalars()) if rows else set()
     others = {share.holder for share in offered} - inserted
     before = _digests(db, number, sorted(others)) | in_bulks
@@ -227,14 +240,12 @@ def held_holders(db: Connection, number: int) -> BitMap:
 
 def held_answers(db: Connection, number: int) -> StoredAnswers:
     """Return the same holders with the tags of their answers."""
-    in_bulks = select(bulks.c.holders, bulks.c.answers).where(bulks.c.round == number)
-    singly = select(shares.c.holder, shares.c.answer).where(shares.c.round == number)
     holders, tags = [np.empty(0, np.uint32)], [np.empty(0, f"V{TAG_BYTES}")]
     answer = np.dtype([("tag", f"V{TAG_BYTES}"), ("rest", f"V{ANSWER_BYTES - TAG_BYTES}")])
-    for encoded, answers in db.execute(in_bulks):
+    for encoded, answers in db.execute(_IN_BULKS, {"number": number}):
         holders.append(np.frombuffer(encoded, "<u4"))
         tags.append(np.frombuffer(answers, answer)["tag"])
-    rows = db.execute(singly).all()
+    rows = db.execute(_HELD_SINGLY, {"number": number}).all()
     holders.append(np.array([holder for holder, _ in rows], np.uint32))
     tags.append(np.frombuffer(b"".join(each[:TAG_BYTES] for _, each in rows), f"V{TAG_BYTES}"))
     all_holders = np.concatenate(holders)

@@ -8,14 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, Row, bindparam, func, select, update
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from shoal_compute.schema import documents, ledger, rounds
-from shoal_compute.shares import MOST_VALUES, held_answers
-from shoal_hosting.storage.database import insert_ignoring
+from shoal_compute.shares import MOST_VALUES, erase_payloads, held_answers
+from shoal_hosting.storage.database import inserting_new
+from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
@@ -33,6 +36,19 @@ KINDS = (Holdings, Vote, PartialSum, Abandonment)
 
 
 _FINISHED = rounds.c.phase.in_(FINISHED) & rounds.c.reported & rounds.c.erased
+
+# built once: building a statement takes longer than SQLite takes to carry it out
+_IS_ROUND: Final = rounds.c.id == bindparam("round_id")
+_NUMBER: Final = select(rounds.c.number).where(_IS_ROUND)
+_FROZEN: Final = _NUMBER.where(rounds.c.phase == Phase.FROZEN).with_for_update(key_share=True)
+
+
+@cache
+def _moving(columns: tuple[str, ...]) -> ReturningUpdate[int]:
+    """Return the statement that moves a round on, and sets these columns."""
+    moved = update(rounds).where(_IS_ROUND, rounds.c.phase == bindparam("old"))
+    values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
+    return moved.values(values).returning(rounds.c.number)
 
 
 class LostRace(Exception):
@@ -90,8 +106,8 @@ def add_round(db: Connection, spec: Signed[RoundSpec]) -> int | None:
         "reported": False,
         "erased": False,
     }
-    insert = insert_ignoring(db)(rounds).values(row).on_conflict_do_nothing()
-    number: int | None = db.execute(insert.returning(rounds.c.number)).scalar()
+    insert = inserting_new(db.dialect.name, rounds.c.number)
+    number: int | None = db.execute(insert, row).scalar()
     if number is None and not on_file(db, [spec.digest], 1):
         raise ConflictingDocument("the job has another round with this number")
     return number
@@ -173,30 +189,54 @@ def cast(db: Connection, round_id: str, vote: Signed[Vote]) -> None:
     Raises:
         LostRace: the round is not frozen, or a vote was cast.
     """
-    query = select(rounds.c.number).where(rounds.c.id == round_id, rounds.c.phase == Phase.FROZEN)
-    number = db.execute(query.with_for_update(key_share=True)).scalar()
+    number = db.execute(_FROZEN, {"round_id": round_id}).scalar()
     if number is None:
         raise LostRace
     _add_own(db, number, vote)
 
 
-def agree(db: Connection, round_id: str, partial_sum: Signed[PartialSum]) -> None:
-    """Keep the partial sum over the agreed cohort; from here on it may leave the node.
+def keep_and_cast(
+    db: Connection, round_id: str, signed: Sequence[SignedAttestation], vote: Signed[Vote]
+) -> list[Kept]:
+    """Do what `keep` does, and `cast` the vote that follows once all of them count.
+
+    Raises:
+        LostRace: one of them does not, or as `cast`; nothing was stored.
+    """
+    kept = keep(db, round_id, signed)
+    if set(kept) != {Kept.FIRST}:
+        raise LostRace
+    cast(db, round_id, vote)
+    return kept
+
+
+def agree(
+    db: Connection, round_id: str, attest: Callable[[LedgerEntry], Signed[PartialSum]]
+) -> Signed[PartialSum]:
+    """Keep the partial sum that `attest` signs, with what the round was charged by.
+
+    It is over the agreed cohort; from here on it may leave the node.
 
     Raises:
         LostRace: the round is not frozen.
+        LedgerBroken
     """
     number = _move(db, round_id, Phase.FROZEN, Event.COHORT_AGREED)
+    partial_sum = attest(ledger.charge_of(db, round_id))
     _add_own(db, number, partial_sum)
+    return partial_sum
 
 
-def publish(db: Connection, round_id: str) -> None:
-    """Note that the aggregator has the partial sum.
+def publish(db: Connection, round_id: str, most: int) -> bool:
+    """Note that the aggregator has the partial sum, and erase up to `most` payloads of shares.
+
+    Tell whether none is left.
 
     Raises:
         LostRace: the round is not agreed.
     """
     _move(db, round_id, Phase.AGREED, Event.SUM_PUBLISHED, reported=True)
+    return erase_payloads(db, round_id, most) is None
 
 
 def give_up(
@@ -237,7 +277,7 @@ def mark_reported(db: Connection, round_id: str) -> None:
 
 def keep(db: Connection, round_id: str, signed: Sequence[SignedAttestation]) -> list[Kept]:
     """Store verified documents; return the status of each on file, in order."""
-    number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
+    number = db.execute(_NUMBER, {"round_id": round_id}).scalar_one()
     # all replicas in the same order, so that none waits for another that waits for it
     order = sorted(signed, key=lambda document: (document.body.kind, document.signer))
     new = _insert(db, number, order, 0)
@@ -259,10 +299,10 @@ def _status(db: Connection, number: int, signed: SignedAttestation) -> Kept:
 
 
 def _move(db: Connection, round_id: str, old: Phase, event: Event, **values: object) -> int:
-    new = after(ROUND, old, event)
-    current = (rounds.c.id == round_id) & (rounds.c.phase == old)
-    swap = update(rounds).where(current).values(phase=new, **values).returning(rounds.c.number)
-    number: int | None = db.execute(swap).scalar()
+    values["phase"] = after(ROUND, old, event)
+    new = {f"new_{name}": value for name, value in values.items()}
+    swap = _moving(tuple(values))
+    number: int | None = db.execute(swap, {"round_id": round_id, "old": old} | new).scalar()
     if number is None:
         raise LostRace
     return number
@@ -290,8 +330,8 @@ def _insert(
     ]
     if not rows:
         return frozenset()
-    insert = insert_ignoring(db)(documents).on_conflict_do_nothing()
-    return frozenset(db.execute(insert.returning(documents.c.digest), rows).scalars())
+    insert = inserting_new(db.dialect.name, documents.c.digest)
+    return frozenset(db.execute(insert, rows).scalars())
 
 
 def _return_charge(db: Connection, round_id: str, old: Phase, at: datetime) -> None:

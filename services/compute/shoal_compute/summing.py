@@ -35,6 +35,7 @@ class StoredShares(Protocol):
 _SECONDS_PER_SHARE: Final = 11e-6
 _SECONDS_PER_COORDINATE: Final = 5e-9
 _SMALL_SECONDS: Final = 2.0
+_BYTES_PER_COORDINATE: Final = 8
 
 
 class SharesMissing(Exception):
@@ -96,7 +97,8 @@ async def add_shares(
     shares: Sequence[Packed], *, dimension: int, scheme: Sharing, summing: Summing
 ) -> Uint64Vector:
     """Return the sum, shape (dimension,), of shares that are in memory."""
-    return await summing.run(_add, scheme, list(shares), dimension)
+    size = sum(each.shares for each in shares) * dimension * _BYTES_PER_COORDINATE
+    return await summing.run_sized(size, _add, scheme, list(shares), dimension)
 
 
 def _add(scheme: Sharing, shares: list[Packed], dimension: int) -> Uint64Vector:

@@ -42,6 +42,7 @@ from shoal_protocol.wire.service_errors import (
 MOST_IN_BULK: Final = 10_000
 _VALIDATING_THREADS: Final = 2
 _VALIDATED_AT_ONCE: Final = 64
+_AS_LONG_AS_BYTES: Final = 8 << 10  # of documents; to validate an envelope takes that at least
 _LARGEST_COMMIT: Final = 1_000
 _JUDGED_TOGETHER: Final = 2_500  # of what came in one body
 _BULKS_IN_COMMIT: Final = 16
@@ -231,7 +232,8 @@ class Uploads:
         return named
 
     async def _validate(self, uploads: list[Upload]) -> list[AcceptedShare | ProtocolError]:
-        return await self._validators.run(validate_each, uploads)
+        size = sum(max(len(each.encoded), _AS_LONG_AS_BYTES) for each in uploads)
+        return await self._validators.run_sized(size, validate_each, uploads)
 
     async def _validate_bulks(self, uploads: list[ManyUploads]) -> list[Judged]:
         return await self._validators.run(validate_many, uploads)

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -20,6 +20,9 @@ log = structlog.get_logger()
 Answer = TypeVar("Answer")
 
 
+SMALL_BYTES: Final = 16 << 10
+
+
 class Worker:
     """Calls functions in threads of its own, or in any executor that is handed in."""
 
@@ -30,6 +33,17 @@ class Worker:
         """Return what `work(*arguments)` returns."""
         call = partial(work, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    async def run_sized(
+        self, size_bytes: int, work: Callable[..., Answer], *arguments: object
+    ) -> Answer:
+        """Do what `run` does, with work that takes as long as documents of this size do.
+
+        What is small is done here: handing it over would take longer.
+        """
+        if size_bytes <= SMALL_BYTES:
+            return work(*arguments)
+        return await self.run(work, *arguments)
 
     def close(self) -> None:
         """Wait for the work that was begun, and let go of the threads."""

@@ -43,9 +43,9 @@ class Service(service.Service):
         """Do all the work that is due now, once."""
         try:
             await self.crowds.resources.share_manifests()
-            await self.joining.close_due()
+            running = await self.joining.close_due()
             await self.crowds.conductor.step()
-            await self.runner.step()
+            await self.runner.step(running)
             await self.certifier.step()
             self.resources.standing.erase(())
         except StorageUnavailable:

@@ -1,13 +1,14 @@
 """Announces one round and fetches its outcome."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from shoal_hosting.manifests.present import HANDOVER, at_present
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.rounds.attestations import Abandonment, Result
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.outcomes import (
     verified_abandonment,
     verified_partial_sums,
@@ -40,9 +41,10 @@ class Opened:
 
 @dataclass(frozen=True)
 class Published:
-    """The round's verified result is on file."""
+    """The round has a result, which is verified; it is not on file yet."""
 
-    result: Result
+    result: Signed[Result]
+    sums: Sequence[Signed[PartialSum]]
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Conductor:
         return Ended(code, reason, released_nothing=True, is_for_good=is_for_good)
 
     async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
-        """Ask the aggregator for the round's outcome, and store its result once verified."""
+        """Ask the aggregator for the round's outcome, and verify it."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
         aggregator = at_present(own.book, consortium.manifest.aggregator)
@@ -146,14 +148,14 @@ class Conductor:
             if answer is None:
                 answer = await self._peers.outcome(aggregator, round_.id)
             if answer.state is State.DECIDED:
-                result = await asyncio.to_thread(verified_result, answer.document, spec, consortium)
+                read, size = own.worker("reading").run_sized, len(answer.document)
+                result = await read(size, verified_result, answer.document, spec, consortium)
                 shown = await self._peers.partial_sums(aggregator, spec)
-                sums = await asyncio.to_thread(
-                    verified_partial_sums, shown, result.body, spec, consortium
+                sums = await read(
+                    len(shown), verified_partial_sums, shown, result.body, spec, consortium
                 )
-                await own.storage.run(store.publish_round, result, sums)
                 log.info("round published", job=spec.job, round=round_.id)
-                return Published(result.body)
+                return Published(result, sums)
             if answer.state is State.ABANDONED:
                 return _abandoned(spec, verified_abandonment(answer.document, spec, consortium))
         except Unavailable:

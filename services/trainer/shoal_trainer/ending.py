@@ -15,7 +15,7 @@ from shoal_protocol.wire.phases import JobEvent
 from shoal_trainer import store
 from shoal_trainer.progress import RunningJob
 from shoal_trainer.releases import conclude, find_losses, find_releases, finish_job
-from shoal_trainer.resources import JOB_LIST, Resources
+from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()
@@ -97,5 +97,4 @@ class Endings:
         own.committed.take_back(population, request.privacy.cost)
         for clients, cost in spent:
             own.committed.add(clients, cost)
-        own.changes.tell(job)
-        own.changes.tell(JOB_LIST)
+        own.job_ended(job)

@@ -97,6 +97,9 @@ class JobViews:
             UnknownJob, JobFailed, JobWithdrawn
             JobFinished: the job had fewer rounds.
         """
+        if job in self._resources.opened:
+            newest, opened = self._resources.opened[job]
+            return opened if newest >= number else None
         record, spec = await self._storage.run(store.find_spec, job, number)
         _refuse_ended(record)
         if spec is None and record.phase is JobPhase.FINISHED:
@@ -109,6 +112,8 @@ class JobViews:
         Raises:
             UnknownJob, JobFailed, JobWithdrawn
         """
+        if job in self._resources.opened:  # it runs
+            return None
         found = await self._storage.run(releases.find_report, job)
         if found is None:
             record = await self._storage.run(store.find_job, job)

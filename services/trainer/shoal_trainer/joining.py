@@ -267,8 +267,7 @@ class Joining:
             self._members.pop(job, None)
         self._ends.labels("withdrawn").inc()
         log.info("job withdrawn", job=job)
-        own.changes.tell(job)
-        own.changes.tell(JOB_LIST)
+        own.job_ended(job)
         return True
 
     def _members_of(self, record: JobRecord) -> dict[int, BitMap]:
@@ -276,15 +275,24 @@ class Joining:
         is_joining = record.phase is JobPhase.JOINING
         return self._members.setdefault(record.job, {}) if is_joining else {}
 
-    async def close_due(self) -> None:
-        """Fix the population of every job that is full or past its deadline, or fail it."""
-        for record in await self._resources.storage.run(store.open_jobs):
+    async def close_due(self) -> list[JobRecord]:
+        """Fix the population of every job that is full or past its deadline, or fail it.
+
+        Return the jobs that run.
+        """
+        storage = self._resources.storage
+        jobs, closed = await storage.run(store.open_jobs), False
+        for record in jobs:
             if record.phase is JobPhase.JOINING:
                 request = decode(record.request, StudyRequest).body
                 is_over = self._resources.clock() >= request.join_deadline
                 if is_over or record.joined >= request.maximum_population:
                     async with self._admission:
                         await self._fix_population(request)
+                    closed = True
+        if closed:
+            jobs = await storage.run(store.open_jobs)
+        return [job for job in jobs if job.phase is JobPhase.RUNNING]
 
     async def _fix_population(self, request: StudyRequest) -> None:
         own, job = self._resources, request.digest

@@ -4,7 +4,7 @@ So a round does not cost more the more rounds came before it. A caller that fail
 drops the object and reads the job anew.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -16,7 +16,7 @@ from shoal_learning.contract import Learner
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.participation import Participation
-from shoal_protocol.rounds.attestations import Result
+from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.batches import choose_batch
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -54,6 +54,8 @@ class RunningJob:
     current: CurrentRound | None = None
     opened_at: datetime | None = None  # of the newest round
     first_population_size: int | None = None
+    unfiled: tuple[Signed[Result], Sequence[Signed[PartialSum]]] | None = None
+    """The newest round's verified result, until it is on file with whatever follows from it."""
 
     @property
     def id(self) -> str:

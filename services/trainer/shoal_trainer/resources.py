@@ -21,6 +21,15 @@ class Resources(service.Resources):
     """Rounds charged so far, and the rest of what open jobs may cost. A join is refused on it, so
     that a job which has begun never runs out of budget."""
 
+    opened: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """The newest round of running jobs that every service accepted: its number and signed spec."""
+
+    def job_ended(self, job: str) -> None:
+        """Tell everyone who waits for a job, or for the list of them, that it has ended."""
+        self.opened.pop(job, None)
+        self.changes.tell(job)
+        self.changes.tell(JOB_LIST)
+
     @cached_property
     def ledger(self) -> Ledger:
         """Return the ledger, not read yet."""

@@ -5,6 +5,7 @@ and charged, before anybody hears of it.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -13,6 +14,7 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 from pyroaring import BitMap
+from sqlalchemy import Connection, select
 
 from shoal_hosting.installed_models import ModelNotUsable
 from shoal_hosting.server.logs import describe_exception
@@ -28,7 +30,7 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobPhase
 from shoal_protocol.wire.service_errors import StorageUnavailable
-from shoal_trainer import store
+from shoal_trainer import schema, store
 from shoal_trainer.conducting import Conductor, Ended, Opened, Published, Waiting
 from shoal_trainer.ending import Endings
 from shoal_trainer.peers import Peers
@@ -69,16 +71,14 @@ class Runner:
         self._latest: dict[str, datetime] = {}  # when jobs are over at the latest
         self._work = Work(resources.clock)
 
-    async def step(self) -> None:
-        """Take every running job as far as it goes now.
+    async def step(self, running: Sequence[JobRecord]) -> None:
+        """Take every job of those that run as far as it goes now.
 
         A job that still waits for a service after `PATIENCE_SECONDS` goes on beside later steps.
 
         Raises:
             StorageUnavailable
         """
-        jobs = await self._resources.storage.run(store.open_jobs)
-        running = [job for job in jobs if job.phase is JobPhase.RUNNING]
         begun = [self._work.begin(f"job {job.job}", self._carry_on, job) for job in running]
         if tasks := [task for task in begun if task is not None]:
             await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
@@ -99,7 +99,7 @@ class Runner:
 
     async def oldest_open(self) -> datetime | None:
         """Return when the oldest round was opened that is not over; None: there is none."""
-        specs = await self._resources.storage.run(store.open_rounds)
+        specs = await self._resources.storage.run(_open_rounds)
         return min((decode(each, RoundSpec).body.opened_at for each in specs), default=None)
 
     async def close(self) -> None:
@@ -136,9 +136,11 @@ class Runner:
         match await self._conductor.conduct(job, current):
             case Opened():
                 job.open()
+                self._resources.opened[job.id] = (current.spec.body.number, current.spec.encode())
                 self._resources.changes.tell(job.id)
-            case Published(result):
-                job.publish(result)
+            case Published() as published:
+                job.publish(published.result.body)
+                job.unfiled = (published.result, published.sums)
             case Ended() as end:
                 return await self._take_end(job, current.id, end)
             case Waiting():
@@ -157,6 +159,7 @@ class Runner:
                 job, end.code, reason, abandoned_round=lost, abandonment=end.abandonment
             )
         await own.storage.run(store.lose_round, lost, end.abandonment, at=own.clock())
+        own.opened.pop(job.id, None)
         job.lose()
         log.info("round lost", job=job.id, round=lost, reason=end.code)
         return Next.AT_ONCE
@@ -174,6 +177,7 @@ class Runner:
             return await self._fail(job, "refused_by_method", said)
         try:
             if not isinstance(wanted, RequestedRound):
+                await self._file(job)
                 await self._endings.finish(job, wanted)
                 return Next.NEVER
             if reason := self._no_further_round(job, consortium):
@@ -219,10 +223,19 @@ class Runner:
             now=max(filter(None, (own.clock(), job.opened_at))),
         )
         signed = own.sign(spec)
-        await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())
+        await own.storage.run(
+            store.add_round, signed, own.ledger, at=own.clock(), published=job.unfiled
+        )
+        job.unfiled = None
         job.begin(signed)
         log.info("round begins", job=job.id, round=spec.digest, number=spec.number)
         return Next.AT_ONCE
+
+    async def _file(self, job: RunningJob) -> None:
+        """Store the newest round's result where no other round does."""
+        if job.unfiled is not None:
+            await self._resources.storage.run(store.publish_round, *job.unfiled)
+            job.unfiled = None
 
     async def _fail(
         self,
@@ -233,6 +246,7 @@ class Runner:
         abandoned_round: str | None = None,
         abandonment: Signed[Abandonment] | None = None,
     ) -> Next:
+        await self._file(job)
         await self._endings.fail(
             job, code, reason, abandoned_round=abandoned_round, abandonment=abandonment
         )
@@ -251,3 +265,11 @@ def _wanted(job: RunningJob, present: int, is_over: bool) -> RequestedRound | Po
     if is_over and enough and isinstance(learner, LearnerOfManyRounds):
         return learner.conclude(size, sums)
     return learner.next(size, sums)
+
+
+def _open_rounds(db: Connection) -> Sequence[bytes]:
+    """Return the signed specs of running jobs' rounds that are not over."""
+    columns = schema.rounds.c
+    is_open = columns.phase.not_in([phase.value for phase in FINISHED])
+    running = select(schema.jobs.c.id).where(schema.jobs.c.phase == JobPhase.RUNNING.value)
+    return db.execute(select(columns.spec).where(is_open, columns.job.in_(running))).scalars().all()

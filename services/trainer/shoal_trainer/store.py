@@ -20,7 +20,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
-from shoal_protocol.wire.phases import FINISHED, JOB, JobEvent, JobPhase, Phase, after
+from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_trainer import schema
 from shoal_trainer.ledger import Ledger
 
@@ -171,13 +171,24 @@ def lose_round(
         schema.ledger.give_back(db, round_id, at=at)
 
 
-def add_round(db: Connection, signed: Signed[RoundSpec], ledger: Ledger, *, at: datetime) -> None:
+def add_round(
+    db: Connection,
+    signed: Signed[RoundSpec],
+    ledger: Ledger,
+    *,
+    at: datetime,
+    published: tuple[Signed[Result], Sequence[Signed[PartialSum]]] | None = None,
+) -> None:
     """Store a round that is about to be announced, and charge for it, at once.
+
+    With it goes the result of the round before, which is `published` and was not stored yet.
 
     Raises:
         WrongPhase: the job has ended.
         LedgerBroken
     """
+    if published is not None:
+        publish_round(db, *published)
     if find_job(db, signed.body.job).phase is not JobPhase.RUNNING:
         raise WrongPhase("a round of a job that does not run")
     db.execute(
@@ -190,14 +201,6 @@ def add_round(db: Connection, signed: Signed[RoundSpec], ledger: Ledger, *, at: 
         )
     )
     ledger.charge(db, signed.body, at=at)
-
-
-def open_rounds(db: Connection) -> Sequence[bytes]:
-    """Return the signed specs of running jobs' rounds that are not over."""
-    columns = schema.rounds.c
-    is_open = columns.phase.not_in([phase.value for phase in FINISHED])
-    running = select(schema.jobs.c.id).where(schema.jobs.c.phase == JobPhase.RUNNING.value)
-    return db.execute(select(columns.spec).where(is_open, columns.job.in_(running))).scalars().all()
 
 
 def open_round(db: Connection, round_id: str) -> None:

@@ -31,7 +31,7 @@ def read_parquet(file: Path, columns: Sequence[str] | None, *, id_column: str | 
             by = id_column_of(header, id_column)
             names = chosen(header, columns, by)
             wanted = [*names, *([by] if by and by not in names else [])]
-            positions(header, wanted, str(file))
+            positions(tuple(header), tuple(wanted), str(file))
             table = parquet.read(columns=wanted)
     except ArrowInvalid:
         raise ValueError(f"{file} is not a Parquet file, or is damaged") from None

@@ -36,7 +36,7 @@ from shoal_protocol.sharing.session_envelope import (
     SessionHeader,
     SessionWrapping,
     parse_under_session,
-    seed_for,
+    seed_and_notice,
     share_digest,
     wrap,
 )
@@ -50,7 +50,7 @@ from shoal_protocol.sharing.sessions import (
     hour_of,
     open_session,
 )
-from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.trust.limits import CLOCKS_APART
 from shoal_protocol.wire.documents import Model, Role, decode, sign
 from shoal_protocol.wire.encoding import Int64Vector
@@ -241,15 +241,15 @@ class Sessions:
         fresh = self._site.random_bytes(32)
         answer = answer_id(self._site.key, spec.digest, noisy, fresh, epoch=epoch)
         nodes = len(spec.compute_nodes)
-        numbers, seeds = [], []
+        numbers, seeds, notices = [], [], []
         for node in spec.sharing.members(holder=holder, nodes=nodes):
-            kind = spec.sharing.kind_for(holder=holder, node=node, nodes=nodes)
             derived = None
-            if kind is ShareKind.SEED:
-                derived = self._seed(spec, node, holder, answer)
-                seeds.append(derived or self._site.random_bytes(32))
-            numbers.append(0 if derived is None or not self._session else self._session.number)
-        following = iter(seeds)
+            if spec.sharing.kind_for(holder=holder, node=node, nodes=nodes) is ShareKind.SEED:
+                derived = self._derived(spec, node, holder, answer)
+                seeds.append(derived[0] if derived else self._site.random_bytes(SEED_BYTES))
+            numbers.append(self._session.number if derived and self._session else 0)
+            notices.append(derived[1] if derived else b"")
+        following, index = iter(seeds), holder.to_bytes(4, "little")
         shares = spec.sharing.split(
             spec.sharing.encode(noisy),
             holder=holder,
@@ -259,30 +259,35 @@ class Sessions:
         return [
             Unwrapped(
                 digest=share_digest(spec.digest, answer, share),
-                content=bytes([share.kind]) + holder.to_bytes(4, "little") + answer + share.payload,
+                content=bytes([share.kind]) + index + answer + share.payload + notice,
                 session=number,
             )
-            for share, number in zip(shares, numbers, strict=True)
+            for share, number, notice in zip(shares, numbers, notices, strict=True)
         ]
 
-    def _seed(self, spec: RoundSpec, node: int, holder: int, answer: bytes) -> bytes | None:
+    def _derived(
+        self, spec: RoundSpec, node: int, holder: int, answer: bytes
+    ) -> tuple[bytes, bytes] | None:
+        """Return the seed that follows from the session, and its envelope; None without one."""
         key = self._chain_key(spec, spec.compute_nodes[node])
         if key is None or self._session is None:
             return None
         header = SessionHeader(
             SessionWrapping.NOTICE, node, holder, self._session.number, spec.digest, answer
         )
-        return seed_for(header, key, manifest=spec.manifest)
+        return seed_and_notice(header, key, manifest=spec.manifest)
 
     def wrapped(self, spec: RoundSpec, node: int, waiting: Waiting) -> bytes:
         """Return the envelope of a stored share, as it is to be sent now."""
         content, site = waiting.envelope, self._site
-        share = Share(ShareKind(content[0]), content[_PAYLOAD_AT:])
+        kind = ShareKind(content[0])
+        end = _PAYLOAD_AT + SEED_BYTES if kind is ShareKind.SEED else len(content)
+        share, notice = Share(kind, content[_PAYLOAD_AT:end]), content[end:]
         holder = int.from_bytes(content[1:_ANSWER_AT], "little")
         answer = content[_ANSWER_AT:_PAYLOAD_AT]
         key, session = self._chain_key(spec, spec.compute_nodes[node]), self._session
         if key is None or session is None:
-            header = Header(share.kind, node, holder, spec.manifest, spec.digest, answer)
+            header = Header(kind, node, holder, spec.manifest, spec.digest, answer)
             return seal(
                 share,
                 header,
@@ -291,8 +296,10 @@ class Sessions:
                 random_bytes=site.random_bytes,
             )
         wrapping = SessionWrapping.VECTOR
-        if share.kind is ShareKind.SEED:
+        if kind is ShareKind.SEED:
             derived = waiting.session == session.number
+            if derived and notice:  # a seed that an earlier release derived is without
+                return notice
             wrapping = SessionWrapping.NOTICE if derived else SessionWrapping.SEED
         place = SessionHeader(wrapping, node, holder, session.number, spec.digest, answer)
         return wrap(share, place, key=key, manifest=spec.manifest)

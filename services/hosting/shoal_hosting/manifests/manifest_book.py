@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.log.witnessed import TooFewWitnesses
+from shoal_protocol.trust.belief import TooFewWitnesses
 from shoal_protocol.trust.manifest import Consortium, decode_manifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.errors import (

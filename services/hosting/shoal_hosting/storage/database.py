@@ -5,11 +5,12 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import (
+    Column,
     Connection,
     Dialect,
     Engine,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
 
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -76,6 +78,7 @@ _HOLD: Final = "SELECT pg_try_advisory_lock(1399353153, hashtext(current_schema(
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 
 
 class Bytes(LargeBinary):
@@ -165,7 +168,7 @@ def _tell_compared(connection: Any, _record: object) -> None:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    connection.connection.execute("BEGIN IMMEDIATE")
 
 
 @contextmanager
@@ -178,13 +181,23 @@ def translating_storage_errors() -> Iterator[None]:
         yield
     except (exc.IntegrityError, exc.ProgrammingError, exc.DataError):
         raise
-    except (exc.DBAPIError, exc.TimeoutError, DatabaseHeld) as error:
+    except (exc.DBAPIError, exc.TimeoutError, sqlite3.OperationalError, DatabaseHeld) as error:
         raise StorageUnavailable from error
 
 
 def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Insert]:
     """Return the dialect's INSERT, which knows ON CONFLICT DO NOTHING."""
     return postgresql.Insert if db.dialect.name == "postgresql" else sqlite.Insert
+
+
+@cache
+def inserting_new(dialect: str, told: Column[Value]) -> ReturningInsert[Value]:
+    """Return the statement that inserts rows which are new, and returns `told` of each of them.
+
+    It is built once for each dialect: that takes longer than SQLite takes to carry it out.
+    """
+    kind = postgresql.Insert if dialect == "postgresql" else sqlite.Insert
+    return kind(told.table).on_conflict_do_nothing().returning(told)
 
 
 def sqlstate(error: BaseException | None) -> str | None:
@@ -235,6 +248,8 @@ class StorageThread:
         self._memory = memory
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
         self._marking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="marking")
+        # transactions handed to the thread, and begun in it; each is counted in one thread only
+        self._handed = self._begun = 0
 
     async def run(
         self,
@@ -250,8 +265,9 @@ class StorageThread:
         Raises:
             StorageUnavailable: nothing was stored.
         """
-        call = partial(self._transact, transaction, *arguments, **named)
+        call = partial(self._in_turn, transaction, *arguments, **named)
         loop = asyncio.get_running_loop()
+        self._handed += 1
         answer = await loop.run_in_executor(self._executor, call)
         # what it read may be of a commit whose mark is not written yet
         if self._memory is not None and not self._memory.is_settled:
@@ -268,6 +284,18 @@ class StorageThread:
         """Do what `run` does, in the calling thread: for start-up, before requests arrive."""
         answer = self._transact(transaction, *arguments, **named)
         if self._memory is not None:
+            self._memory.settle()
+        return answer
+
+    def _in_turn(
+        self,
+        transaction: Callable[Concatenate[Connection, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        self._begun += 1
+        answer = self._transact(transaction, *arguments, **named)
+        if self._memory is not None and self._handed == self._begun:  # the mark keeps none waiting
             self._memory.settle()
         return answer
 

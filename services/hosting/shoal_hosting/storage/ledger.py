@@ -24,6 +24,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    bindparam,
     event,
     select,
     update,
@@ -47,6 +48,7 @@ RESTORE: Final = "restore the database from where its ledger is whole"
 
 # each takes a millisecond, and anybody may ask again and again
 _KEPT_EPSILONS: Final = 1 << 16
+_MOST_ENTRIES: Final = (1 << 63) - 1  # no bound
 
 
 class Charged(NamedTuple):
@@ -110,6 +112,17 @@ class LedgerTables:
             Column("number", Integer, nullable=False),
             Column("digest", String(64), nullable=False),
         )
+        # built once: building a statement takes longer than SQLite takes to carry it out
+        here = self.entries.c
+        self._head = select(self.head.c.number, self.head.c.digest)
+        self._locked = self._head.with_for_update()
+        in_order = select(self.entries).order_by(here.number)
+        self._after = in_order.where(here.number > bindparam("after")).limit(bindparam("most"))
+        of_round = here.round == bindparam("of_round")
+        self._new = self.entries.insert()
+        newest: dict[str, Any] = {"number": bindparam("last"), "digest": bindparam("last_digest")}
+        self._newest = update(self.head).values(newest)
+        self._charge = select(self.entries).where(of_round, here.kind == "charge")
         only_grows(self.entries)
         only_changes(self.head)
         event.listen(self.head, "after_create", _begin)
@@ -122,8 +135,7 @@ class LedgerTables:
         Raises:
             LedgerBroken: the head row is missing.
         """
-        query = select(self.head.c.number, self.head.c.digest)
-        row = db.execute(query.with_for_update() if lock else query).one_or_none()
+        row = db.execute(self._locked if lock else self._head).one_or_none()
         if row is None:
             raise LedgerBroken("the ledger's head is gone")
         return Head(*row)
@@ -140,9 +152,8 @@ class LedgerTables:
         Raises:
             LedgerBroken: a row is not one that this program wrote.
         """
-        columns = self.entries.c
-        query = select(self.entries).where(columns.number > number).order_by(columns.number)
-        for row in db.execute(query.limit(most)):
+        most = _MOST_ENTRIES if most is None else most
+        for row in db.execute(self._after, {"after": number, "most": most}):
             yield _read(row)
 
     def of_job(self, db: Connection, job: str, *, through: int) -> Iterator[Charged]:
@@ -192,9 +203,7 @@ class LedgerTables:
         self._append(db, entry.returned(after=after, at=at), population)
 
     def _charge_of(self, db: Connection, round_id: str) -> tuple[LedgerEntry, bytes]:
-        columns = self.entries.c
-        query = select(self.entries).where(columns.round == round_id, columns.kind == "charge")
-        row = db.execute(query).one_or_none()
+        row = db.execute(self._charge, {"of_round": round_id}).one_or_none()
         if row is None:
             raise LedgerBroken("a round on file is not in the ledger")
         return _read(row).entry, row.population
@@ -202,8 +211,8 @@ class LedgerTables:
     def _append(self, db: Connection, entry: LedgerEntry, population: bytes) -> None:
         columns = entry.model_dump(exclude={"population", "clients", "at"})
         columns |= {"population": population, "at": format_time(entry.at), "digest": entry.digest}
-        db.execute(self.entries.insert().values(columns))
-        db.execute(update(self.head).values(number=entry.number, digest=entry.digest))
+        db.execute(self._new, columns)
+        db.execute(self._newest, {"last": entry.number, "last_digest": entry.digest})
 
 
 class LedgerFollower:

@@ -1,7 +1,4 @@
-"""A proof of the log beside what is signed: a field `log_proof` of the signed document.
-
-It is made after the document was signed, and part of neither its signature nor its digest.
-"""
+"""A proof of the log beside what is signed: the field `log_proof` of a signed document."""
 
 from typing import Final
 
@@ -14,8 +11,8 @@ _SIGNATURE: Final = b',"signature":'
 
 def with_log_proof(encoded: bytes, proof: str) -> bytes:
     """Return a signed document, in canonical form and without a proof, with one."""
-    head, rest = encoded[: (at := encoded.rindex(_SIGNATURE))], encoded[at:]
-    return head + _PROOF + canonical_json(proof) + rest
+    at = encoded.rindex(_SIGNATURE)
+    return encoded[:at] + _PROOF + canonical_json(proof) + encoded[at:]
 
 
 def parted(encoded: bytes) -> tuple[bytes, str | None]:
@@ -26,10 +23,8 @@ def parted(encoded: bytes) -> tuple[bytes, str | None]:
     """
     # within strings quotes are escaped, and no document has a field of this name
     head, found, rest = encoded.rpartition(_PROOF)
-    if not found:
-        return encoded, None
-    written, signature, rest = rest.partition(_SIGNATURE)
+    written, signature, rest = rest.partition(_SIGNATURE) if found else (b"null", b"", rest)
     proof = parse_canonical_json(written)
-    if not isinstance(proof, str):
+    if found and not isinstance(proof, str):
         raise MalformedDocument("a proof is a text")
     return head + signature + rest, proof
