@@ -9,10 +9,13 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from tests.world import published
+
 pytest_plugins = ["tests.world.databases"]  # one server of PostgreSQL, not one for each module
 
 settings.register_profile("the same every time", derandomize=True, deadline=None)
 settings.load_profile("the same every time")
+published.watch()
 
 # Two of httpx's transports look for this package at each request, which takes a walk along the
 # whole path where it is not installed; this says at once that it is not.
@@ -87,9 +90,11 @@ def _needs_postgresql(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fail a test that is not marked slow, and is."""
+    """Fail a test that is not marked slow, and is, or that got an answer nobody declared."""
     before = _processor_seconds()
+    published.UNDECLARED.clear()
     yield
+    assert not published.UNDECLARED, sorted(set(published.UNDECLARED))
     taken = _processor_seconds() - before
     if taken > MOST_SECONDS and item.get_closest_marker("slow") is None:
         pytest.fail(f"{taken:.1f} s of processor time: mark it slow, or do less", pytrace=False)

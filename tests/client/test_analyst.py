@@ -108,6 +108,8 @@ async def test_a_trainer_that_stumbles_gets_the_same_request_again(
     bodies: list[bytes] = []
 
     def stumble(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return problem(404, "unknown-manifest")
         bodies.append(request.content)
         if len(bodies) == 1:
             raise httpx.ReadTimeout("the answer was lost")

@@ -25,6 +25,8 @@ def job_of(directory: Path, answer: Callable[[], httpx.Response], job: str = JOB
     """Return a job whose trainer answers that."""
 
     def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path.startswith("/v1/manifests/"):
+            return problem(404, "unknown-manifest")()
         assert request.url.path == f"/v1/jobs/{job}/certificate"
         return answer()
 

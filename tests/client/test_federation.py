@@ -302,7 +302,8 @@ def test_an_interruption_before_the_trainer_answered_does_not_say_that_the_job_g
     world: World, interrupt: Callable[[], None]
 ) -> None:
     def interrupting_at_once(request: httpx.Request) -> httpx.Response:
-        interrupt()
+        if request.method == "POST":
+            interrupt()
         return httpx.Response(502)
 
     world.scripts["trainer"] = interrupting_at_once

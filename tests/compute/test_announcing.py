@@ -10,6 +10,7 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_compute import announcing
+from shoal_hosting import work
 from shoal_hosting.storage.database import StorageThread
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.curves import gaussian_mu
@@ -233,6 +234,7 @@ async def test_specs_that_take_long_to_read_hold_no_upload_up(
         return decode(encoded, *kinds)
 
     monkeypatch.setattr(announcing, "decode", take_long)
+    monkeypatch.setattr(work, "SMALL_BYTES", 0)  # as if all specs were large
     slow = [asyncio.create_task(announce(federation, federation.spec())) for _ in range(8)]
     try:
         await asyncio.to_thread(begun.wait)

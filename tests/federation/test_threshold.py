@@ -55,10 +55,11 @@ async def run(
     *,
     sharing: ThresholdSharing,
     deaths: Sequence[Death] = (),
+    in_order: bool = True,
     **changes: Any,
 ) -> Ended:
     """Run a job in which nodes die and stay dead."""
-    durable = DurableSteps(list(deaths))
+    durable = DurableSteps(list(deaths), in_order)
     with durable.watched():
         async with Federation(trust, directory, holders=HOLDERS) as federation:
             federation.absent |= {death.party for death in deaths}
@@ -123,8 +124,8 @@ async def test_a_node_that_never_comes_up_costs_a_threshold_round_nothing(
 async def test_a_round_in_which_two_of_three_nodes_are_lost_releases_nothing(
     three: Trust, tmp_path: Path, step: str
 ) -> None:
-    deaths = [Death(When.BEFORE, "compute-1", step), Death(When.BEFORE, "compute-2")]
-    ended = await run(three, tmp_path, sharing=TWO, deaths=deaths)
+    deaths = [Death(When.BEFORE, node, step) for node in ("compute-1", "compute-2")]
+    ended = await run(three, tmp_path, sharing=TWO, deaths=deaths, in_order=False)
     assert ended.state["phase"] == "failed"
     assert ended.results == [None]
 

@@ -50,12 +50,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Death:
-    """A party's death at the `number`-th step of a name, None is any, after the death before."""
+    """A party's death at the `number`-th step of a name, None is any, after those planned before.
+
+    A name ends that of the transaction: `cast` is `keep_and_cast` too, which casts a vote with the
+    documents that it follows from.
+    """
 
     when: When
     party: str
     name: str | None = None
     number: int = 0
+
+
+def _is_named(step: str, name: str | None) -> bool:
+    return name in (None, step) or step.endswith(f"_{name}")
 
 
 class Simulated:
@@ -86,9 +94,13 @@ class Process:
 
 @dataclass
 class DurableSteps:
-    """Notes what is taken, and carries out a plan of deaths, one after the other."""
+    """Notes what is taken, and carries out a plan of deaths.
+
+    They come one after the other, or where they are not `in_order`, each at its own step.
+    """
 
     plan: list[Death] = field(default_factory=list)
+    in_order: bool = True
     taken: list[Step] = field(default_factory=list)
     deaths: int = 0
     parties: Simulated | Process = field(default_factory=Simulated)
@@ -108,13 +120,15 @@ class DurableSteps:
         party = self.parties.who()
         if party is None or not self.plan:
             return None
-        due = self.plan[0]
-        if due.party != party or due.name not in (None, name):
+        awaited = self.plan[:1] if self.in_order else self.plan
+        here = (each for each in awaited if each.party == party and _is_named(name, each.name))
+        due = next(here, None)
+        if due is None:
             return None
         if self._passed < due.number:
             self._passed += 1
             return None
-        self.plan.pop(0)
+        self.plan.remove(due)
         self.deaths += 1
         self._passed = 0
         if due.when is When.BEFORE:

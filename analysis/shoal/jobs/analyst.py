@@ -21,7 +21,7 @@ import nacl.utils
 from nacl.signing import SigningKey
 
 from shoal.jobs.async_analyst import AsyncAnalyst
-from shoal.jobs.async_jobs import AsyncJob, Identity, key_in
+from shoal.jobs.async_jobs import AsyncJob
 from shoal.jobs.blocking import run
 from shoal.jobs.crowd_job import AsyncCrowdJob
 from shoal.jobs.job_check import JobCheckReport
@@ -38,6 +38,7 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Signed
 
 Connect = Callable[[], AsyncAnalyst]
 P = ParamSpec("P")
@@ -148,7 +149,6 @@ class Analyst:
         notice: Notice = unheard,
     ) -> None:
         """Be the analyst of this name; the rest is as `AsyncAnalyst` takes it."""
-        self._identity = Identity(name, key_in(key), book, clock, random_bytes)
         self._connect: Connect = partial(
             AsyncAnalyst,
             name=name,
@@ -232,18 +232,17 @@ class Analyst:
         return self._hand_in(CrowdJob, task, settings)
 
     def _hand_in(self, kind: type[JobT], task: Any, settings: Any) -> JobT:
-        run(self._catch_up())
-        request = self._identity.request(task, settings)
+        async def asked() -> Signed[Any]:
+            async with self._connect() as analyst:
+                return await analyst.request(task, settings)
+
+        request = run(asked())
         job = kind(request.digest, self._connect)
         try:
             job.hand_in(request)
         except KeyboardInterrupt:
             raise JobInterrupted(job.id, acknowledged=False) from None
         return job
-
-    async def _catch_up(self) -> None:
-        async with self._connect() as analyst:
-            await analyst.catch_up()
 
     def job(self, job: str) -> Job:
         """Return the handle of a job that was submitted earlier, from its id."""

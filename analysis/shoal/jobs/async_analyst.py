@@ -10,7 +10,7 @@ import httpx
 import nacl.utils
 from nacl.signing import SigningKey
 
-from shoal.jobs.async_jobs import AsyncJob, Identity, Line, key_in, refuse, shaped
+from shoal.jobs.async_jobs import AsyncJob, BoundT, Identity, Line, TaskT, key_in, refuse, shaped
 from shoal.jobs.crowd_job import AsyncCrowdJob
 from shoal.jobs.job_check import (
     DeclarationPage,
@@ -19,7 +19,7 @@ from shoal.jobs.job_check import (
     newest,
     report,
 )
-from shoal.jobs.job_settings import CrowdSettings, JobSettings
+from shoal.jobs.job_settings import CrowdSettings, JobSettings, Settings
 from shoal.jobs.job_states import CrowdList, CrowdOverview
 from shoal.jobs.retry import Notice, Retry, unheard
 from shoal_hosting.clock import Clock, system_clock
@@ -32,6 +32,7 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import DataDictionary, read_dictionary
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -78,6 +79,16 @@ class AsyncAnalyst:
         with suppress(Unavailable, ProtocolError):
             await self._line.trainer.catch_up()
 
+    async def request(self, task: TaskT, settings: Settings[TaskT, BoundT]) -> Signed[BoundT]:
+        """Return a signed request of a job, bound to the manifest in force.
+
+        Raises:
+            ValueError: an argument is out of range; nobody was asked for a manifest then.
+        """
+        self.identity.request(task, settings)
+        await self.catch_up()
+        return self.identity.request(task, settings)
+
     def job(self, job: str) -> AsyncJob:
         """Return the handle of a job in rounds, from its id."""
         return AsyncJob(job, self.identity, self._line)
@@ -92,8 +103,7 @@ class AsyncAnalyst:
         Raises:
             ValueError, OutOfBudget, JobRefused, Unavailable: as `Analyst.submit`.
         """
-        await self.catch_up()
-        request = self.identity.request(task, settings)
+        request = await self.request(task, settings)
         job = self.job(request.digest)
         await job.hand_in(request)
         return job
@@ -117,8 +127,7 @@ class AsyncAnalyst:
         Raises:
             ValueError, JobRefused, Unavailable: as `Analyst.check`.
         """
-        await self.catch_up()
-        own, request = self.identity, self.identity.request(task, settings).body
+        own, request = self.identity, (await self.request(task, settings)).body
         asked = own.signed(JobCheck(manifest=request.manifest, analyst=own.name, request=request))
         answer = await self._line.post("/v1/jobs/check", asked)
         refuse(answer)
@@ -138,8 +147,7 @@ class AsyncAnalyst:
         Raises:
             ValueError, JobRefused, Unavailable: as `Analyst.open_crowd`.
         """
-        await self.catch_up()
-        request = self.identity.request(task, settings)
+        request = await self.request(task, settings)
         job = self.crowd(request.digest)
         await job.hand_in(request)
         return job

@@ -20,7 +20,7 @@ from shoal_redteam.forging import claimed_sum, tell_node
 from shoal_redteam.played_round import SHORT_SECONDS, PlayedRound, begin, honest_spec
 from shoal_redteam.target import Target
 
-_OWNERS_ONLY = "owner-only"
+_OWNERS_ONLY = "token-needed"
 _CHECK = "the party in charge, by the manifest, must have signed"
 
 

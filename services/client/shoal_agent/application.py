@@ -12,22 +12,21 @@ from functools import partial
 from statistics import median_low
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Query, Response
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_holder.policy import Policy
 from shoal_hosting.server.application import create_application
+from shoal_hosting.server.openapi import JSON, JobId, answers, having, only_with
 from shoal_hosting.server.paging import After
-from shoal_hosting.server.problems import http_problem
-from shoal_hosting.tokens import is_bearer
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.together import epsilon_of
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import LedgerBroken, UnknownJob
+from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownJob, WrongPhase
 
 Count = Annotated[int, Query(ge=1, le=10_000)]
 """Query parameter: how many entries of a list at most."""
@@ -61,6 +60,7 @@ def create_agent_application(
         if await holder.refusal() is not None:
             raise LedgerBroken("the ledger lacks rounds that Compute nodes charged: see the log")
 
+    for_the_owner = [only_with(token)]
     app = create_application(
         "Shoal agent",
         ready=ready,
@@ -91,18 +91,16 @@ def create_agent_application(
         """What this data holder allows."""
         return await holder.policy()
 
-    @app.get("/v1/ledger")
-    async def show_ledger(
-        request: Request,
-        after: After = 0,
-        count: Count = 1000,
-    ) -> Response:
+    @app.get(
+        "/v1/ledger",
+        dependencies=for_the_owner,
+        **answers(having("spent", "crowds", "reserved", "entries", "next")),
+    )
+    async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """What each round cost each client, from entry `after` on, and what was spent in all.
 
         Crowd jobs in sums, too, and what is left to records for them.
         """
-        if not is_bearer(request.headers.get("Authorization"), token):
-            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         entries = await holder.ledger(after=after, count=count)
         crowds = asdict(await holder.spent_on_crowds())
         policy = await holder.policy()
@@ -127,52 +125,44 @@ def create_agent_application(
             ],
             "next": entries[-1].entry if len(entries) == count else None,
         }
-        return Response(canonical_json(body), media_type="application/json")
+        return Response(canonical_json(body), media_type=JSON)
 
-    @app.get("/v1/ledger/chain")
-    async def show_chain(
-        request: Request,
-        after: After = 0,
-        count: Count = 1000,
-    ) -> Response:
+    @app.get("/v1/ledger/chain", dependencies=for_the_owner, **answers(having("entries", "next")))
+    async def show_chain(after: After = 0, count: Count = 1000) -> Response:
         """The hash-chained entries from `after` on, each for clients who answered together."""
-        if not is_bearer(request.headers.get("Authorization"), token):
-            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         entries = await holder.chain(after=after, count=count)
         body = {
             "entries": [each.model_dump(mode="json") | {"digest": each.digest} for each in entries],
             "next": entries[-1].number if len(entries) == count else None,
         }
-        return Response(canonical_json(body), media_type="application/json")
+        return Response(canonical_json(body), media_type=JSON)
 
-    @app.post("/v1/backup")
-    async def back_up(request: Request) -> Response:
+    @app.post("/v1/backup", dependencies=for_the_owner, **answers(having("sealed"), ProtocolError))
+    async def back_up() -> Response:
         """A backup of what a restore needs, sealed to the owner's recovery key, in base64."""
-        if not is_bearer(request.headers.get("Authorization"), token):
-            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         body = {"sealed": b64encode(await holder.backup()).decode()}
-        return Response(canonical_json(body), media_type="application/json")
+        return Response(canonical_json(body), media_type=JSON)
 
-    @app.post("/v1/jobs/{job}/leave")
-    async def leave(request: Request, job: str) -> Response:
+    @app.post(
+        "/v1/jobs/{job}/leave",
+        dependencies=for_the_owner,
+        **answers(having("job", "slots", "answered_rounds"), UnknownJob, WrongPhase),
+    )
+    async def leave(job: JobId) -> Response:
         """Leave a job for good, with all clients here: no round of it is answered any more."""
-        if not is_bearer(request.headers.get("Authorization"), token):
-            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         found = await holder.leave(job)
         body = {"job": job, "slots": found.slots, "answered_rounds": found.answered}
-        return Response(canonical_json(body), media_type="application/json")
+        return Response(canonical_json(body), media_type=JSON)
 
-    @app.get("/v1/crowds/{job}/evidence")
-    async def show_evidence(request: Request, job: str, receipts: bool = False) -> Response:
+    @app.get(
+        "/v1/crowds/{job}/evidence", dependencies=for_the_owner, **answers(having(), UnknownJob)
+    )
+    async def show_evidence(job: JobId, receipts: bool = False) -> Response:
         """What the trainer showed of a crowd job, and with `receipts` all that was kept of it."""
-        if not is_bearer(request.headers.get("Authorization"), token):
-            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         found = await holder.crowd_evidence(job, receipts=receipts)
         if found is None:
             raise UnknownJob("no contribution to such a crowd job was ever considered here")
-        return Response(
-            canonical_json(found.model_dump(mode="json")), media_type="application/json"
-        )
+        return Response(canonical_json(found.model_dump(mode="json")), media_type=JSON)
 
     return app
 

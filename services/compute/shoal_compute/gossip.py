@@ -316,11 +316,8 @@ class Acquaintance:
         if not turn.rests or turn.ranks.get(peer) != 0:
             return turn.rests
         there = self.knows.get(known.id, set())
-        return all(
-            digest in there or isinstance(signed.body, Vote)  # which it fetched before it told all
-            for digest, signed in known.spoken_of.items()
-            if signed.signer == known.own
-        )
+        own = (each for each, signed in known.spoken_of.items() if signed.signer == known.own)
+        return all(digest in there for digest in own)
 
     def _is_for_peer(self, known: Round, digest: str) -> bool:
         signed = known.spoken_of[digest]

@@ -8,7 +8,6 @@ before anybody hears of it. The mark may lag behind the database and never leads
 import json
 import os
 import secrets
-import threading
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -143,7 +142,6 @@ class Marking:
         """The name under which the database counts its commits."""
         self._file = file
         self._newest = mark
-        self._writing = threading.Lock()  # a mark must not be overtaken by an older one
 
     def committed(self, commits: int, ledger: Head) -> None:
         """Take note of a commit; `settle` is to be called before anybody hears of it."""
@@ -167,10 +165,9 @@ class Marking:
         Raises:
             OSError: nobody may be told of the commit yet.
         """
-        with self._writing:
-            newest = self._newest
-            if self._file.mark != newest:
-                self._file.write(newest)
+        newest = self._newest
+        if self._file.mark != newest:
+            self._file.write(newest)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -30,6 +30,7 @@ from shoal_hosting.manifests.present import HANDOVER, newest_with
 from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
 from shoal_hosting.server.application import create_application
+from shoal_hosting.server.openapi import JsonSchema
 from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
@@ -249,6 +250,7 @@ class Resources:
         body_limit_bytes_by_ending: Mapping[str, int],
         busy: Callable[[], Awaitable[bool]],
         ready: Callable[[], Awaitable[None]] | None = None,
+        plain: Mapping[str, JsonSchema] | None = None,
     ) -> FastAPI:
         """Return an application with what all services answer, and the manifest's routes.
 
@@ -270,6 +272,7 @@ class Resources:
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
             },
             streamed=(MANIFEST_PATH,),
+            plain=plain,
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
         return app

@@ -3,13 +3,24 @@
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import FastAPI, Path, Request, Response
+from fastapi import FastAPI, HTTPException, Path, Request, Response
 
+from shoal_hosting.server.openapi import (
+    ANY,
+    BINARY,
+    SIGNED,
+    JobId,
+    answers,
+    having,
+    listed_as,
+    one_or_several,
+    signed,
+    stores,
+)
 from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     Count,
     IfNoneMatch,
-    JobId,
     changing_list,
     document,
     settled,
@@ -18,11 +29,26 @@ from shoal_hosting.server.replies import (
     taken,
 )
 from shoal_hosting.server.waiting import WaitSeconds
+from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
+from shoal_protocol.jobs.declarations import HolderDeclaration
+from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, Leave
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.trust.dictionary import DataDictionary
+from shoal_protocol.wire.errors import (
+    RefusedJob,
+    RevokedHolder,
+    UnknownHolder,
+    UnknownJob,
+    WrongPhase,
+)
 from shoal_protocol.wire.phases import JobPhase
+from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft, OutdatedDeclaration
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
-from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries
+from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
 from shoal_trainer.job_views import JobViews
+from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished, WrongJob
 from shoal_trainer.joining import Joining
 from shoal_trainer.releases import LOGGED
 from shoal_trainer.resources import JOB_LIST, Resources
@@ -30,6 +56,9 @@ from shoal_trainer.resources import JOB_LIST, Resources
 LOG_SECONDS: Final = 10.0
 JOINS_LIMIT_BYTES: Final = 16 << 20
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
+_STATE: Final = having("job", "phase", "rounds")
+_ENDED: Final = (UnknownJob, JobFailed, JobWithdrawn)
+_BY_HOLDER: Final = (UnknownJob, *SIGNED, UnknownHolder, RevokedHolder, WrongJob, WrongPhase)
 
 
 def create_app(
@@ -55,39 +84,69 @@ def create_app(
     app.include_router(crowd_routes(crowds))
     changes = resources.changes
 
-    @app.post("/v1/jobs")
+    @app.post(
+        "/v1/jobs",
+        **stores(
+            having("job"),
+            *SIGNED,
+            RefusedJob,
+            BudgetExceeded,
+            takes=signed(StudyRequest),
+        ),
+    )
     async def submit(request: Request) -> Response:
         """Take a job request that an analyst signed: 201, or 200 if it is known."""
         job, is_new = await joining.submit(await request.body())
         return taken({"job": job}, is_new=is_new)
 
-    @app.post("/v1/jobs/check")
+    @app.post(
+        "/v1/jobs/check",
+        **answers(having("refusal", "able", "left"), *SIGNED, takes=signed(JobCheck)),
+    )
     async def check(request: Request) -> Response:
         """Say what would become of a job request if it were submitted; nothing is stored."""
         return shown(await joining.check(await request.body()))
 
-    @app.post("/v1/declarations")
+    @app.get("/v1/jobs/check", include_in_schema=False)
+    async def refuse_to_get() -> None:
+        """Say that the method is wrong, not that there is no job called check."""
+        raise HTTPException(405)
+
+    @app.post(
+        "/v1/declarations",
+        **stores(
+            ANY,
+            *SIGNED,
+            UnknownHolder,
+            RevokedHolder,
+            OutdatedDeclaration,
+            takes=signed(HolderDeclaration),
+        ),
+    )
     async def declare(request: Request) -> Response:
         """Take a data holder's declaration: 201, 200 if it is known, 409 if there is a later."""
         return taken({}, is_new=await declarations.take(await request.body()))
 
-    @app.get("/v1/declarations")
+    @app.get("/v1/declarations", **answers(having("documents", "next")))
     async def show_declarations(after: After = 0, count: Count = 1000) -> Response:
         """Serve data holders' newest declarations, from the holder of index `after` on."""
         return shown(await declarations.page(after=after, count=count))
 
-    @app.put("/v1/dictionary")
+    @app.put(
+        "/v1/dictionary",
+        **stores(having("dictionary"), *SIGNED, takes=signed(DataDictionary)),
+    )
     async def put_dictionary(request: Request) -> Response:
         """Take the next version of the data dictionary, as the consortium's authority signed it."""
         digest, is_new = await dictionaries.take(await request.body())
         return taken({"dictionary": digest}, is_new=is_new)
 
-    @app.get("/v1/dictionary")
+    @app.get("/v1/dictionary", **answers(signed(DataDictionary), UnknownDictionary))
     async def show_dictionary() -> Response:
         """Serve the newest version of the data dictionary: 404 if there is none."""
         return document(await dictionaries.newest())
 
-    @app.get("/v1/jobs")
+    @app.get("/v1/jobs", **answers(listed_as(JOB_LIST, having("job", "phase")), is_tagged=True))
     async def list_jobs(
         phase: JobPhase | None = None, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
     ) -> Response:
@@ -96,38 +155,56 @@ def create_app(
         look = partial(views.list_jobs, phase)
         return await changing_list(JOB_LIST, changes, look, wait, if_none_match)
 
-    @app.get("/v1/jobs/{job}")
+    @app.get("/v1/jobs/{job}", **answers(_STATE, UnknownJob))
     async def show_job(job: JobId) -> Response:
         """Say where the job stands: counts, its newest rounds, and the reason if it failed."""
         return shown(await views.state(job))
 
-    @app.get("/v1/jobs/{job}/request")
+    @app.get("/v1/jobs/{job}/request", **answers(signed(StudyRequest), UnknownJob))
     async def show_request(job: JobId) -> Response:
         """Serve the job request as its analyst signed it."""
         return document(await views.request(job))
 
-    @app.post("/v1/jobs/{job}/joins")
+    @app.post(
+        "/v1/jobs/{job}/joins",
+        **stores(ANY, *_BY_HOLDER, HolderLeft, takes=one_or_several(signed(Join))),
+    )
     async def join(job: JobId, request: Request) -> Response:
         """Take one signed join, or {"documents": [...]}, in which each is judged by itself."""
         return settled({"job": job}, await joining.join(job, await request.body()))
 
-    @app.post("/v1/jobs/{job}/leaves")
+    @app.post(
+        "/v1/jobs/{job}/leaves",
+        **stores(ANY, *_BY_HOLDER, takes=one_or_several(signed(Leave))),
+    )
     async def leave(job: JobId, request: Request) -> Response:
         """Take one signed leave, or {"documents": [...]}, in which each is judged by itself."""
         return settled({"job": job}, await joining.leave(job, await request.body()))
 
-    @app.post("/v1/jobs/{job}/withdrawal")
+    @app.post(
+        "/v1/jobs/{job}/withdrawal",
+        **stores(
+            having("job"),
+            UnknownJob,
+            *SIGNED,
+            WrongPhase,
+            takes=signed(JobWithdrawal),
+        ),
+    )
     async def withdraw(job: JobId, request: Request) -> Response:
         """End a job as its analyst signed: 201, or 200 if it is withdrawn; 409 if it has ended."""
         is_new = await joining.withdraw(job, await request.body())
         return taken({"job": job}, is_new=is_new)
 
-    @app.get("/v1/jobs/{job}/withdrawal")
+    @app.get("/v1/jobs/{job}/withdrawal", **answers(signed(JobWithdrawal), UnknownJob, WrongPhase))
     async def show_withdrawal(job: JobId) -> Response:
         """Serve the withdrawal as the job's analyst signed it: 409 if the job is not withdrawn."""
         return document(await views.withdrawal(job))
 
-    @app.get("/v1/jobs/{job}/rounds/{number}")
+    @app.get(
+        "/v1/jobs/{job}/rounds/{number}",
+        **answers(signed(RoundSpec), *_ENDED, JobFinished, pending=_STATE),
+    )
     async def show_round(job: JobId, number: RoundNumber, wait: WaitSeconds = 0) -> Response:
         """Serve the signed round spec once all services accepted it: 202 before, 410 never."""
         spec = await changes.until_found(job, lambda: views.spec(job, number), wait)
@@ -135,7 +212,10 @@ def create_app(
             return await pending(job)
         return document(spec)
 
-    @app.get("/v1/jobs/{job}/result")
+    @app.get(
+        "/v1/jobs/{job}/result",
+        **answers(signed(PosteriorReport), *_ENDED, pending=_STATE, is_tagged=True),
+    )
     async def show_result(
         job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
     ) -> Response:
@@ -145,7 +225,17 @@ def create_app(
             return await pending(job)
         return tagged(*found, if_none_match)
 
-    @app.get("/v1/jobs/{job}/certificate")
+    @app.get(
+        "/v1/jobs/{job}/certificate",
+        **answers(
+            BINARY,
+            *_ENDED,
+            WrongPhase,
+            CertificateIncomplete,
+            as_type="application/gzip",
+            is_tagged=True,
+        ),
+    )
     async def show_certificate(
         job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
     ) -> Response:
@@ -162,7 +252,7 @@ def create_app(
             raise await views.incomplete(job)
         return tagged(*found, if_none_match, media_type="application/gzip")
 
-    @app.get("/v1/ledger")
+    @app.get("/v1/ledger", **answers(having("entries", "next")))
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """List the rounds ever announced and what they cost, from entry `after` on."""
         return shown(await views.ledger(after=after, count=count))

@@ -179,9 +179,7 @@ def add_round(
     at: datetime,
     published: tuple[Signed[Result], Sequence[Signed[PartialSum]]] | None = None,
 ) -> None:
-    """Store a round that is about to be announced, and charge for it, at once.
-
-    With it goes the result of the round before, which is `published` and was not stored yet.
+    """Store a round to be announced, its charge, and the last round's result if `published`.
 
     Raises:
         WrongPhase: the job has ended.
@@ -214,10 +212,8 @@ def publish_round(
     """Store a round's verified result, with the partial sums that show that it is right."""
     round_id = result.body.round
     _move_round(db, round_id, {Phase.COLLECTING}, Phase.PUBLISHED, result.encode())
-    rows = [
-        {"round": round_id, "node": each.body.node, "document": each.encode()}
-        for each in partial_sums
-    ]
+    each_node = ((each.body.node, each.encode()) for each in partial_sums)
+    rows = [{"round": round_id, "node": node, "document": sum_} for node, sum_ in each_node]
     db.execute(schema.partial_sums.insert(), rows)
 
 
@@ -391,8 +387,5 @@ def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime)
 
 def find_withdrawal(db: Connection, job: str) -> bytes | None:
     """Return the wire form of a job's withdrawal, if there is one."""
-    columns = schema.withdrawals.c
-    found: bytes | None = db.execute(
-        select(columns.document).where(columns.job == job)
-    ).scalar_one_or_none()
-    return found
+    query = select(schema.withdrawals.c.document).where(schema.withdrawals.c.job == job)
+    return db.execute(query).scalar_one_or_none()

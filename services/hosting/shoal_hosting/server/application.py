@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import FastAPI, Header
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
@@ -12,8 +12,8 @@ from starlette.responses import Response
 from shoal_hosting.server.answers import AnswerLimits
 from shoal_hosting.server.limits import BodyLimits
 from shoal_hosting.server.observation import Observation
-from shoal_hosting.server.problems import http_problem, install_problem_handlers
-from shoal_hosting.tokens import is_bearer
+from shoal_hosting.server.openapi import JsonSchema, answers, only_with, publish
+from shoal_hosting.server.problems import install_problem_handlers
 from shoal_hosting.vitals import Vitals
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
@@ -48,6 +48,7 @@ def create_application(
     slowest_body_bytes_per_second: float = 16_384.0,
     bodies_in_memory_bytes: int = BODIES_IN_MEMORY_BYTES,
     unsent_bytes: int = UNSENT_BYTES,
+    plain: Mapping[str, JsonSchema] | None = None,
 ) -> FastAPI:
     """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
 
@@ -58,7 +59,8 @@ def create_application(
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
     example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
     but those to paths with endings in `streamed`, which their routes do not keep in memory;
-    `unsent_bytes` bounds all large answers that peers have not read yet.
+    `unsent_bytes` bounds all large answers that peers have not read yet. `plain` describes routes
+    that FastAPI does not know.
     """
     app = FastAPI(
         title=name,
@@ -70,6 +72,7 @@ def create_application(
         telemetry=NO_TELEMETRY,
     )
     install_problem_handlers(app)
+    publish(app, plain or {})
     ProcessCollector(registry=registry)
 
     @app.get("/healthz")
@@ -82,11 +85,13 @@ def create_application(
         """The service can do its work."""
         return {"status": "ready"} | (await ready() or {})
 
-    @app.get("/metrics", response_class=Response)
-    async def metrics(authorization: Annotated[str | None, Header()] = None) -> Response:
+    @app.get(
+        "/metrics",
+        dependencies=[] if metrics_token is None else [only_with(metrics_token)],
+        **answers({"type": "string"}, as_type="text/plain"),
+    )
+    async def metrics() -> Response:
         """Prometheus metrics; none is labelled by client, record or path."""
-        if metrics_token is not None and not is_bearer(authorization, metrics_token):
-            return http_problem(401, {"WWW-Authenticate": "Bearer"})
         if vitals is not None:
             await vitals.read()
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

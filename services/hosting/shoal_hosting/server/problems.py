@@ -59,6 +59,8 @@ HTTP_PROBLEMS: Final = {
         NotReady.remedy,
     ),
 }
+# Code and title of a request whose parameters are not as published.
+INVALID_REQUEST: Final = ("invalid-request", "The request does not have the published form")
 
 
 class ProblemResponse(JSONResponse):
@@ -149,16 +151,22 @@ async def _protocol_error(request: Request, error: Exception) -> ProblemResponse
 
 async def _http_exception(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this type only
-    return http_problem(error.status_code, error.headers)
+    headers = error.headers
+    if error.status_code == 405:  # Starlette names the methods of one route of several alike
+        path = getattr(request.scope.get("route"), "path", None)
+        methods = request.app.openapi()["paths"].get(path)
+        headers = {"Allow": ", ".join(methods).upper()} if methods else headers
+    return http_problem(error.status_code, headers)
 
 
 async def _validation_error(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this type only
-    request.scope[PROBLEM_IN_SCOPE] = "invalid-request"
+    code, title = INVALID_REQUEST
+    request.scope[PROBLEM_IN_SCOPE] = code
     names = _published_names(request.app.openapi())
     return problem(
-        code="invalid-request",
-        title="The request does not have the published form",
+        code=code,
+        title=title,
         status=422,
         detail="The fields listed in `errors` are missing, unknown or of the wrong form.",
         remedy="Compare the request with this service's /openapi.json.",

@@ -8,18 +8,16 @@ from typing import Annotated, Any, Final
 from fastapi import Header, Query, Response
 from pydantic import AfterValidator
 
+from shoal_hosting.server.openapi import ID_PATTERN, IN_PATH, JSON
 from shoal_hosting.server.problems import problem_document
 from shoal_hosting.server.waiting import Changes
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
-    UnknownJob,
     UnknownRound,
 )
 
-JSON: Final = "application/json"
-ID_PATTERN: Final = "[0-9a-f]{64}"
 MOST_DOCUMENTS: Final = 10_000  # in one body
 
 Outcome = int | ProtocolError
@@ -37,14 +35,7 @@ def checked_round(round_id: str) -> str:
     return round_id
 
 
-def _checked_job(job: str) -> str:
-    if not re.fullmatch(ID_PATTERN, job):
-        raise UnknownJob
-    return job
-
-
-RoundId = Annotated[str, AfterValidator(checked_round)]
-JobId = Annotated[str, AfterValidator(_checked_job)]
+RoundId = Annotated[str, IN_PATH, AfterValidator(checked_round)]
 IfNoneMatch = Annotated[str | None, Header()]
 Count = Annotated[int, Query(ge=1, le=1000)]
 

@@ -5,6 +5,7 @@ each other's commits, and each one's mark is of what that process acknowledged.
 """
 
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,6 +73,7 @@ class Memory:
 
     def __init__(self, table: Table, ledger: LedgerTables | None, marking: Marking) -> None:
         self._marking = marking
+        self._settling = threading.Lock()  # a mark must not be overtaken by an older one
         self._unsure = False  # whether a commit that failed reached the disk
         commits = table.c.commits
         head = [] if ledger is None else [ledger.head.c.number, ledger.head.c.digest]
@@ -112,7 +114,8 @@ class Memory:
             StorageUnavailable: it is committed and not marked: nobody may hear of it yet.
         """
         try:
-            self._marking.settle()
+            with self._settling:
+                self._marking.settle()
         except OSError as error:
             raise StorageUnavailable from error
 

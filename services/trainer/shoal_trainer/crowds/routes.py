@@ -6,11 +6,21 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request, Response
 
+from shoal_hosting.server.openapi import (
+    ANY,
+    SIGNED,
+    JobId,
+    answers,
+    having,
+    listed_as,
+    one_or_several,
+    signed,
+    stores,
+)
 from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     Count,
     IfNoneMatch,
-    JobId,
     changing_list,
     document,
     listed,
@@ -18,17 +28,42 @@ from shoal_hosting.server.replies import (
     taken,
 )
 from shoal_hosting.server.waiting import WaitSeconds
+from shoal_protocol.crowds.documents import (
+    CrowdClosing,
+    CrowdClosingRequest,
+    CrowdJobRequest,
+    CrowdOpening,
+    Draw,
+    Submission,
+)
+from shoal_protocol.crowds.errors import (
+    ConflictingSubmission,
+    ContributionsUsedUp,
+    CrowdClosed,
+    RefusedDraw,
+    RefusedSubmission,
+    SessionExpired,
+)
 from shoal_protocol.wire.encoding import canonical_json, parse_canonical_json
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    ProtocolError,
+    RefusedJob,
+    RevokedHolder,
+    UnknownHolder,
+    UnknownJob,
+)
 from shoal_protocol.wire.phases import CrowdPhase
+from shoal_protocol.wire.service_errors import BudgetExceeded
 from shoal_trainer.crowds.conducting import Conductor
-from shoal_trainer.crowds.drawing import Draws
-from shoal_trainer.crowds.job_views import CrowdJobViews
+from shoal_trainer.crowds.drawing import Draws, TooManyDraws
+from shoal_trainer.crowds.job_views import CrowdJobViews, UnknownInstance
 from shoal_trainer.crowds.store import open_crowds
 from shoal_trainer.crowds.submitting import Answer, Submissions
 from shoal_trainer.resources import CROWD_LIST, Resources
 
 SUBMISSIONS_LIMIT_BYTES: Final = 32 << 20  # for 1,000 submissions of 512 weights
+_STATE: Final = having("job", "phase")
 InstanceIndex = Annotated[int, Path(ge=0, lt=2**31)]
 
 
@@ -52,13 +87,22 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     router = APIRouter(prefix="/v1/crowds")
     views, changes = crowds.views, crowds.resources.changes
 
-    @router.post("")
+    @router.post(
+        "",
+        **stores(
+            having("job"),
+            *SIGNED,
+            RefusedJob,
+            BudgetExceeded,
+            takes=signed(CrowdJobRequest),
+        ),
+    )
     async def open_crowd(request: Request) -> Response:
         """Take a crowd job request that an analyst signed: 201, or 200 if it is known."""
         job, is_new = await crowds.conductor.open(await request.body())
         return taken({"job": job}, is_new=is_new)
 
-    @router.get("")
+    @router.get("", **answers(listed_as(CROWD_LIST, having("job", "phase")), is_tagged=True))
     async def list_crowds(
         phase: CrowdPhase | None = None, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
     ) -> Response:
@@ -67,22 +111,32 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         look = partial(views.list_crowds, phase)
         return await changing_list(CROWD_LIST, changes, look, wait, if_none_match)
 
-    @router.get("/{job}")
+    @router.get("/{job}", **answers(_STATE, UnknownJob))
     async def show_crowd(job: JobId) -> Response:
         """Say where the crowd job stands: contributions, spread over instances, and until when."""
         return document(await views.state(job))
 
-    @router.get("/{job}/request")
+    @router.get("/{job}/request", **answers(signed(CrowdJobRequest), UnknownJob))
     async def show_request(job: JobId) -> Response:
         """Serve the request as its analyst signed it."""
         return document(await views.request(job))
 
-    @router.get("/{job}/opening")
+    @router.get("/{job}/opening", **answers(signed(CrowdOpening), UnknownJob))
     async def show_opening(job: JobId) -> Response:
         """Serve the signed opening: the first instances, and the commitment to the seed."""
         return document(await views.opening(job))
 
-    @router.post("/{job}/draws")
+    @router.post(
+        "/{job}/draws",
+        **answers(
+            one_or_several(signed(Draw)),
+            UnknownJob,
+            MalformedDocument,
+            CrowdClosed,
+            TooManyDraws,
+            takes=ANY,
+        ),
+    )
     async def draw(job: JobId, request: Request) -> Response:
         """Answer {"nonce": ...} by a signed draw, {"nonces": [...]} by {"documents": [...]}.
 
@@ -91,7 +145,23 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         drawn = await crowds.draws.draw(job, parse_canonical_json(await request.body()))
         return listed(drawn) if isinstance(drawn, list) else document(drawn)
 
-    @router.post("/{job}/submissions")
+    @router.post(
+        "/{job}/submissions",
+        **stores(
+            ANY,
+            UnknownJob,
+            *SIGNED,
+            UnknownHolder,
+            RevokedHolder,
+            RefusedDraw,
+            SessionExpired,
+            RefusedSubmission,
+            ConflictingSubmission,
+            ContributionsUsedUp,
+            CrowdClosed,
+            takes=one_or_several(signed(Submission)),
+        ),
+    )
     async def submit(job: JobId, request: Request) -> Response:
         """Take one signed submission, or {"documents": [...]}, in which each is judged by itself.
 
@@ -104,19 +174,19 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             raise answers
         return document(answers.receipt, 201 if answers.is_new else 200)
 
-    @router.get("/{job}/instances")
+    @router.get("/{job}/instances", **answers(having("instances"), UnknownJob))
     async def show_instances(job: JobId) -> Response:
         """Show all instances as they are at one moment."""
         return document(await views.instances(job))
 
-    @router.get("/{job}/log/{instance}")
+    @router.get("/{job}/log/{instance}", **answers(having("entries"), UnknownJob, UnknownInstance))
     async def show_log(
         job: JobId, instance: InstanceIndex, after: After = 0, count: Count = 1000
     ) -> Response:
         """List an instance's replacements from revision `after` on."""
         return document(await views.log(job, instance, after=after, count=count))
 
-    @router.get("/{job}/closing")
+    @router.get("/{job}/closing", **answers(signed(CrowdClosing), UnknownJob, pending=_STATE))
     async def show_closing(job: JobId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed closing: the last instances, and the seed. 202 while it is open."""
         closing = await changes.until_found(job, lambda: views.closing(job), wait)
@@ -124,7 +194,15 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             return document(await views.state(job), 202)
         return document(closing)
 
-    @router.post("/{job}/closing")
+    @router.post(
+        "/{job}/closing",
+        **stores(
+            signed(CrowdClosing),
+            UnknownJob,
+            *SIGNED,
+            takes=signed(CrowdClosingRequest),
+        ),
+    )
     async def close_early(job: JobId, request: Request) -> Response:
         """Close a job as its analyst signed; serve the closing: 201, or 200 if it was closed."""
         closing, is_new = await crowds.conductor.close(job, await request.body())

@@ -1,0 +1,209 @@
+"""The Compute node's routes for uploads of shares, and for gossip: by far the most requests.
+
+They do without FastAPI's machinery.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from fastapi import Request, Response
+from starlette.routing import Route
+
+from shoal_compute.gossiping import Gossip
+from shoal_compute.relaying import Relays, encode_receipts
+from shoal_compute.uploading import Uploads
+from shoal_hosting.server.openapi import (
+    ANY,
+    BINARY,
+    ID_SCHEMA,
+    OCTETS,
+    JsonSchema,
+    answers,
+    having,
+    listed_as,
+    stores,
+)
+from shoal_hosting.server.replies import checked_round, document, outcome, shown
+from shoal_protocol.sharing.received import unframe
+from shoal_protocol.wire import service_errors
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    NotReady,
+    RevokedHolder,
+    UnknownHolder,
+    UnknownRound,
+    UnsupportedVersion,
+    WrongManifest,
+)
+from shoal_protocol.wire.receipt_query import encode_answer
+
+_UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
+_STORED: Final = b'{"status":201}'
+_ALL_STORED: Final = b'{"outcomes":[%s]}'
+_OUTCOMES: Final = listed_as("outcomes", having("status"))
+_OF_ENVELOPE: Final = (
+    *(UnsupportedVersion, WrongManifest, BadSignature, UnknownHolder, RevokedHolder),
+    *(
+        service_errors.WrongRound,
+        service_errors.WrongNode,
+        service_errors.WrongLength,
+        service_errors.WrongShareKind,
+        service_errors.WrongResidue,
+        service_errors.NotInPopulation,
+    ),
+    *(
+        service_errors.UnopenableCiphertext,
+        service_errors.TransplantedCiphertext,
+        service_errors.UnknownSession,
+        service_errors.ConflictingShare,
+    ),
+    *(
+        service_errors.Superseded,
+        service_errors.BeforeRestore,
+        service_errors.TooLate,
+        service_errors.RoundAbandoned,
+    ),
+)
+_UPLOAD: Final[dict[str, Any]] = {"takes": BINARY, "as_body": OCTETS}
+_ROUND: Final = {"name": "round_id", "in": "path", "required": True, "schema": ID_SCHEMA}
+_RECEIPTS: Final = {
+    "name": "receipts",
+    "in": "query",
+    "description": "If given, each outcome has this node's receipt, in base64.",
+    "schema": {"type": "string"},
+}
+
+
+def _plain(what: str, declared: dict[str, Any], *parameters: JsonSchema) -> JsonSchema:
+    return {"summary": what, "parameters": list(parameters), **declared["openapi_extra"]}
+
+
+PLAIN: Final = {
+    "/v1/gossip": _plain(
+        "Take a node's documents and tell it those that it lacks",
+        answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY),
+    ),
+    "/v1/rounds/{round_id}/shares": _plain(
+        "Upload one share envelope",
+        stores(
+            having("status"),
+            *(UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE),
+            **_UPLOAD,
+        ),
+        _ROUND,
+    ),
+    "/v1/rounds/{round_id}/shares/bulk": _plain(
+        "Upload share envelopes, each behind its length in 4 bytes, little-endian; each is judged "
+        "by itself",
+        answers(_OUTCOMES, UnknownRound, service_errors.MalformedEnvelope, **_UPLOAD),
+        *(_ROUND, _RECEIPTS),
+    ),
+    "/v1/rounds/{round_id}/shares/relayed": _plain(
+        "Upload all envelopes of an answer, as in bulk: this node hands the others theirs, and "
+        "answers with each node's receipt, in base64, or null",
+        answers(
+            listed_as("receipts", {"type": ["string", "null"]}),
+            *(UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE),
+            **_UPLOAD,
+        ),
+        _ROUND,
+    ),
+    "/v1/rounds/{round_id}/shares/stored": _plain(
+        "Ask which envelopes are stored: a client in 4 bytes, little-endian, and its envelope's "
+        "digest, repeated. One bit for each, in order, the lowest of each byte first, in base64",
+        answers(having("stored"), UnknownRound, service_errors.MalformedQuery, **_UPLOAD),
+        _ROUND,
+    ),
+}
+"""What the routes answer, for the OpenAPI document."""
+
+
+class Allowance:
+    """Bounds the bytes of uploads that are in memory at once."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._left = limit_bytes
+
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[int], None]]:
+        """Give a function that counts bytes as they arrive; all are given back at the end.
+
+        That function raises `NotReady` when there are too many.
+        """
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            if size > self._left:
+                raise NotReady("too many uploads at once")
+            self._left -= size
+            taken += size
+
+        try:
+            yield take
+        finally:
+            self._left += taken
+
+
+def upload_routes(uploads: Uploads, relays: Relays, gossip: Gossip) -> list[Route]:
+    """Return the routes that `PLAIN` describes."""
+    allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
+
+    async def converse(request: Request) -> Response:
+        request.scope["route"] = gossiped
+        return document(await gossip.receive(await request.body()))
+
+    async def upload(request: Request) -> Response:
+        request.scope["route"] = one
+        round_id = checked_round(request.path_params["round_id"])
+        with allowance.reading() as take:
+            status = await uploads.take(round_id, await _body(request, take))
+        return document(b'{"status":%d}' % status, status)
+
+    async def upload_in_bulk(request: Request) -> Response:
+        request.scope["route"] = many
+        round_id = checked_round(request.path_params["round_id"])
+        with allowance.reading() as take:
+            body = await _body(request, take)
+            statuses = await uploads.take_all(round_id, body)
+            if statuses.count(201) == len(statuses) and not request.query_params:  # as mostly
+                return document(_ALL_STORED % b",".join([_STORED] * len(statuses)))
+            outcomes = [outcome(status) for status in statuses]
+            if request.query_params.get("receipts"):  # for a node that relays
+                receipts = await relays.receipts(round_id, list(unframe(body)), statuses)
+                for each, receipt in zip(outcomes, receipts, strict=True):
+                    if receipt is not None:
+                        each["receipt"] = base64.b64encode(receipt).decode()
+        return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
+
+    async def relay(request: Request) -> Response:
+        request.scope["route"] = relayed
+        round_id = checked_round(request.path_params["round_id"])
+        with allowance.reading() as take:
+            receipts = await relays.take(round_id, await _body(request, take))
+        return document(encode_receipts(receipts))
+
+    async def ask_for_receipts(request: Request) -> Response:
+        request.scope["route"] = asked
+        round_id = checked_round(request.path_params["round_id"])
+        found = await uploads.held(round_id, await request.body())
+        return shown({"stored": encode_answer(found)})
+
+    one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
+    many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
+    relayed = Route("/v1/rounds/{round_id}/shares/relayed", relay, methods=["POST"])
+    asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipts, methods=["POST"])
+    gossiped = Route("/v1/gossip", converse, methods=["POST"])
+    return [gossiped, one, many, relayed, asked]
+
+
+async def _body(request: Request, take: Callable[[int], None]) -> bytes:
+    chunks = []
+    async for chunk in request.stream():
+        take(len(chunk))
+        chunks.append(chunk)
+    return b"".join(chunks)
