@@ -73,6 +73,7 @@ def create_app(
     app = crowds.resources.application(  # whose processes hand each other manifests
         "Shoal trainer",
         busy=joining.is_busy,
+        look=views.look,
         ready=resources.ready,
         body_limit_bytes_by_ending={
             "/dictionary": LIMIT_BYTES,
@@ -252,7 +253,11 @@ def create_app(
             raise await views.incomplete(job)
         return tagged(*found, if_none_match, media_type="application/gzip")
 
-    @app.get("/v1/ledger", **answers(having("entries", "next")))
+    @app.get(
+        "/v1/ledger",
+        dependencies=crowds.resources.for_the_operator,
+        **answers(having("entries", "next", "withdrawn")),
+    )
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """List the rounds ever announced and what they cost, from entry `after` on."""
         return shown(await views.ledger(after=after, count=count))
