@@ -34,13 +34,6 @@ class ManifestEntry(Entry):
     emergency: str | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
-class JobEntry(Entry):
-    """An analyst's request, which is the job's name."""
-
-    kind: Literal["job"] = "job"
-    analyst: Name
-
-
 class RoundEntry(Entry):
     """A round spec, which is the round's name."""
 
@@ -73,7 +66,7 @@ class CertificateEntry(Entry):
 
 
 AnyEntry = Annotated[
-    ManifestEntry | JobEntry | RoundEntry | EndEntry | CertificateEntry,
+    ManifestEntry | RoundEntry | EndEntry | CertificateEntry,
     Field(discriminator="kind"),
 ]
 _READER: Final[pydantic.TypeAdapter[Any]] = pydantic.TypeAdapter(AnyEntry)
