@@ -36,7 +36,8 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.trust.manifest import Consortium, Policy
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.encoding import Int64Vector
 
 NODES: Final = 3

@@ -39,9 +39,9 @@ from shoal_protocol.trust.manifest import (
     ComputeParty,
     Consortium,
     Manifest,
-    Policy,
     ServiceParty,
 )
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import RosterReference
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Document, Signed, sign

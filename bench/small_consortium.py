@@ -9,7 +9,8 @@ import nacl.utils
 
 from demo.watching import free_ports
 from shoal_consortium import quickstart
-from shoal_protocol.trust.manifest import Consortium, Policy
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.policy import Policy
 
 
 def made_consortium(directory: Path, clients: Mapping[str, int], **policy: Any) -> Consortium:

@@ -53,6 +53,11 @@ def as_json(verified: Verified) -> dict[str, Any]:
             "digest": verified.parties.digest,
             "consortium": manifest.consortium,
             "version": manifest.sequence,
+            "emergencies": {
+                each.manifest.sequence: each.manifest.emergency
+                for each in verified.versions.values()
+                if each.manifest.emergency is not None
+            },
         },
         "job": certificate.job,
         "analyst": _signer(verified, certificate.request),
@@ -82,6 +87,7 @@ def as_json(verified: Verified) -> dict[str, Any]:
             )
         ],
         "coalitions": _coalitions(certificate),
+        "log": _in_log(verified),
         "privacy": report.privacy.model_dump(mode="json"),
         "breakdown": [
             {**each.model_dump(mode="json"), "measured": each.measured} for each in report.breakdown
@@ -162,6 +168,11 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         [
             f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest "
             f"{manifest['digest']}. {COMPARE}",
+            *(
+                f"Version {number} was signed in an emergency, without a quorum of the Compute "
+                f"nodes: {reason}."
+                for number, reason in manifest["emergencies"].items()
+            ),
         ],
     )
     sums = "sum" if len(rounds) == 1 else "sums"
@@ -201,6 +212,7 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             "take none.",
         ],
     )
+    yield "In the log that the Compute nodes witness", [_logged(said["log"])]
     yield (
         "Ledger entries in which the price is kept",
         [
@@ -212,6 +224,28 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         else list(round_groups.ledgers(rounds)),
     )
     yield "What no certificate can show", [f"- {each}" for each in said["not_shown"]]
+
+
+def _in_log(verified: Verified) -> dict[str, Any] | None:
+    found = verified.logged
+    if found is None:
+        return None
+    head = found.checkpoint
+    signed = list(found.signed_by)
+    return {"origin": head.origin, "place": found.place, "size": head.size, "signed_by": signed}
+
+
+def _logged(of: dict[str, Any] | None) -> str:
+    if of is None:
+        return (
+            "It carries no proof that it is in the consortium's log: it was fetched before the "
+            "Compute nodes had signed that, or never logged. Fetch it again."
+        )
+    return (
+        f"Entry {of['place']:,} of {of['origin']}, in a checkpoint of {of['size']:,} entries that "
+        f"{', '.join(of['signed_by'])} signed: nobody was shown another certificate of this job "
+        "unless such a one is in the log, too (`shoal log monitor`), or so many of them lie."
+    )
 
 
 def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:

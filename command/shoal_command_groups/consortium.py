@@ -1,7 +1,8 @@
 """`shoal consortium`: what its authority does, and what anyone may check."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -14,10 +15,12 @@ from shoal_command_groups.policy import policy_of, policy_options
 from shoal_consortium import changes, consortium_files, deployment, dictionary_files, parties
 from shoal_consortium.cards import fingerprint
 from shoal_consortium.party_files import make_authority_directory, read_party_card, read_signing_key
-from shoal_consortium.publishing import publish_to_all
+from shoal_consortium.publishing import logged, publish_to_all
 from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_protocol.log.witnessed import lying_witnesses
 from shoal_protocol.queries import QueryName
-from shoal_protocol.trust.manifest import Analyst, Consortium, Policy, ServiceParty
+from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster
 
 app = typer.Typer(no_args_is_help=True, help="Found a consortium, change its roster, check it.")
@@ -58,7 +61,7 @@ def create(
         name,
         cards,
         roster=roster,
-        policy=policy_of(rules),
+        policy=policy_of(rules, nodes=sum(each.role == "compute" for each in cards)),
         authority=key,
         recovery=spare.verify_key,
     )
@@ -93,6 +96,7 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
         f"Sums open with {needed} of {nodes} Compute nodes, or more."
         if committee is None
         else f"Answers open with {min(needed, committee)} of {nodes} Compute nodes, or more.",
+        *_of_the_log(chain),
         shown=described,
     )
 
@@ -103,11 +107,13 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
 
     It asks no service. Who owns the machines, and who can log in, no manifest says.
     """
-    findings = deployment.check(open_chain(directory)[-1].manifest, now=now())
+    chain = open_chain(directory)
+    findings = deployment.check(chain[-1].manifest, now=now())
     if findings:
-        present(findings, as_json)
+        present(findings, as_json, *_of_the_log(chain))
     else:
-        tell(findings, as_json, "Nothing is wrong as far as the manifest shows.")
+        nothing = "Nothing is wrong as far as the manifest shows."
+        tell(findings, as_json, nothing, *_of_the_log(chain))
     if serious := sum(found.severity is deployment.Severity.SERIOUS for found in findings):
         fail(f"{serious} of {len(findings)} findings are serious", ExitStatus.MISTAKE)
 
@@ -192,6 +198,10 @@ def change(
     unset: Annotated[
         list[str] | None, typer.Option(help="Field of the policy to leave out; repeatable.")
     ] = None,
+    emergency: Annotated[
+        str | None,
+        typer.Option(help="Why too few Compute nodes are left to sign the log; everybody sees it."),
+    ] = None,
     all_queries: Annotated[
         bool, typer.Option("--all-queries", help="Allow every query of this version.")
     ] = False,
@@ -211,6 +221,7 @@ def change(
         retired=retire or [],
         policy=rules | queries | dict.fromkeys(unset or []),
         fingerprints=fingerprint_ or [],
+        emergency=emergency,
     )
     added = consortium_files.add_version(directory, manifest, chain[-1].roster)
     _warn_of_shared_operators(added)
@@ -260,8 +271,18 @@ def _key_in(directory: Path) -> SigningKey:
 
 @app.command()
 def publish(directory: Directory, as_json: AsJson = False) -> None:
-    """Hand the versions of the manifest to every service and show which of them took it."""
+    """Have each new version logged, then hand it to every service and show which of them took it.
+
+    Once so many Compute nodes have signed the log as the version before asks for, the proof is kept
+    with the manifest in the directory: without it nobody believes the version.
+    """
     chain = open_chain(directory)
+    for number, following in enumerate(chain[1:], 1):
+        proof = logged(chain[number - 1], following)
+        if proof is not None and following.log_proof is None:
+            publish_to_all(chain[:number])  # who signs must know the version before
+            chain[number] = consortium_files.add_proof(directory, following, proof)
+            publish_to_all(chain[: number + 1])
     consortium_files.repair(directory)
     outcomes = publish_to_all(chain)
     services = [
@@ -339,6 +360,26 @@ def _described(consortium: Consortium) -> dict[str, Any]:
         "slots": {"enrolled": enrolled, "revoked": len(roster) - enrolled},
         "shared_operators": parties.shared_operators(manifest),
     }
+
+
+def _of_the_log(chain: Sequence[Consortium]) -> Iterator[str]:
+    """Say who must sign the log, how many must lie for two histories, and what had no quorum."""
+    manifest = chain[-1].manifest
+    nodes, lying = len(manifest.compute_nodes), lying_witnesses(manifest)
+    if manifest.policy.cosignatures is None:
+        yield "The policy has no cosignatures: new versions are believed without the log."
+        return
+    yield (
+        f"The next version is believed once {manifest.quorum} of {nodes} Compute nodes signed the "
+        f"log with it. For two parties to believe two histories, {lying} of them must lie, with "
+        "the authority and the aggregator."
+    )
+    for before, version in pairwise(chain):
+        number, reason = version.manifest.sequence, version.manifest.emergency
+        if reason is not None and version.log_proof is None:
+            yield f"Version {number} was signed by the authority in an emergency: {reason}."
+        elif version.log_proof is None and before.manifest.policy.cosignatures is not None:
+            yield f"Version {number} has no proof of the log yet: run `shoal consortium publish`."
 
 
 def _warn_of_shared_operators(consortium: Consortium) -> None:

@@ -40,12 +40,10 @@ from shoal_command.terminal import (
 from shoal_command_groups import job_views
 from shoal_hosting.manifests.manifest_book import history_paths
 from shoal_hosting.private_files import write_new
-from shoal_protocol.certificates.packing import pack
+from shoal_protocol.certificates.packing import pack, read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import TaskName
-from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.phases import JobPhase
 
 app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
@@ -203,7 +201,7 @@ def fetch(
         typer.echo(encoded, nl=False)
         return
     write_new(out, pack(encoded) if out.suffix == ".gz" else encoded, private=False)
-    version = open_book(party, consortium).get(decode(encoded, ReleaseCertificate).body.manifest)
+    version = open_book(party, consortium).get(read_certificate(encoded).body.manifest)
     manifest, _ = history_paths(consortium, version.manifest.sequence)
     again = shlex.join(["verify", str(out), "--manifest", str(manifest)])
     say(f"Written and checked: {out}. Anyone can check it again: shoal certificate {again}")

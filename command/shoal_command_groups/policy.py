@@ -5,7 +5,7 @@ from typing import Any, Final, get_args
 
 from shoal_command.options import Command, with_options_of
 from shoal_protocol.queries import QueryName
-from shoal_protocol.trust.manifest import Policy
+from shoal_protocol.trust.policy import Policy, all_but_one
 
 _FLAGS: Final = {
     "mechanisms": ("--mechanism",),
@@ -21,11 +21,14 @@ def policy_options(**defaults: Any) -> Callable[[Command], Command]:
     )
 
 
-def policy_of(rules: dict[str, Any]) -> Policy:
+def policy_of(rules: dict[str, Any], *, nodes: int) -> Policy:
     """Return the policy, with every query of this version and the noise that fits its delta.
+
+    Where `rules` say nothing else, all but one of so many Compute `nodes` must sign the log.
 
     Raises:
         pydantic.ValidationError: a value is out of range.
     """
     fitting = ["discrete_gaussian" if rules["delta"] else "discrete_laplace"]
+    rules = rules | {"cosignatures": rules.get("cosignatures") or all_but_one(nodes)}
     return Policy.model_validate({"mechanisms": fitting, "queries": get_args(QueryName)} | rules)

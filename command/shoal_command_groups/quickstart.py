@@ -40,7 +40,7 @@ def for_trying_out(*, valid_days: int) -> Plan:
         url_template="https://127.0.0.1:{port}",
         first_port=_FIRST_PORT,
         extra_hosts=[],
-        policy=policy_of({"maximum_round_seconds": 86_400, **_RULES}),
+        policy=policy_of({"maximum_round_seconds": 86_400, **_RULES}, nodes=3),
         valid_days=valid_days,
         dictionary=EXAMPLE_VARIABLES,
     )
@@ -98,7 +98,7 @@ def quickstart(
             url_template=url_template or f"https://{_bracketed(host)}:{{port}}",
             first_port=first_port,
             extra_hosts=san or [],
-            policy=policy_of(rules),
+            policy=policy_of(rules, nodes=compute),
             valid_days=VALID_DAYS,
             dictionary=() if no_dictionary else variables,
         )

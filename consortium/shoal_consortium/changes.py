@@ -8,15 +8,16 @@ from nacl.signing import SigningKey, VerifyKey
 from shoal_consortium.cards import Card, fingerprint, is_endorsed
 from shoal_consortium.parties import following, next_manifest
 from shoal_protocol.trust.authority import AuthorityMove, move_message
+from shoal_protocol.trust.belief import may_be_emergency
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
     ComputeParty,
     Consortium,
     Manifest,
-    Policy,
     ServiceParty,
 )
+from shoal_protocol.trust.policy import Policy, all_but_one
 from shoal_protocol.wire.documents import Signed, sign
 
 
@@ -28,11 +29,13 @@ def changed(
     retired: Collection[str] = (),
     policy: Mapping[str, Any] | None = None,
     fingerprints: Collection[str] = (),
+    emergency: str | None = None,
 ) -> Signed[Manifest]:
     """Return the version after the newest of `chain`, with these parties and changes of `policy`.
 
     A card of a party's name replaces its keys and address; it is endorsed by the key in force, or
-    its fingerprint is among `fingerprints`, which the authority compared with a person. A card of
+    its fingerprint is among `fingerprints`, which the authority compared with a person.
+    `emergency` says why too few Compute nodes are left to sign the log. A card of
     another name adds a Compute node or an analyst, or takes the place of aggregator or trainer.
 
     Raises:
@@ -60,7 +63,10 @@ def changed(
                 f"there is no Compute node or analyst {name} to retire; aggregator and trainer are "
                 "replaced by a card"
             )
-    rules = Policy.model_validate(manifest.policy.model_dump() | dict(policy or {}))
+    before = manifest.policy.model_dump()
+    if manifest.policy.cosignatures == all_but_one(len(manifest.compute_nodes)):
+        before["cosignatures"] = all_but_one(len(nodes))
+    rules = Policy.model_validate(before | dict(policy or {}))
     changes: dict[str, Any] = {
         "compute_nodes": tuple(nodes.values()),
         "analysts": tuple(analysts.values()),
@@ -69,7 +75,10 @@ def changed(
     }
     if all(getattr(manifest, name) == value for name, value in changes.items()):
         raise ValueError("nothing would change: no new version was signed")
-    return next_manifest(current, authority=authority, **changes)
+    following = next_manifest(current, authority=authority, **changes, emergency=emergency)
+    if emergency is not None and not may_be_emergency(manifest, following.body):
+        raise ValueError("enough Compute nodes stay to sign the log: this is no emergency")
+    return following
 
 
 def _check_vouched(current: Consortium, card: Card, fingerprints: Collection[str]) -> None:

@@ -1,10 +1,12 @@
 """The consortium directory: every manifest version with its roster.
 
-`history/000001-manifest.json`, `history/000001-roster.bin`, ... are written once and never change;
-`manifest.json` and `roster.bin` repeat the newest version. A version exists from the moment that
-its manifest is in the history, which is written after its roster, so a crash loses nothing.
+`history/000001-manifest.json`, `history/000001-roster.bin`, ... are written once and never change,
+but for the log's proof that a manifest gets when it is published. `manifest.json` and `roster.bin`
+repeat the newest version. A version exists from the moment that its manifest is in the history,
+which is written after its roster, so a crash loses nothing.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 from shoal_hosting.manifests.manifest_book import HISTORY, history_paths
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import replace, write_new
-from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.manifest import Consortium, Manifest, SignedManifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
@@ -50,11 +52,20 @@ def add_version(directory: Path, manifest: Signed[Manifest], roster: Roster) -> 
     with _only_writer(directory):
         current = open_chain(directory)[-1]
         try:
-            following = current.successor(manifest.encode(), roster.encode())
+            following = current.successor(manifest.encode(), roster.encode(), believe=False)
         except ProtocolError as error:
             raise ValueError(f"the new version does not follow: {error}") from error
         _store(directory, following)
     return following
+
+
+def add_proof(directory: Path, version: Consortium, proof: str) -> Consortium:
+    """Write a version's proof that the log has it beside the version; return it with that."""
+    signed = SignedManifest(**vars(version.signed_manifest) | {"log_proof": proof})
+    proved = dataclasses.replace(version, signed_manifest=signed)
+    replace(history_paths(directory, version.manifest.sequence)[0], signed.encode())
+    repair(directory)
+    return proved
 
 
 def repair(directory: Path) -> None:

@@ -9,12 +9,8 @@ from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.enrolment_files import Enrolment
 from shoal_consortium.cards import Card, PartyRole
-from shoal_protocol.trust.manifest import (
-    AUTHORITY_NAME,
-    Consortium,
-    Manifest,
-    Policy,
-)
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import (
     with_enrolled,
@@ -89,7 +85,8 @@ def following(current: Consortium, changes: Mapping[str, Any]) -> Manifest:
         ValueError: the changes do not fit.
     """
     kept = {name: getattr(current.manifest, name) for name in Manifest.model_fields}
-    place = {"sequence": current.manifest.sequence + 1, "previous": current.digest, "move": None}
+    place = dict.fromkeys(("move", "emergency"))  # of one version alone
+    place |= {"sequence": current.manifest.sequence + 1, "previous": current.digest}
     try:
         return Manifest.model_validate(kept | place | dict(changes))
     except pydantic.ValidationError as error:

@@ -11,12 +11,17 @@ import httpx
 
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.peers.service_calls import Endpoint, Refused, call, json_of
+from shoal_protocol.trust.belief import check_believed
 from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed
 
 _PAUSES: Final = (0.5, 1.0, 2.0)  # seconds
+
+
+PROOF_SECONDS: Final = 10
+PROOF_TRIES: Final = 6
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,44 @@ class Outcome:
     accepted: bool
     detail: str
     unreachable: bool = False
+
+
+def logged(
+    before: Consortium, following: Consortium, *, transport: httpx.AsyncBaseTransport | None = None
+) -> str | None:
+    """Return the proof that the log has a version, by the nodes of the version `before`.
+
+    None where none is needed: before there was a log, and in an emergency. The aggregator logs it
+    now if it has not yet, and as many Compute nodes must sign as `before` asks for.
+
+    Raises:
+        Unavailable: the aggregator does not answer, or too few nodes sign in `PROOF_TRIES` waits.
+        Refused: it does not log the version.
+        ProtocolError: its proof does not hold.
+    """
+    known = following.log_proof
+    if before.manifest.policy.cosignatures is None or following.manifest.emergency or known:
+        return known
+    aggregator = Endpoint.of(before.manifest.aggregator)
+
+    async def fetch() -> str:
+        signed = following.signed_manifest.encode()
+        reply = await call(
+            aggregator, "POST", "/v1/log/manifests", content=signed, transport=transport
+        )
+        place = json_of(reply)["place"]
+        for _ in range(PROOF_TRIES):
+            path = f"/v1/log/proofs/{place}"
+            reply = await call(
+                aggregator, "GET", path, {"wait": PROOF_SECONDS}, transport=transport
+            )
+            if reply.status == HTTPStatus.OK:
+                return reply.body.decode("utf-8", "replace")
+        raise Unavailable(f"fewer than {before.manifest.quorum} Compute nodes sign the log")
+
+    proof = asyncio.run(fetch())
+    check_believed(before.manifest, following.manifest, proof)
+    return proof
 
 
 def publish_to_all(

@@ -25,7 +25,8 @@ from shoal_consortium.party_files import make_authority_directory, write_party
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import host_of, port_of, self_signed
 from shoal_protocol.trust.dictionary import Variable
-from shoal_protocol.trust.manifest import Consortium, Policy, ServiceParty
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster_changes import roster_of
 
 _SITE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

@@ -5,9 +5,14 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
+from shoal_protocol.log.notes import Checkpoint, cosign, read_note, sign_note
+from shoal_protocol.log.proofs import leaf_hash
+from shoal_protocol.log.witnessed import LogProof, origin_of, witness_name
 from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.privacy.round_charges import charge_of
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, PartialSum
+from shoal_protocol.trust.belief import log_entry
+from shoal_protocol.trust.manifest import Manifest, SignedManifest
 from shoal_protocol.wire.documents import Document, Signed
 from shoal_protocol.wire.encoding import Uint64Vector, canonical_json, domain, format_time
 from shoal_protocol.wire.vectors import encode_uint64
@@ -19,6 +24,20 @@ def forged(kind: str, body: Mapping[str, Any], signer: str, key: SigningKey) -> 
     """Return a signed document's JSON: the signature is genuine, whatever `body` holds."""
     message = domain(kind) + canonical_json(dict(body))
     return {"body": dict(body), "signature": key.sign(message).signature.hex(), "signer": signer}
+
+
+def logged(target: Target, manifest: Signed[Manifest]) -> SignedManifest:
+    """Return the next version with a proof that a log has it, which all parties' keys sign."""
+    now = target.consortium.manifest
+    entry = log_entry(manifest.body)
+    text = Checkpoint(origin_of(now), 1, leaf_hash(entry)).text
+    lines = sign_note(text, origin_of(now), target.key(target.aggregator))
+    for node in target.nodes:
+        lines += cosign(
+            text, witness_name(now, node), target.key(node), at=int(target.after(0).timestamp())
+        )
+    proof = str(LogProof(0, (), read_note(f"{text}\n{lines}")))
+    return SignedManifest(manifest.body, manifest.signer, manifest.signature, proof)
 
 
 def changed(document: Document, **fields: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from nacl.signing import SigningKey
 from shoal_consortium.cards import NewParty, PartyRole, new_party
 from shoal_consortium.deployment import Finding, Severity, check
 from shoal_consortium.parties import first_manifest
-from shoal_protocol.trust.manifest import ComputeParty, Manifest, Policy
+from shoal_protocol.trust.manifest import ComputeParty, Manifest
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster_changes import roster_of
 from tests.world.chance import fixed_bytes
 

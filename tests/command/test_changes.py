@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from shoal_consortium.cards import fingerprint
 from shoal_consortium.party_files import read_party_card, read_signing_key
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party
 from shoal_protocol.trust.manifest import Consortium
-from tests.command.running import refused, shoal
+from tests.command.running import refused, run, shoal
 from tests.command.test_command import consortium, new_party, parties
+from tests.world.logs import prove
 
 __all__ = ["consortium", "parties"]  # fixtures
 
@@ -163,7 +165,50 @@ def test_the_authority_moves_and_the_old_key_changes_nothing_more(
     shoal("consortium", "change", consortium, "--authority", heir, "--minimum-cohort", "9")
     pin = second.digest
     book = ManifestBook.open(consortium, pin, tmp_path / "data")
+    assert [each.manifest.sequence for each in book.versions] == [1, 2]  # not published yet
+    prove(consortium, home)
+    book = ManifestBook.open(consortium, pin, tmp_path / "data")
     assert [each.manifest.sequence for each in book.versions] == [1, 2, 3]
+
+
+def test_too_few_nodes_left_are_an_emergency_that_everybody_is_shown(
+    consortium: Path, tmp_path: Path
+) -> None:
+    home, nodes = consortium.parent, newest(consortium).manifest.compute_nodes
+    said = not_changed(consortium, "--minimum-cohort", "9", "--emergency", "in a hurry")
+    assert "no emergency" in said
+    cards = []
+    for number in range(len(nodes)):
+        who = ["--role", "compute", "--name", f"new-{number}", "--operator", "New Ltd"]
+        shoal("party", "new", home / f"new-{number}", *who, "--url", "https://127.0.0.1:8440")
+        cards += ["--card", home / f"new-{number}"]
+    prints = [
+        each
+        for number in range(len(nodes))
+        for each in ("--fingerprint", fingerprint(read_party_card(home / f"new-{number}")))
+    ]
+    retired = [each for node in nodes for each in ("--retire", node.name)]
+    version = change(consortium, *cards, *prints, *retired, "--emergency", "all sites burnt")
+    assert version.manifest.emergency == "all sites burnt"
+    for what in ("show", "check"):
+        printed = run("consortium", what, consortium).stdout
+        assert "in an emergency: all sites burnt" in " ".join(printed.split())
+    book = ManifestBook.open(consortium, open_chain(consortium)[0].digest, tmp_path / "data")
+    assert book.current.digest == version.digest
+    assert change(consortium, "--minimum-cohort", "9").manifest.emergency is None
+
+
+def test_it_is_said_how_many_nodes_must_lie(consortium: Path) -> None:
+    manifest = newest(consortium).manifest
+    nodes, quorum = len(manifest.compute_nodes), manifest.quorum
+    assert manifest.policy.cosignatures == max(2, nodes - 1)
+    for what in ("show", "check"):
+        said = " ".join(run("consortium", what, consortium).stdout.split())
+        assert f"once {quorum} of {nodes} Compute nodes signed" in said
+        assert f"{2 * quorum - nodes} of them must lie" in said
+    change(consortium, "--minimum-cohort", "9")
+    said = " ".join(run("consortium", "show", consortium).stdout.split())
+    assert "Version 2 has no proof of the log yet" in said
 
 
 def load_key(directory: Path) -> Any:

@@ -11,7 +11,8 @@ from nacl.signing import SigningKey
 from shoal_agent.enrolment_files import Enrolment
 from shoal_consortium.cards import Card, PartyRole, fingerprint, new_party, read_card, write_card
 from shoal_consortium.parties import enrol, first_manifest, next_manifest, shared_operators
-from shoal_protocol.trust.manifest import Consortium, Policy
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.roster_changes import roster_of, with_grown, with_revoked
 

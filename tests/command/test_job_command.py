@@ -47,6 +47,7 @@ from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import assemble
 from tests.command.running import run
 from tests.protocol.test_ledger import LEDGER
+from tests.world.logs import prove
 from tests.world.parties import client_of
 
 TASK = """
@@ -813,6 +814,9 @@ async def test_publishing_says_which_services_did_not_take_the_version(trial) ->
     async with trainer_of(trial):
         revoke = ["consortium", "revoke", trial.home / "consortium", 0]
         await shoal(*revoke, "--authority", trial.home / "authority")
+        unlogged = await asyncio.to_thread(run, "consortium", "publish", trial.home / "consortium")
+        assert unlogged.exit_code == 4  # the aggregator does not answer
+        prove(trial.home / "consortium", trial.home / "parties")
         published = await asyncio.to_thread(
             run, "consortium", "publish", trial.home / "consortium", "--json"
         )

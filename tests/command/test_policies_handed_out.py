@@ -25,7 +25,7 @@ from shoal_protocol.studies.linear_regression import (
     LinearRegressionTask,
     RegressionMethod,
 )
-from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
+from shoal_protocol.trust.policy import Policy as ConsortiumPolicy
 from tests.command.running import shoal
 from tests.world import examples
 from tests.world.crowd_examples import CROWD_JOB

@@ -56,6 +56,8 @@ async def test_every_route_is_published(federation: Federation) -> None:
         "/v1/jobs": {"post"},
         "/v1/withdrawals": {"post"},
         "/v1/withdrawals/{job}": {"get"},
+        "/witness/add-checkpoint": {"post"},
+        "/witness/{origin_hash}/checkpoint": {"get"},
         "/v1/rounds/{round_id}/documents": {"get"},
         "/v1/rounds/{round_id}/shares": {"post"},
         "/v1/rounds/{round_id}/shares/bulk": {"post"},

@@ -26,10 +26,9 @@ from shoal_agent import DataHolder, ManifestBook, Policy, Records, read_holder_k
 from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Federation as Processes
 from shoal_hosting.party import read_pin
-from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.vectors import decode_uint64
 from tests.end_to_end.holding import POLICY, data_of, holder_of
@@ -267,7 +266,7 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     assert [status.jobs[-1].rounds[0].answers for status in statuses] == list(SITES.values())
     certificate = job.certificate()
     assert certificate is not None
-    held = decode(certificate, ReleaseCertificate).body
+    held = read_certificate(certificate).body
     assert held.report.body == job.result() == report
 
 

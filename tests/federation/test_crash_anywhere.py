@@ -66,6 +66,7 @@ async def run(trust: Trust, directory: Path, plan: Sequence[Death] = ()) -> Ende
             )
             job = await federation.submit(maximum_population=CLIENTS)
             state = await federation.finish(job)
+            await federation.until(lambda: is_logged(federation, job))
             assert not durable.plan, "a death did not come about"
             assert state["phase"] == "finished", state
             steps = list(durable.taken)
@@ -80,6 +81,12 @@ async def run(trust: Trust, directory: Path, plan: Sequence[Death] = ()) -> Ende
                 "privacy": report.privacy,
             }
             return Ended(outcome, steps)
+
+
+async def is_logged(federation: Federation, job: str) -> bool:
+    """Tell whether the certificate is there with the proof that the log has it: the last step."""
+    answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+    return answer.headers.get("ETag", "").endswith('-logged"')
 
 
 def second_version(trust: Trust) -> Consortium:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal_aggregator import aggregation, aggregator
-from shoal_compute import announcing, attesting, shares, uploading
+from shoal_compute import announcing, attesting, log_witness, shares, uploading
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.intake import Intake
 from shoal_compute.rounds import Round
@@ -23,6 +23,7 @@ from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.rounds import spec_checks
 from shoal_protocol.sharing import envelope, received
 from shoal_protocol.sharing.received import Envelope
+from shoal_protocol.trust import manifest
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire import documents
 from shoal_protocol.wire.documents import Signed
@@ -120,8 +121,19 @@ def second_sums(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_manifest(patch: pytest.MonkeyPatch) -> None:
-    """A service takes any manifest for the next one, whoever signed it."""
+    """A service takes any manifest for the next one, whoever signed it, and the log."""
     patch.setattr(Signed, "verify_signature", nothing)
+    patch.setattr(manifest, "check_believed", nothing)
+
+
+def any_history(patch: pytest.MonkeyPatch) -> None:
+    """A node signs whatever checkpoint the aggregator signed."""
+    patch.setattr(log_witness, "check_consistency", nothing)
+
+
+def any_version(patch: pytest.MonkeyPatch) -> None:
+    """Everybody believes versions of the manifest that the log does not have."""
+    patch.setattr(manifest, "check_believed", nothing)
 
 
 def any_signer(patch: pytest.MonkeyPatch) -> None:
@@ -273,6 +285,8 @@ PLANTED: list[tuple[Plant, str]] = [
     (returned_charges, "collect-then-abandon"),
     (jobs_without_end, "second-rounds"),
     (any_number, "second-rounds"),
+    (any_history, "forked-log"),
+    (any_version, "forked-log"),
     (a_higher_cap, "budget"),
     (endless_patience, "far-deadline"),
     (unread_tasks, "terms-beyond-the-task"),

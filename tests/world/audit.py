@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
+from shoal_aggregator import log_store
 from shoal_holder.slots import slots_by_id
 from shoal_hosting.party import load_party
+from shoal_protocol.log.submissions import ADD_CHECKPOINT, read_submission
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.rounds import cohorts
 from shoal_protocol.rounds.asked_holders import AskedHolders
@@ -85,8 +87,8 @@ def look_at(federation: Federation) -> Seen:
                     encoded = encoded[:-SIGNATURE_BYTES] + bytes(SIGNATURE_BYTES)
                 header = envelope.header
                 seen.envelopes[header.round_id, header.holder][header.node].add(encoded)
-        elif message.path.endswith(("/stored", "/refusals")):
-            continue  # digests of, or envelopes that were seen when they were sent
+        elif message.path.endswith(("/stored", "/refusals", ADD_CHECKPOINT)):
+            continue  # digests of, or envelopes that were seen when they were sent; no document
         elif message.path.endswith("/result") and message.receiver == "aggregator":
             if message.status == 200:
                 seen.results[decode(message.answer, Result).body.round].add(message.answer)
@@ -132,11 +134,24 @@ async def audit(federation: Federation) -> dict[str, dict[str, Any] | None]:
         if seen.specs[round_id].wrapping == "sealed_box":
             assert all(len(sent) == 1 for sent in by_node.values()), "a retry sent other bytes"
     assert all(len(found) == 1 for found in seen.results.values()), "two results of one round"
+    _check_log(federation)
     await _check_ledgers(federation, seen)
     results = {}
     for round_id, spec in seen.specs.items():
         results[round_id] = await _check_round(federation, seen, round_id, spec)
     return results
+
+
+def _check_log(federation: Federation) -> None:
+    """Check that the aggregator never signed two histories, nor a tree that a crash rolled back."""
+    heads = [
+        read_submission(message.body).note.checkpoint
+        for message in federation.wire.log
+        if message.path.endswith(ADD_CHECKPOINT)
+    ]
+    storage = federation.party("aggregator").resources.storage
+    for head in set(heads):
+        assert storage.run_here(log_store.root, head.size) == head.root, "a log was rolled back"
 
 
 async def _check_round(

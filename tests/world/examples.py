@@ -58,9 +58,9 @@ from shoal_protocol.trust.manifest import (
     ComputeParty,
     Consortium,
     Manifest,
-    Policy,
     ServiceParty,
 )
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import roster_of, with_revoked
 from shoal_protocol.wire.documents import Document, Role, Signed, sign

@@ -17,7 +17,7 @@ from shoal_holder.records import Records
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
+from shoal_protocol.trust.policy import Policy as ConsortiumPolicy
 from tests.world.chance import fixed_bytes
 from tests.world.clock import NOW
 from tests.world.people import people

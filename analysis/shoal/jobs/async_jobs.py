@@ -23,9 +23,8 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import unpack
+from shoal_protocol.certificates.packing import read_certificate, unpack
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
@@ -268,7 +267,7 @@ class AsyncJob(JobHandle[StudyRequest, JobState, PosteriorReport]):
         if answer.status != OK:
             raise failure(answer)
         encoded = await asyncio.to_thread(unpack, answer.body)
-        bound_to = decode(encoded, ReleaseCertificate).body.manifest
+        bound_to = read_certificate(encoded).body.manifest
         manifest = (await self._consortium(bound_to)).signed_manifest
         verified = await asyncio.to_thread(
             verify_certificate,

@@ -6,11 +6,11 @@ whether clients that a round left out had left the consortium.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.certificates.packing import log_proof_in, read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     ADVERSARIES,
@@ -23,14 +23,32 @@ from shoal_protocol.certificates.release_certificate import (
 from shoal_protocol.certificates.round_checks import about, check_rounds, version_of
 from shoal_protocol.certificates.study_request import check_study
 from shoal_protocol.jobs.totals import check_total, nodes_of
+from shoal_protocol.log.notes import Checkpoint
+from shoal_protocol.log.witnessed import cosigners
 from shoal_protocol.privacy.ledger_checks import contradictions
-from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, Parties, ServiceParty
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.trust.manifest import (
+    Analyst,
+    Consortium,
+    Manifest,
+    Parties,
+    ServiceParty,
+    decode_manifest,
+)
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_protocol.wire.service_errors import RefusedCertificate
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
+
+
+@dataclass(frozen=True)
+class Logged:
+    """The place of a certificate in the consortium's log, and who signed a checkpoint with it."""
+
+    place: int
+    checkpoint: Checkpoint
+    signed_by: tuple[str, ...]  # Compute nodes
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,7 @@ class Verified:
     versions: Mapping[str, Parties]  # all that are in the certificate, by digest
     all_rosters: bool  # were at hand: who was left out of a round had left the consortium
     holders_known: bool  # the noise was checked against the largest data holders
+    logged: Logged | None  # None: no proof came with it
 
     def signer(self, signed: Signed[Any]) -> ServiceParty | Analyst:
         """Return who signed a document in the certificate."""
@@ -49,7 +68,7 @@ class Verified:
 
 
 def verify_certificate(
-    encoded: bytes, manifest: bytes, *, known: Iterable[Consortium] = ()
+    encoded: bytes, manifest: bytes, *, known: Sequence[Consortium] = ()
 ) -> Verified:
     """Check everything in a certificate that can be checked offline.
 
@@ -65,7 +84,7 @@ def verify_certificate(
         RefusedCertificate: the detail names the part that is wrong, and why.
     """
     with about("the manifest"):
-        pinned = decode(manifest, Manifest)
+        pinned = decode_manifest(manifest)
     with about("the certificate"):
         signed = read_certificate(encoded)
     certificate = signed.body
@@ -82,7 +101,32 @@ def verify_certificate(
     _check_prices(certificate)
     asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
     all_rosters = asked_under <= rosters.keys()
-    return Verified(certificate, parties, versions, all_rosters, holders_known)
+    with about("the log's proof"):
+        logged = _logged(encoded, certificate, [parties, *reversed([*versions.values(), *known])])
+    return Verified(certificate, parties, versions, all_rosters, holders_known, logged)
+
+
+def _logged(
+    encoded: bytes, certificate: ReleaseCertificate, versions: Sequence[Parties]
+) -> Logged | None:
+    """Return where the certificate is in the log, by the keys of any of these versions.
+
+    Raises:
+        ProtocolError: of the first of them, if the proof holds by none.
+    """
+    proof = log_proof_in(encoded)
+    if proof is None:
+        return None
+    entry, wrong = certificate.log_entry.encode(), []
+    for version in versions:
+        try:
+            checkpoint = proof.check(entry, version.manifest)
+        except ProtocolError as error:
+            wrong.append(error)
+        else:
+            signed = tuple(cosigners(proof.note, version.manifest))
+            return Logged(proof.index, checkpoint, signed)
+    raise wrong[0]
 
 
 def _versions(pinned: Signed[Manifest], certificate: ReleaseCertificate) -> dict[str, Parties]:

@@ -5,6 +5,8 @@ import zlib
 from typing import Final
 
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.log.witnessed import LogProof, read_proof
+from shoal_protocol.wire.beside import parted
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import MalformedDocument
 
@@ -43,4 +45,14 @@ def read_certificate(encoded: bytes) -> Signed[ReleaseCertificate]:
     Raises:
         MalformedDocument, UnsupportedVersion
     """
-    return decode(unpack(encoded), ReleaseCertificate)
+    return decode(parted(unpack(encoded))[0], ReleaseCertificate)
+
+
+def log_proof_in(encoded: bytes) -> LogProof | None:
+    """Return the proof in a certificate, compressed or not, unchecked; None if there is none.
+
+    Raises:
+        MalformedDocument
+    """
+    written = parted(unpack(encoded))[1]
+    return None if written is None else read_proof(written)

@@ -14,6 +14,7 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.log.entries import CertificateEntry
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.adversaries import Statement, statements
 from shoal_protocol.privacy.ledger import LedgerEntry
@@ -142,6 +143,13 @@ class ReleaseCertificate(BoundDocument):
             report=report,
             prices=prices(request.body, rounds, lost),
         )
+
+    @property
+    def log_entry(self) -> CertificateEntry:
+        """Return what the consortium's log has of this certificate."""
+        rounds = self.all_rounds
+        ledger = rounds[-1].charge.digest
+        return CertificateEntry(digest=self.digest, job=self.job, rounds=len(rounds), ledger=ledger)
 
     @property
     def all_rounds(self) -> list[CertifiedRound | LostRound]:

@@ -11,7 +11,8 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.fineness import fits_modulus
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.trust.manifest import Consortium, Manifest, Policy
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.errors import RefusedSpec
 
 LARGEST_POPULATION: Final = 2**20

@@ -11,13 +11,11 @@ import pydantic
 from nacl.signing import VerifyKey
 from pydantic import Field, StringConstraints
 
-from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.queries import Mechanism, QueryName
-from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
-from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.authority import AuthorityMove, check_authority
-from shoal_protocol.trust.limits import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECONDS
+from shoal_protocol.trust.belief import check_believed
+from shoal_protocol.trust.policy import Policy, all_but_one
 from shoal_protocol.trust.roster import Roster, RosterReference
+from shoal_protocol.wire.beside import parted, with_log_proof
 from shoal_protocol.wire.documents import (
     BoundDocument,
     Document,
@@ -77,97 +75,6 @@ class Analyst(Model):
     verify_key: VerifyKeyHex
 
 
-class Policy(Model):
-    """The consortium's policy. The caps hold for each client, over all jobs together.
-
-    Jobs compose as `privacy.accounting` says; delta = 0 allows pure epsilon only, and so
-    the discrete Laplace only.
-    """
-
-    minimum_cohort: int = Field(ge=2, description="smallest cohort that may be summed")
-    minimum_colluders: int = Field(
-        ge=0,
-        description="how many clients of a cohort must at least be able to collude, in every job, "
-        "without the price rising",
-    )
-    colluding_holders: int = Field(
-        ge=0,
-        description="how many data holders, the largest of every round, must be able to collude "
-        "with all of their slots without the price rising",
-    )
-    minimum_holders: int = Field(
-        ge=1, description="fewest data holders that a round may ask, or sum"
-    )
-    maximum_epsilon: float = Field(
-        gt=0, le=100, description="largest epsilon of one client over all jobs together, up to 100"
-    )
-    delta: float = Field(
-        ge=0, lt=1, description="the delta that belongs to it; 0 allows pure epsilon only"
-    )
-    mechanisms: tuple[Mechanism, ...] = Field(
-        min_length=1,
-        description="noise that jobs may use: discrete_gaussian, or discrete_laplace for pure "
-        "epsilon; the one that fits delta if none is named",
-    )
-    queries: tuple[QueryName, ...] = Field(min_length=1)
-    maximum_round_seconds: int = Field(
-        ge=1, le=30 * 86_400, description="longest that a round may last"
-    )
-    minimum_threshold: int | None = Field(
-        default=None,
-        ge=2,
-        le=255,
-        description="allow jobs in which so many Compute nodes or more, and more than half, open a "
-        "sum without the others; without it all are needed",
-    )
-    minimum_committee: int | None = Field(
-        default=None,
-        ge=2,
-        le=LARGEST_COMMITTEE,
-        exclude_if=lambda value: value is None,
-        description="allow jobs in which each data holder shares with so many Compute nodes or "
-        "more, of all; without it with all",
-    )
-    maximum_local_epsilon: float | None = Field(
-        default=None,
-        gt=0,
-        le=1000,
-        description="allow crowd jobs (Draw and Discard), each of which may cost one client so "
-        "much local, pure epsilon; without it there are none",
-    )
-    maximum_join_seconds: int = Field(
-        default=JOIN_SECONDS,
-        ge=1,
-        le=LONGEST_SECONDS,
-        description="longest that clients may have to join a job, from when they hear of it",
-    )
-    maximum_job_seconds: int = Field(
-        default=JOB_SECONDS,
-        ge=1,
-        le=LONGEST_SECONDS,
-        description="longest that a job, or a crowd job, may take in all",
-    )
-
-    @pydantic.model_validator(mode="after")
-    def _pure_cap_has_pure_noise(self) -> Self:
-        if self.delta == 0.0 and set(self.mechanisms) != {"discrete_laplace"}:
-            raise ValueError("with delta 0 the only mechanism is discrete_laplace")
-        return self
-
-    @property
-    def cap(self) -> Cap:
-        """Return what all jobs together may cost one client."""
-        return Cap(epsilon=self.maximum_epsilon, delta=self.delta)
-
-    def sharing_refusal(self, sharing: Sharing, *, nodes: int) -> str | None:
-        """Return why no round may be shared like this among so many nodes, or None if it may."""
-        return sharing.refusal(
-            nodes=nodes,
-            minimum_threshold=self.minimum_threshold,
-            minimum_committee=self.minimum_committee,
-        )
-
-
 def _optional() -> Any:
     return Field(default=None, exclude_if=lambda value: value is None)
 
@@ -191,6 +98,7 @@ class Manifest(Document):
     recovery: VerifyKeyHex | None = _optional()
     founder: VerifyKeyHex | None = _optional()
     move: AuthorityMove | None = _optional()
+    emergency: Operator | None = _optional()  # why too few nodes are left to sign the log
 
     @property
     def identity(self) -> str:
@@ -212,7 +120,39 @@ class Manifest(Document):
             raise ValueError(f"no party may be named {' or '.join(sorted(_RESERVED_NAMES))}")
         if (self.sequence == 1) != (self.previous is None):
             raise ValueError("the first version has no previous one, every other has")
+        if not len(self.compute_nodes) / 2 < self.quorum <= len(self.compute_nodes):
+            raise ValueError(
+                "cosignatures must be more than half of the Compute nodes, at most all"
+            )
         return self
+
+    @property
+    def quorum(self) -> int:
+        """Return how many Compute nodes must sign a checkpoint of the log for it to count."""
+        return self.policy.cosignatures or all_but_one(len(self.compute_nodes))
+
+
+@dataclass(frozen=True)
+class SignedManifest(Signed[Manifest]):
+    """A signed manifest, and beside what is signed the proof that the log has it (tlog-proof)."""
+
+    log_proof: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the bytes that go on the wire, the proof among them if there is one."""
+        encoded = super().encode()
+        return encoded if self.log_proof is None else with_log_proof(encoded, self.log_proof)
+
+
+def decode_manifest(encoded: bytes) -> SignedManifest:
+    """Decode a signed manifest, with or without its proof; neither is checked.
+
+    Raises:
+        MalformedDocument, UnsupportedVersion
+    """
+    without, log_proof = parted(encoded)
+    signed = decode(without, Manifest)
+    return SignedManifest(signed.body, signed.signer, signed.signature, log_proof)
 
 
 @dataclass(frozen=True)
@@ -220,6 +160,12 @@ class Parties:
     """A verified manifest without its roster: it verifies signatures of all but data holders."""
 
     signed_manifest: Signed[Manifest]
+
+    @property
+    def log_proof(self) -> str | None:
+        """Return the proof that the log has this version, None if it came without one."""
+        signed = self.signed_manifest
+        return signed.log_proof if isinstance(signed, SignedManifest) else None
 
     @property
     def manifest(self) -> Manifest:
@@ -248,14 +194,19 @@ class Parties:
         found = (later.consortium, later.sequence, later.previous)
         return found == (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
 
-    def announced(self, signed_manifest: bytes) -> Signed[Manifest]:
+    def announced(self, signed_manifest: bytes, *, believe: bool = True) -> SignedManifest:
         """Check the manifest of the version that follows this one; its roster is yet to come.
+
+        Only who makes versions, or shows them, does without `believe`.
 
         Raises:
             WrongManifest, MalformedDocument, BadSignature: it does not follow, is broken, forged.
+            TooFewWitnesses, WrongProof: as `check_believed`.
         """
-        signed = decode(signed_manifest, Manifest)
+        signed = decode_manifest(signed_manifest)
         self.check_successor(signed)
+        if believe:
+            check_believed(self.manifest, signed.body, signed.log_proof)
         return signed
 
     def check_successor(self, signed: Signed[Manifest]) -> None:
@@ -338,19 +289,20 @@ class Consortium(Parties):
             WrongManifest: it has another digest.
             MalformedDocument, BadSignature: it is broken, or the roster is not its roster.
         """
-        signed = decode(signed_manifest, Manifest)
+        signed = decode_manifest(signed_manifest)
         if signed.digest != digest:
             raise WrongManifest("the manifest does not have the digest that was pinned")
         Parties.of(signed, authority=signed.body.authority)
         return cls._opened(signed, roster)
 
-    def successor(self, signed_manifest: bytes, roster: bytes) -> Self:
-        """Open the manifest version that follows this one.
+    def successor(self, signed_manifest: bytes, roster: bytes, *, believe: bool = True) -> Self:
+        """Open the manifest version that follows this one; `believe` as in `announced`.
 
         Raises:
             WrongManifest, MalformedDocument, BadSignature: as `announced`, or of its roster.
+            TooFewWitnesses, WrongProof: as `announced`.
         """
-        follows = self._opened(self.announced(signed_manifest), roster)
+        follows = self._opened(self.announced(signed_manifest, believe=believe), roster)
         if not follows.roster.follows(self.roster):
             raise MalformedDocument(
                 "a roster only enrols, grows, revokes and changes keys; slots keep their holders"

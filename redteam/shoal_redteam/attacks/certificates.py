@@ -9,7 +9,7 @@ from nacl.signing import SigningKey
 
 from shoal_hosting.peers.peer import OK
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import unpack
+from shoal_protocol.certificates.packing import read_certificate, unpack
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobTotal
@@ -52,7 +52,7 @@ class ForgedCertificate(Attack):
         manifest = target.consortium.signed_manifest.encode()
         if refusal := read(genuine, manifest):
             raise CannotAttack(f"the honest certificate is refused: {refusal}")
-        key, told = target.key(target.trainer), decode(genuine, ReleaseCertificate).body
+        key, told = target.key(target.trainer), read_certificate(genuine).body
         if refusal := read(forged_certificate(target, told), manifest):
             raise CannotAttack(f"an honest certificate that is made anew is refused: {refusal}")
 
@@ -120,7 +120,7 @@ class ForgedCertificate(Attack):
             "white space in it": genuine.replace(b",", b", ", 1),
             "a digit of a signature changed": _one_digit_changed(genuine),
             "another party's signature under it": target.sign(
-                decode(genuine, ReleaseCertificate).body, target.aggregator
+                read_certificate(genuine).body, target.aggregator
             ).encode(),
         }
         for tried, lie in (lies | forgeries(target, told)).items():

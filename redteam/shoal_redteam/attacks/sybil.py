@@ -29,6 +29,7 @@ from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest
 from shoal_redteam.attacks.transplant import transplanted
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
+from shoal_redteam.forging import logged
 from shoal_redteam.played_round import begin, honest_spec
 from shoal_redteam.target import DROPOUTS, Target
 
@@ -138,7 +139,9 @@ class Sybil(Attack):
         doubled = next_manifest(target, roster=named.model_copy(update={"digest": digest}))
         yield refused(
             "one key under two indices, on a roster that the authority itself signed",
-            await hand_over(target, sign(doubled, AUTHORITY_NAME, target.keys.authority), twice),
+            await hand_over(
+                target, logged(target, sign(doubled, AUTHORITY_NAME, target.keys.authority)), twice
+            ),
             by={MalformedDocument.code},
             check="no two data holders of a roster share a key",
         )

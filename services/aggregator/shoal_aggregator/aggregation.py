@@ -1,6 +1,6 @@
 """Validates partial sums and adds them up, without input or output."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,10 +24,14 @@ CONTRADICTORY: Final = (
 
 @dataclass(frozen=True)
 class Summed:
-    """A round's result, and the nodes whose partial sums contradict it and were left out."""
+    """A round's result, and the nodes whose partial sums contradict it and were left out.
+
+    `ledgers` has the digest of the ledger entry in each partial sum that it rests on, by node.
+    """
 
     result: Result
     wrong: tuple[str, ...]
+    ledgers: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,8 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
             if node in by_node and node not in wrong
         ),
     )
-    return Summed(result, wrong)
+    ledgers = {each.node: by_node[each.node].charge.digest for each in result.partial_sums}
+    return Summed(result, wrong, ledgers)
 
 
 def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:

@@ -27,6 +27,7 @@ from shoal_aggregator.store import RoundRecord, Standing, Stored
 from shoal_hosting.operators.view import View, by_phase
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
+from shoal_protocol.log.entries import EndEntry, Entry, RoundEntry
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,
     Abandonment,
@@ -51,9 +52,10 @@ DocumentT = TypeVar("DocumentT", bound=RoundDocument)
 class Aggregator:
     """One aggregator, under the name and key that the manifest lists for it."""
 
-    def __init__(self, resources: Resources) -> None:
-        """Go on from what the storage holds."""
+    def __init__(self, resources: Resources, log_entry: Callable[[Entry], None]) -> None:
+        """Go on from what the storage holds; what is decided is told to `log_entry`."""
         self._own = resources
+        self._log_entry = log_entry
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
         self._ends = Counter(
@@ -88,6 +90,9 @@ class Aggregator:
                 return signed.digest, False
             raise
         is_new = await self._own.storage.run(store.add_round, signed)
+        if is_new:
+            job, number = signed.body.job, signed.body.number
+            self._log_entry(RoundEntry(digest=signed.digest, job=job, number=number))
         self._keep(signed.body)
         self._wake()
         return signed.digest, is_new
@@ -152,6 +157,8 @@ class Aggregator:
         said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
         decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
         outcome = await self._own.storage.run(offers.offer_abandonment, signed, decision)
+        if outcome is Outcome.ENDED:
+            self._log_abandonment(decision)
         self._validate(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
@@ -261,6 +268,10 @@ class Aggregator:
         based_on, wrong = len(stored), summed.wrong
         if await self._own.storage.run(store.publish, result, stored=based_on, wrong=wrong):
             self._ends.labels("published").inc()
+            ledgers = dict(summed.ledgers)
+            self._log_entry(
+                EndEntry(kind="result", digest=result.digest, round=round_id, ledgers=ledgers)
+            )
             used = len(summed.result.partial_sums)
             log.info("round published", round=round_id, partial_sums=used)
             self._tell_wrong(spec, wrong)
@@ -281,9 +292,14 @@ class Aggregator:
     ) -> None:
         decision = self._abandonment(spec, code, detail)
         if await self._own.storage.run(store.abandon, decision, stored=stored):
+            self._log_abandonment(decision)
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=spec.digest, reason=code)
         self.changes.tell(spec.digest)
+
+    def _log_abandonment(self, decision: Signed[Abandonment]) -> None:
+        digest, round_id = decision.digest, decision.body.round
+        self._log_entry(EndEntry(kind="abandonment", digest=digest, round=round_id, ledgers={}))
 
     def _abandonment(self, spec: RoundSpec, code: str, detail: str) -> Signed[Abandonment]:
         body = Abandonment(

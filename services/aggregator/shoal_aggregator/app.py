@@ -5,6 +5,8 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 
 from shoal_aggregator.aggregator import Aggregator
+from shoal_aggregator.log import Log
+from shoal_aggregator.log_routes import log_routes
 from shoal_aggregator.store import Standing
 from shoal_hosting.server.openapi import SIGNED, answers, having, listed_as, signed, stores
 from shoal_hosting.server.replies import (
@@ -21,6 +23,7 @@ from shoal_hosting.service import Resources
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
+from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES
 from shoal_protocol.wire.errors import RefusedSpec, UnknownRound, WrongPhase
 from shoal_protocol.wire.service_errors import (
     ConflictingDocument,
@@ -48,8 +51,8 @@ class NotAbandoned(UnknownRound):
     remedy = "Ask for the round's result instead."
 
 
-def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
-    """Return the ASGI application of `aggregator`."""
+def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAPI:
+    """Return the ASGI application of `aggregator`, which serves its `log`."""
     app = resources.application(
         "Shoal aggregator",
         busy=aggregator.is_busy,
@@ -57,6 +60,7 @@ def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
         body_limit_bytes_by_ending={
             "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
+            "/v1/log/manifests": LARGEST_MANIFEST_BYTES,
         },
     )
 
@@ -168,4 +172,5 @@ def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
     async def pending(round_id: str) -> Response:
         return shown(await state_of(round_id), 202)
 
+    app.include_router(log_routes(log, resources.changes))
     return app

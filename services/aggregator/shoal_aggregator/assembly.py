@@ -3,11 +3,17 @@
 from dataclasses import dataclass
 from typing import Unpack
 
+import structlog
+
 from shoal_aggregator import schema
 from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.app import create_app
+from shoal_aggregator.log import Log
 from shoal_hosting import service
 from shoal_hosting.party import check_role
+from shoal_protocol.wire.service_errors import StorageUnavailable
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,17 +21,27 @@ class Service(service.Service):
     """A running aggregator."""
 
     aggregator: Aggregator
+    log: Log
 
     async def step(self) -> None:
         """Do all the work that is due now, once."""
         await self.aggregator.step()
+        try:
+            await self.log.step()
+        except StorageUnavailable:
+            _log.warning("storage unavailable: the log goes on once it answers again")
         self.resources.standing.erase(())
+
+    async def close(self) -> None:
+        """End what is under way, and let go of connections and the database."""
+        await self.log.close()
+        await super().close()
 
 
 def assemble(**given: Unpack[service.Given]) -> Service:
     """Return the aggregator that is `given`, going on from what its database holds.
 
-    It calls nobody, so `transport` is there only to be assembled like every other service.
+    It calls nobody but the Compute nodes, to sign the log.
 
     Raises:
         StartupRefused: the party is not the manifest's aggregator, or as `Resources.open`.
@@ -33,6 +49,7 @@ def assemble(**given: Unpack[service.Given]) -> Service:
     """
     check_role(given["party"], given["book"], "aggregator")
     resources = service.Resources.open(schema, alone=True, **given)
-    aggregator = Aggregator(resources)
+    log = Log(resources)
+    aggregator = Aggregator(resources, log.note)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
-    return Service(create_app(aggregator, resources), resources, aggregator)
+    return Service(create_app(aggregator, log, resources), resources, aggregator, log)

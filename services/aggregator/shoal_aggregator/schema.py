@@ -10,9 +10,11 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     UniqueConstraint,
 )
 
+from shoal_hosting.storage.append_only import only_grows
 from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
 from shoal_protocol.wire.versions import AGGREGATOR_DATABASE
@@ -86,4 +88,36 @@ evidence = Table(
     Column("kind", String(16), primary_key=True),
     Column("digest", String(64), nullable=False),
     Column("document", Bytes, nullable=False),
+)
+
+# The consortium's log, an entry each. What is here is never changed, and signed once it is durable.
+log_entries = Table(
+    "log_entries",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # from 0, without gaps
+    Column("kind", String(16), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("entry", Bytes, nullable=False),
+    Column("hash", Bytes, nullable=False),
+    UniqueConstraint("kind", "digest"),
+)
+only_grows(log_entries)
+
+# The roots of full subtrees of 256**level entries: tiles from level 1 on.
+log_nodes = Table(
+    "log_nodes",
+    metadata,
+    Column("level", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("hash", Bytes, nullable=False),
+)
+
+# Two rows: the newest checkpoint, and the newest that a quorum of Compute nodes signed, too.
+log_heads = Table(
+    "log_heads",
+    metadata,
+    Column("kind", String(8), primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("signed_at", BigInteger, nullable=False),  # milliseconds since 1970, UTC
+    Column("note", Text, nullable=False),
 )

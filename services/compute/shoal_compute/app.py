@@ -9,6 +9,7 @@ from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
 from shoal_compute.gossiping import Gossip
 from shoal_compute.jobs import Jobs
+from shoal_compute.log_witness import LogWitness
 from shoal_compute.relaying import Relays
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
@@ -21,8 +22,10 @@ from shoal_hosting.operators.view import Look
 from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
+    NOTE,
     OCTETS,
     SIGNED,
+    TEXT,
     JobId,
     answers,
     having,
@@ -47,14 +50,25 @@ from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.log.notes import LARGEST_NOTE_BYTES
+from shoal_protocol.log.submissions import (
+    ADD_CHECKPOINT,
+    SIZE_MEDIA_TYPE,
+    UnknownLog,
+    WrongOldSize,
+    read_submission,
+)
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Result, Vote
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.sessions import Opening, Prekey, SessionRefusal
 from shoal_protocol.sharing.shares import ShareKind
+from shoal_protocol.trust.belief import WrongProof
 from shoal_protocol.wire import service_errors
 from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
     RefusedJob,
     RefusedSpec,
     RevokedHolder,
@@ -84,6 +98,7 @@ def create_app(
     gossip: Gossip,
     witnesses: Witnesses,
     sessions: Sessions,
+    log_witness: LogWitness,
     look: Look,
 ) -> FastAPI:
     """Return the application."""
@@ -103,6 +118,7 @@ def create_app(
             "/v1/refusals": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
+            ADD_CHECKPOINT: LARGEST_NOTE_BYTES,
         },
     )
 
@@ -253,6 +269,38 @@ def create_app(
     async def show_newest(name: str) -> Response:
         """Return what a Compute node signed last that is on file here: its newest votes."""
         return listed(await witnesses.votes_of(name))
+
+    @app.post(
+        ADD_CHECKPOINT,
+        **answers(
+            TEXT,
+            MalformedDocument,
+            UnknownLog,
+            BadSignature,
+            WrongProof,
+            as_type=NOTE,
+            takes=TEXT,
+            as_body=NOTE,
+            others={400: SIZE_MEDIA_TYPE, 409: SIZE_MEDIA_TYPE},
+        ),
+    )
+    async def add_checkpoint(request: Request) -> Response:
+        """Sign a checkpoint of the log that is consistent with the last one signed here.
+
+        The body and the answers are those of C2SP tlog-witness.
+        """
+        try:
+            line = await log_witness.sign(read_submission(await request.body()))
+        except WrongOldSize as error:
+            status = 400 if error.too_large else error.status
+            head = {"Content-Type": SIZE_MEDIA_TYPE}  # a media_type would get a charset
+            return Response(f"{error.size}\n", status, headers=head)
+        return Response(line, media_type=NOTE)
+
+    @app.get("/witness/{origin_hash}/checkpoint", **answers(TEXT, UnknownLog, as_type=NOTE))
+    async def show_checkpoint(origin_hash: str) -> Response:
+        """Return the last checkpoint signed here of the log whose origin has this SHA-256."""
+        return Response(await log_witness.newest(origin_hash), media_type=NOTE)
 
     app.router.routes[:0] = upload_routes(uploads, relays, gossip)  # they come first
     return app

@@ -12,6 +12,7 @@ from shoal_compute.gossiping import Gossip
 from shoal_compute.jobs import Jobs
 from shoal_compute.leading import Leadership
 from shoal_compute.ledger import Ledger
+from shoal_compute.log_witness import LogWitness
 from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
 from shoal_compute.operator_view import OperatorView
@@ -99,6 +100,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         gossip=gossip,
         witnesses=witnesses,
         sessions=sessions,
+        log_witness=LogWitness(own),
         look=OperatorView(own, rounds, metrics).look,
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)

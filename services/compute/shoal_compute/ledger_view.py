@@ -27,8 +27,7 @@ from shoal_hosting.storage.database_choice import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line
 from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.privacy.ledger_checks import in_words
-from shoal_protocol.trust.manifest import Manifest
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.trust.manifest import decode_manifest
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -59,7 +58,7 @@ def read_ledger(db: Connection, name: str, client: int | None = None) -> View:
             lines.append(Line(entry, follower.balances.largest(BitMap([client]))))
     query = select(manifests.c.manifest).order_by(manifests.c.sequence.desc()).limit(1)
     encoded = db.execute(query).scalar_one_or_none()
-    delta = None if encoded is None else decode(encoded, Manifest).body.policy.delta
+    delta = None if encoded is None else decode_manifest(encoded).body.policy.delta
     withdrawn = select(jobs.c.job).where(jobs.c.withdrawal.is_not(None)).order_by(jobs.c.job)
     return View(lines, follower.head, delta, [*db.execute(withdrawn).scalars()])
 

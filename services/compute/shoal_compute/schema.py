@@ -15,6 +15,7 @@ from sqlalchemy import (
     SmallInteger,
     String,
     Table,
+    Text,
     UniqueConstraint,
 )
 
@@ -150,6 +151,16 @@ lease = Table(
     Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
     Column("holder", String(32), nullable=False),
     Column("until", Double, nullable=False),  # seconds since 1970
+)
+
+# The last checkpoint of the log that this node signed; it never signs one that is inconsistent.
+log_views = Table(
+    "log_views",
+    metadata,
+    Column("origin", String(160), primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("root", Bytes, nullable=False),
+    Column("note", Text, nullable=False),  # as it was signed here
 )
 
 manifests = manifest_table(metadata)

@@ -50,8 +50,10 @@ from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDiction
 from shoal_trainer.job_views import JobViews
 from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished, WrongJob
 from shoal_trainer.joining import Joining
+from shoal_trainer.releases import LOGGED
 from shoal_trainer.resources import JOB_LIST, Resources
 
+LOG_SECONDS: Final = 10.0
 JOINS_LIMIT_BYTES: Final = 16 << 20
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 _STATE: Final = having("job", "phase", "rounds")
@@ -240,9 +242,13 @@ def create_app(
     ) -> Response:
         """Serve the signed release certificate in gzip: 409 before, 410 if the job failed.
 
-        With `wait`, hold the answer of a finished job back until its certificate is complete.
+        With `wait`, hold the answer of a finished job back until its certificate is complete, and
+        `LOG_SECONDS` of that for the proof that the log has it.
         """
         found = await changes.until_found(job, lambda: views.certificate(job), wait)
+        if found is not None and not found[0].endswith(LOGGED):
+            await changes.until_found(job, lambda: views.logged(job), min(wait, LOG_SECONDS))
+            found = await views.certificate(job)
         if found is None:
             raise await views.incomplete(job)
         return tagged(*found, if_none_match, media_type="application/gzip")

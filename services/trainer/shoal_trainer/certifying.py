@@ -17,11 +17,14 @@ from sqlalchemy import Connection, select
 from shoal_hosting.manifests.present import at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
+from shoal_protocol.certificates.packing import pack, read_certificate, unpack
 from shoal_protocol.certificates.release_certificate import counted, in_order, spanned
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
+from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.wire.beside import with_log_proof
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_trainer import releases, store
@@ -59,6 +62,7 @@ class Certifier:
         self._peers = peers
         pace = partial(Pace, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         self._work = Work(resources.clock, pace)
+        self._logging = Work(resources.clock, pace)
 
     async def step(self) -> None:
         """Ask the nodes of every finished job that is due; who does not answer holds up no step.
@@ -68,12 +72,15 @@ class Certifier:
         """
         jobs = await self._resources.storage.run(releases.uncertified_jobs)
         begun = [self._work.begin(f"certificate {job}", self._attempt, job) for job in jobs]
+        for job in await self._resources.storage.run(releases.unlogged_jobs):
+            self._logging.begin(f"log {job}", self._log, job)
         if tasks := [task for task in begun if task is not None]:
             await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
 
     async def close(self) -> None:
         """Cancel open requests."""
         await self._work.close()
+        await self._logging.close()
 
     async def unsigned(self, job: str) -> Unsigned:
         """Return the nodes whose totals are missing for a finished job."""
@@ -94,6 +101,23 @@ class Certifier:
         if unsigned.missing and not heard:
             raise Unavailable("no node that is missing has signed its total")
         await self._take(job, unsigned, heard)
+
+    async def _log(self, job: str) -> None:
+        """Have a certificate logged, and put the proof beside it; nothing waits for this.
+
+        Raises:
+            Unavailable: there is no proof yet.
+        """
+        own, manifest = self._resources, self._resources.book.current.manifest
+        found = await own.storage.run(releases.find_certificate, job)
+        encoded = await asyncio.to_thread(unpack, found[1] if found else b"")
+        entry = (await asyncio.to_thread(read_certificate, encoded)).body.log_entry
+        request = LogRequest(manifest=own.book.current.digest, entry=entry)
+        proof = await self._peers.logged(own.sign(request).encode(), own.book.current)
+        proof.check(entry.encode(), manifest)
+        packed = await asyncio.to_thread(pack, with_log_proof(encoded, str(proof)))
+        await own.storage.run(releases.keep_log_proof, job, packed)
+        own.changes.tell(job)
 
     async def _ask(self, unsigned: Unsigned, node: str) -> Signed[JobTotal] | None:
         """Return a node's signed total, unverified; None if it does not answer."""

@@ -130,7 +130,7 @@ class JobViews:
         return found
 
     async def certificate(self, job: str) -> tuple[str, bytes] | None:
-        """Return the digest of the signed release certificate, and the certificate compressed.
+        """Return a tag of the signed release certificate, and the certificate compressed.
 
         None while Compute nodes of a finished job have not signed their totals.
 
@@ -145,6 +145,11 @@ class JobViews:
             if record.phase is not JobPhase.FINISHED:
                 raise WrongPhase("the job is not finished, and has no certificate yet")
         return found
+
+    async def logged(self, job: str) -> bool | None:
+        """Return True once the proof is there that the log has the certificate; None before."""
+        found = await self._storage.run(releases.find_certificate, job)
+        return True if found is not None and found[0].endswith(releases.LOGGED) else None
 
     async def withdrawal(self, job: str) -> bytes:
         """Return the wire form of the withdrawal that the job's analyst signed.

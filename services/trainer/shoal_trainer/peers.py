@@ -11,6 +11,7 @@ from typing import Any, Final
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_exchange import exchange
 from shoal_hosting.peers.exchange import Connections, Reply, Unavailable
+from shoal_protocol.log.witnessed import LogProof, read_proof
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.errors import (
@@ -32,6 +33,7 @@ def _document_limit_bytes(dimension: int) -> int:
 HANDED_LIMIT_BYTES: Final = 1 << 20  # a total names each round of its job, of 10,000 at most
 ANSWER_LIMIT_BYTES: Final = _document_limit_bytes(LARGEST_DIMENSION)
 LONG_POLL_SECONDS: Final = 25
+PROOF_SECONDS: Final = 5
 ANSWER_SECONDS: Final = 15.0  # for an answer's head to come, and as long for its body: no peer
 # that drips them holds up a job for longer
 # they ask for another try, unlike the rest of 400 to 499
@@ -117,7 +119,7 @@ class Peers:
         """
         try:
             reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
-            if _problem(reply).get("type") == _LACKS_REQUEST:
+            if _members(reply).get("type") == _LACKS_REQUEST:
                 reply = await self._hand_bound(party, "/v1/jobs", *job)
                 if reply.status in {200, 201}:
                     reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
@@ -125,10 +127,10 @@ class Peers:
             return None
         if reply.status in {200, 201}:
             return ""
-        if _problem(reply).get("type") == f"urn:shoal:problem:{WrongManifest.code}":
+        if _members(reply).get("type") == f"urn:shoal:problem:{WrongManifest.code}":
             return None
         if 400 <= reply.status < 500 and reply.status not in _TRY_AGAIN:
-            return refusal_text(party.name, _problem(reply))
+            return refusal_text(party.name, _members(reply))
         return None
 
     async def total(self, party: ServiceParty, end: bytes, consortium: Consortium) -> bytes:
@@ -141,6 +143,24 @@ class Peers:
         if reply.status != 200:
             raise Unavailable("the node signs no total now")
         return reply.body
+
+    async def logged(self, request: bytes, consortium: Consortium) -> LogProof:
+        """Have the aggregator log an entry, and return the proof that the cosigned log has it.
+
+        Raises:
+            Unavailable: also where the Compute nodes have not signed it yet.
+            MalformedDocument: the proof is none; whether it holds is not checked.
+        """
+        aggregator = consortium.manifest.aggregator
+        reply = await self._hand_bound(aggregator, "/v1/log", request, consortium)
+        place = _members(reply).get("place") if reply.status == 201 else None
+        if not isinstance(place, int):
+            raise Unavailable("the aggregator logs nothing now")
+        path = f"/v1/log/proofs/{place}?wait={PROOF_SECONDS}"
+        reply = await self._send(aggregator, "GET", path, wait_seconds=PROOF_SECONDS)
+        if reply.status != 200:
+            raise Unavailable("the Compute nodes have not signed the entry yet")
+        return read_proof(reply.body.decode("utf-8", "replace"))
 
     async def outcome(
         self, aggregator: ServiceParty, round_id: str, *, wait_seconds: int = 0
@@ -191,7 +211,7 @@ class Peers:
         """
         limit = HANDED_LIMIT_BYTES
         reply = await self._send(party, "POST", path, document, limit_bytes=limit)
-        if 400 <= reply.status < 500 and _problem(reply).get("type") in _BEHIND:
+        if 400 <= reply.status < 500 and _members(reply).get("type") in _BEHIND:
             # it may not have heard of the version, or we of a later one: anyone may relay that
             if await self._exchange(party):
                 reply = await self._send(party, "POST", path, document, limit_bytes=limit)
@@ -218,7 +238,7 @@ class Peers:
         )
 
 
-def _problem(reply: Reply) -> dict[str, Any]:
+def _members(reply: Reply) -> dict[str, Any]:
     try:
         value = reply.json()
     except MalformedDocument:

@@ -1,11 +1,13 @@
 """Makes and stores the report and the release certificate of a finished job.
 
-Both are made once, of what is on file, so that everybody gets the same bytes. The certificate
+Both are made once, of what is on file, so that everybody gets the same bytes, but for the proof
+that the consortium's log has the certificate, which is put beside it later. The certificate
 follows once every Compute node has signed what it charged of the job.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from nacl.signing import SigningKey
 from pyroaring import BitMap
@@ -31,6 +33,8 @@ from shoal_protocol.wire.phases import JobEvent, Phase
 from shoal_trainer import schema
 from shoal_trainer.schema import totals
 from shoal_trainer.store import find_job, move_job
+
+LOGGED: Final = "-logged"
 
 
 @dataclass(frozen=True)
@@ -233,11 +237,26 @@ def keep_totals(
         db.execute(totals.insert().values(row))
     if certificate is not None:
         packed = pack(certificate.encode())
-        _keep(db, schema.certificates, job, certificate.digest, packed)
+        _keep(db, schema.certificates, job, certificate.digest, packed, logged=False)
 
 
-def _keep(db: Connection, table: Table, job: str, digest: str, document: bytes) -> None:
-    db.execute(table.insert().values(job=job, digest=digest, document=document))
+def _keep(
+    db: Connection, table: Table, job: str, digest: str, document: bytes, **more: object
+) -> None:
+    db.execute(table.insert().values(job=job, digest=digest, document=document, **more))
+
+
+def unlogged_jobs(db: Connection) -> Sequence[str]:
+    """Return the jobs whose certificates lack the proof that the log has them."""
+    columns = schema.certificates.c
+    return db.execute(select(columns.job).where(~columns.logged)).scalars().all()
+
+
+def keep_log_proof(db: Connection, job: str, certificate: bytes) -> None:
+    """Put the certificate with its proof, compressed, in the place of the one without."""
+    table = schema.certificates
+    values = {"document": certificate, "logged": True}
+    db.execute(table.update().where(table.c.job == job).values(**values))
 
 
 def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
@@ -246,8 +265,14 @@ def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
 
 
 def find_certificate(db: Connection, job: str) -> tuple[str, bytes] | None:
-    """Return the digest of a job's certificate and the compressed certificate, if there is one."""
-    return _find(db, schema.certificates, job)
+    """Return a tag of a job's certificate and the compressed certificate, if there is one.
+
+    The tag is the certificate's digest, with a mark once the proof is there that the log has it.
+    """
+    columns = schema.certificates.c
+    query = select(columns.digest, columns.document, columns.logged).where(columns.job == job)
+    row = db.execute(query).first()
+    return None if row is None else (row.digest + LOGGED * row.logged, row.document)
 
 
 def _find(db: Connection, table: Table, job: str) -> tuple[str, bytes] | None:

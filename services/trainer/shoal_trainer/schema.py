@@ -4,6 +4,7 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     Index,
@@ -124,6 +125,7 @@ certificates = Table(
     _job(primary_key=True),
     Column("digest", String(64), nullable=False),
     Column("document", Bytes, nullable=False),
+    Column("logged", Boolean, nullable=False),  # with the proof that the log has it
 )
 
 # the newest of each data holder

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.belief import TooFewWitnesses
+from shoal_protocol.trust.manifest import Consortium, decode_manifest
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -106,6 +106,8 @@ class ManifestBook:
             if sequence == self._current.manifest.sequence + 1:
                 try:
                     self.accept(manifest.read_bytes(), roster.read_bytes())
+                except TooFewWitnesses:
+                    return  # it was made, and not published yet
                 except (ProtocolError, OSError) as error:
                     raise StartupRefused(f"{manifest}: {error}") from error
                 accepted[sequence] = (self._current.digest, manifest)
@@ -167,7 +169,7 @@ class ManifestBook:
 
     def known(self, signed_manifest: bytes) -> Consortium | None:
         """Return the accepted version that a signed manifest is of, or None for another one."""
-        return self._versions.get(decode(signed_manifest, Manifest).digest)
+        return self._versions.get(decode_manifest(signed_manifest).digest)
 
     def in_force(self, digest: str) -> Consortium:
         """Return the version in force, which must have this digest.
@@ -183,7 +185,8 @@ class ManifestBook:
         """Put the next version in force, durably. A known version changes nothing.
 
         Raises:
-            WrongManifest, MalformedDocument, BadSignature: as `Consortium.successor`.
+            WrongManifest, MalformedDocument, BadSignature, TooFewWitnesses, WrongProof: as
+                `Consortium.successor`.
             OSError: it could not be stored; it is not in force.
         """
         with self._lock:
@@ -210,7 +213,7 @@ def decode_digest(manifest: Path) -> str:
         StartupRefused: the file holds no manifest.
     """
     try:
-        return decode(manifest.read_bytes(), Manifest).digest
+        return decode_manifest(manifest.read_bytes()).digest
     except (ProtocolError, OSError) as error:
         raise StartupRefused(f"{manifest} is not a manifest: {error}") from error
 

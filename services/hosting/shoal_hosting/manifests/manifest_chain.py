@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from shoal_hosting.manifests.manifest_book import HISTORY, history_paths
-from shoal_protocol.trust.manifest import Consortium, Manifest
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.trust.manifest import Consortium, decode_manifest
 from shoal_protocol.wire.errors import ProtocolError
 
 
 def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
     """Open and verify every version, oldest first.
 
-    With `pin`, one of the versions must have that digest. Without it the chain is only known to
+    A version that was not published yet may lack the log's proof. With `pin`, one of the versions
+    must have that digest. Without it the chain is only known to
     be whole: whoever wrote the directory could have written another.
 
     Raises:
@@ -24,9 +24,9 @@ def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
         try:
             manifest, roster = (path.read_bytes() for path in paths)
             if chain:
-                chain.append(chain[-1].successor(manifest, roster))
+                chain.append(chain[-1].successor(manifest, roster, believe=False))
             else:
-                digest = decode(manifest, Manifest).digest
+                digest = decode_manifest(manifest).digest
                 chain.append(Consortium.pinned(manifest, roster, digest=digest))
         except (ProtocolError, OSError) as error:
             raise ValueError(f"{paths[0]}: {error}") from error

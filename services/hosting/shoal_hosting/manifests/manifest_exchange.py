@@ -12,9 +12,8 @@ from typing import Final
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Connection, Unavailable
-from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.trust.manifest import decode_manifest
 from shoal_protocol.trust.manifest_bundle import bundle
-from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import UnknownManifest
 
 _SMALL_BYTES: Final = 1 << 20
@@ -34,7 +33,7 @@ async def exchange(connection: Connection, book: ManifestBook) -> bool:
     here = book.current.manifest.sequence
     try:
         shown = await _get(connection, "/v1/manifest", _SMALL_BYTES)
-        there = decode(shown, Manifest).body.sequence
+        there = decode_manifest(shown).body.sequence
     except NoMore:
         there = here - 1
     if there > here:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from tempfile import TemporaryFile
 from typing import IO, Final
 
+import structlog
 from starlette.concurrency import run_in_threadpool
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -18,6 +19,8 @@ from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
 from shoal_protocol.trust.roster import RosterReference, roster_digest
 from shoal_protocol.wire.errors import MalformedDocument, NotReady
 from shoal_protocol.wire.service_errors import StorageUnavailable
+
+log = structlog.get_logger()
 
 MOST_AT_ONCE: Final = 4
 GRACE_SECONDS: Final = 5.0
@@ -169,7 +172,14 @@ class ManifestIntake:
 
     def _accept(self, signed_manifest: bytes, file: IO[bytes]) -> Consortium:
         file.seek(0)
-        return self._book.accept(signed_manifest, file.read())
+        accepted = self._book.accept(signed_manifest, file.read())
+        if accepted.manifest.emergency is not None:
+            log.warning(
+                "this version of the manifest was signed in an emergency, without a quorum of the "
+                "Compute nodes",
+                sequence=accepted.manifest.sequence,
+            )
+        return accepted
 
     @contextmanager
     def _place_for(self, roster: _Roster) -> Iterator[None]:

@@ -14,14 +14,18 @@ from shoal_hosting.server.openapi import (
     JSON,
     OCTETS,
     SIGNED,
+    TEXT,
     answers,
     having,
     signed,
+    with_optional,
 )
+from shoal_protocol.trust.belief import TooFewWitnesses, WrongProof
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.wire.errors import UnknownManifest
 
 MANIFEST_PATH: Final = "/v1/manifest"
+SIGNED_MANIFEST: Final = with_optional(signed(Manifest), log_proof=TEXT)
 MANIFEST_LIMIT_BYTES: Final = 256 << 20  # with the roster: 32 bytes for each enrolled client
 
 
@@ -40,12 +44,12 @@ def manifest_routes(
     def shown(consortium: Consortium) -> Response:
         return Response(consortium.signed_manifest.encode(), media_type=JSON)
 
-    @router.get(MANIFEST_PATH, **answers(signed(Manifest)))
+    @router.get(MANIFEST_PATH, **answers(SIGNED_MANIFEST))
     async def show_manifest() -> Response:
         """Serve the signed manifest in force."""
         return shown(book.current)
 
-    @router.get("/v1/manifests/{sequence}", **answers(signed(Manifest), UnknownManifest))
+    @router.get("/v1/manifests/{sequence}", **answers(SIGNED_MANIFEST, UnknownManifest))
     async def show_version(sequence: int) -> Response:
         """Serve an accepted version of the signed manifest."""
         return shown(book.version(sequence))
@@ -57,7 +61,14 @@ def manifest_routes(
 
     @router.put(
         MANIFEST_PATH,
-        **answers(having("manifest", "sequence"), *SIGNED, takes=BINARY, as_body=OCTETS),
+        **answers(
+            having("manifest", "sequence"),
+            *SIGNED,
+            TooFewWitnesses,
+            WrongProof,
+            takes=BINARY,
+            as_body=OCTETS,
+        ),
     )
     async def put_manifest(request: Request) -> Response:
         """Take the next version: its signed manifest behind its length, then its roster."""

@@ -35,6 +35,7 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
+NOTE: Final = "text/plain"
 SIGNED: Final = (
     MalformedDocument,
     UnsupportedVersion,
@@ -94,6 +95,7 @@ def _checked_job(job: str) -> str:
 
 JobId = Annotated[str, IN_PATH, AfterValidator(_checked_job)]
 ANY: Final[JsonSchema] = {}
+TEXT: Final[JsonSchema] = {"type": "string"}
 BINARY: Final[JsonSchema] = {"type": "string", "format": "binary"}
 
 
@@ -105,6 +107,11 @@ def object_of(**properties: JsonSchema) -> JsonSchema:
         "required": list(properties),
         "additionalProperties": False,
     }
+
+
+def with_optional(schema: JsonSchema, **properties: JsonSchema) -> JsonSchema:
+    """Return the schema of an object that may have these fields, too."""
+    return {**schema, "properties": {**schema["properties"], **properties}}
 
 
 def signed(kind: type[Document]) -> JsonSchema:
@@ -140,12 +147,14 @@ def answers(
     as_body: str = JSON,
     pending: JsonSchema | None = None,
     is_tagged: bool = False,
+    others: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
     """Return the arguments by which a FastAPI route declares all that it can answer.
 
     It gives `gives` with each of `statuses`, in `as_type`; with `pending` it may give that and 202.
     A body that it takes has the schema `takes` in `as_body`: JSON is to be in canonical form.
-    `is_tagged` answers have an ETag, and 304 is one of them.
+    `is_tagged` answers have an ETag, and 304 is one of them. `others` are statuses of text that is
+    no problem document, by its type.
     """
     said: dict[str, Any] = {
         str(status): {"description": _SAID[status], "content": {as_type: {"schema": gives}}}
@@ -156,6 +165,8 @@ def answers(
     if is_tagged:
         said["200"]["headers"] = _ETAG
         said["304"] = {"description": _SAID[304], "headers": _ETAG}
+    for status, kind in (others or {}).items():
+        said[str(status)] = {"description": "Text.", "content": {kind: {"schema": TEXT}}}
     extra: dict[str, Any] = {"responses": said, _PROBLEMS: _by_status(refuses)}
     if takes is not None:
         extra["requestBody"] = {"required": True, "content": {as_body: {"schema": takes}}}

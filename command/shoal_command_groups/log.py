@@ -1,0 +1,150 @@
+"""`shoal log`: reads and checks the log that the Compute nodes witness; anybody may."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal_command.connection import read_file
+from shoal_command.terminal import AsJson, ExitStatus, asking, fail, now, present, say, warn
+from shoal_consortium.log_reading import (
+    Read,
+    Reading,
+    from_aggregator,
+    from_files,
+    keep_evidence,
+    read_log,
+)
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.peers.service_calls import Endpoint
+from shoal_protocol.log.entries import Entry
+from shoal_protocol.log.monitoring import ForkedLog
+from shoal_protocol.log.notes import read_note
+from shoal_protocol.log.proofs import WrongProof
+from shoal_protocol.log.witnessed import lying_witnesses
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.errors import ProtocolError
+
+app = typer.Typer(no_args_is_help=True, help="Check the consortium's log, or see what is new.")
+
+Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is public.")]
+Pin = Annotated[str | None, typer.Option(help="Digest of a version that you pinned.")]
+Source = Annotated[
+    Path | None, typer.Option("--files", help="A copy of the log; without it, ask the aggregator.")
+]
+Copy = Annotated[
+    Path | None,
+    typer.Option("--copy", help="Keep a copy here: the next time, only what is new is read."),
+]
+Others = Annotated[
+    list[Path] | None,
+    typer.Option("--against", help="A checkpoint that somebody else was shown; repeatable."),
+]
+
+
+@app.command()
+def verify(
+    directory: Directory,
+    pin: Pin = None,
+    files: Source = None,
+    copy: Copy = None,
+    against: Others = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every entry, every tile and the Compute nodes' signatures.
+
+    Exit status: 0 it holds; 1 a directory cannot be read; 3 it does not hold; 4 it cannot be
+    reached; 7 it contradicts itself, or what was seen of it.
+    """
+    chain = open_chain(directory, pin=pin)
+    reading = _read(chain, files, copy, against or [])
+    present(_said(reading, chain[-1]), as_json, *_sentences(reading, chain[-1]))
+    _warn(reading)
+
+
+@app.command()
+def monitor(
+    directory: Directory,
+    copy: Annotated[Path, typer.Option("--copy", help="Where a copy is kept between two looks.")],
+    pin: Pin = None,
+    files: Source = None,
+    against: Others = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is new in the log since the last look, and warn of what contradicts it.
+
+    Exit status: as `shoal log verify`.
+    """
+    chain = open_chain(directory, pin=pin)
+    reading = _read(chain, files, copy, against or [])
+    new = [
+        {"place": place, **each.model_dump(mode="json")}
+        for place, each in enumerate(reading.entries[reading.seen :], reading.seen)
+    ]
+    if as_json:
+        present({**_said(reading, chain[-1]), "new": new}, as_json)
+    else:
+        for place, each in enumerate(reading.entries[reading.seen :], reading.seen):
+            say(f"{place} {_line(each)}")
+        say(f"{len(new)} new entries. {_sentences(reading, chain[-1])[0]}")
+    _warn(reading)
+
+
+def _read(
+    chain: list[Consortium], files: Path | None, copy: Path | None, against: list[Path]
+) -> Reading:
+    aggregator = chain[-1].manifest.aggregator
+    read: Read = from_files(files) if files else from_aggregator(Endpoint.of(aggregator))
+    others = [read_note(read_file(path).decode("utf-8", "replace")) for path in against]
+    try:
+        with asking("the aggregator"):
+            return read_log(read, chain, copy=copy, others=others)
+    except ForkedLog as fork:
+        where = keep_evidence(copy, fork) if copy else []
+        kept = f" Both checkpoints are in {where[0]} and {where[1]}." if where else ""
+        fail(f"{fork}.{kept} {fork.remedy}", ExitStatus.CONTRADICTION)
+    except WrongProof as error:
+        fail(f"the log does not hold: {error}", ExitStatus.CONTRADICTION)
+    except ProtocolError as error:
+        fail(f"the log does not hold: {error}. {error.remedy}", ExitStatus.REFUSED)
+
+
+def _warn(reading: Reading) -> None:
+    for each in reading.findings:
+        warn(f"entry {each.place}: {each.what}")
+    if reading.findings:
+        fail(f"{len(reading.findings)} entries contradict others", ExitStatus.CONTRADICTION)
+
+
+def _said(reading: Reading, version: Consortium) -> dict[str, Any]:
+    return {
+        "origin": reading.note.checkpoint.origin,
+        "size": reading.size,
+        "root": reading.note.checkpoint.root.hex(),
+        "signed_by": sorted(reading.signed_by),
+        "needed": version.manifest.quorum,
+        "signed_at": _signed_at(reading).isoformat(),
+        "findings": [{"entry": each.place, "what": each.what} for each in reading.findings],
+    }
+
+
+def _signed_at(reading: Reading) -> datetime:
+    return datetime.fromtimestamp(max(reading.signed_by.values()), UTC)
+
+
+def _sentences(reading: Reading, version: Consortium) -> list[str]:
+    age = (now() - _signed_at(reading)).total_seconds()
+    lying = lying_witnesses(version.manifest)
+    signed, needed = ", ".join(sorted(reading.signed_by)), version.manifest.quorum
+    return [
+        f"The log holds: {reading.size:,} entries, signed by {signed}, {needed} of whom are "
+        f"needed; the newest signature is {age:,.0f} s old.",
+        f"To show somebody else another history, {lying} of the Compute nodes must lie, with the "
+        "aggregator.",
+    ]
+
+
+def _line(entry: Entry) -> str:
+    fields = entry.model_dump(mode="json", exclude={"kind", "ledgers"})
+    return " ".join([entry.kind, *(f"{name} {value}" for name, value in fields.items())])

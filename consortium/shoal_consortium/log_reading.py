@@ -1,0 +1,184 @@
+"""Reads the consortium's log from its aggregator or from files, checks all of it, keeps a copy.
+
+A copy has the log's own paths, so that any web server can serve it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shoal_hosting.manifests.manifest_book import write_durably
+from shoal_hosting.peers.service_calls import Endpoint, Refused, call
+from shoal_protocol.log.entries import Entry, decode_entry
+from shoal_protocol.log.monitoring import Finding, ForkedLog, Monitor, check_same
+from shoal_protocol.log.notes import Note, read_note
+from shoal_protocol.log.proofs import WrongProof, leaf_hash
+from shoal_protocol.log.tiles import (
+    ENTRIES,
+    WIDTH,
+    Tree,
+    bundles,
+    decode_bundle,
+    encode_bundle,
+    root_of,
+    tile_path,
+    widths,
+)
+from shoal_protocol.log.witnessed import check_cosigned, cosigners, signed_checkpoint
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.wire.errors import ProtocolError
+
+CHECKPOINT: Final = "checkpoint"
+EVIDENCE: Final = "evidence"
+
+Read = Callable[[str], bytes]
+"""Returns the content at a path below the log's prefix."""
+
+
+def from_aggregator(endpoint: Endpoint) -> Read:
+    """Read by HTTPS.
+
+    Raises (on reading):
+        Unavailable: no answer.
+        Refused: nothing is there.
+    """
+
+    def read(path: str) -> bytes:
+        reply = asyncio.run(call(endpoint, "GET", f"/log/{path}"))
+        if reply.status != 200:
+            raise Refused(f"{endpoint.url} has no {path} of the log (status {reply.status})")
+        return reply.body
+
+    return read
+
+
+def from_files(directory: Path) -> Read:
+    """Read files; raises OSError on reading what is not there."""
+    return lambda path: (directory / path).read_bytes()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A log of which everything was checked.
+
+    `seen` is how many of the entries were in the copy; `findings` are of all of them.
+    """
+
+    note: Note
+    signed_by: dict[str, int]
+    size: int
+    entries: Sequence[Entry]
+    seen: int
+    findings: Sequence[Finding]
+
+
+def read_log(
+    read: Read, chain: Sequence[Consortium], *, copy: Path | None, others: Sequence[Note] = ()
+) -> Reading:
+    """Read the log, and check it from its first entry to its cosigned checkpoint.
+
+    `chain` are the manifest versions, of which one's aggregator and a quorum of its nodes must have
+    signed. What `copy` has of before must be its beginning, and is read from there; the rest is
+    added to it. So must be the checkpoints `others`, which somebody else was shown.
+
+    Raises:
+        ForkedLog: an earlier checkpoint, of the copy or of others, is of another history.
+        WrongProof: entries, tiles and checkpoint are not of one tree, or the log got shorter.
+        MalformedDocument, BadSignature, TooFewWitnesses
+        Refused, Unavailable, OSError: it cannot be read.
+    """
+    note = read_note(read(CHECKPOINT).decode("utf-8", "replace"))
+    manifest = _version_of(note, chain)
+    head = check_cosigned(note, manifest)
+    kept = _kept(copy)
+    old = kept.checkpoint if kept else None
+    seen_before = {other: _version_of(other, chain) for other in (*filter(None, [kept]), *others)}
+    for other, version in seen_before.items():
+        check_same(note, other, manifest, version)
+        if other.checkpoint.size > head.size:
+            raise WrongProof("the log is shorter than a checkpoint of it that was shown before")
+    encoded = _entries(read, head.size, copy, old.size if old else 0)
+    tree = tree_of([leaf_hash(each) for each in encoded])
+    if tree.root() != head.root:
+        raise WrongProof("the entries are not those of the checkpoint")
+    for other, version in seen_before.items():
+        seen = signed_checkpoint(other, version)
+        if tree.root(seen.size) != seen.root:
+            raise ForkedLog(note, other)
+    start = old.size if old else 0
+    for level, index, width in widths(head.size):
+        if (index + 1) * WIDTH ** (level + 1) > start and read(
+            tile_path(level, index, width)
+        ) != tree.tile(level, index, width):
+            raise WrongProof("a tile is not that of the entries")
+    if copy is not None:
+        _keep(copy, note, encoded, tree, start)
+    monitor, entries = Monitor(), [decode_entry(each) for each in encoded]
+    for entry in entries:
+        monitor.follow(entry)
+    return Reading(note, cosigners(note, manifest), head.size, entries, start, monitor.findings)
+
+
+def tree_of(leaves: Sequence[bytes]) -> Tree:
+    """Return the tree over hashes of entries."""
+    levels = [list(leaves)]
+    while len(levels[-1]) >= WIDTH:
+        below = levels[-1]
+        full = len(below) // WIDTH
+        levels.append([root_of(below[at * WIDTH : (at + 1) * WIDTH]) for at in range(full)])
+    return Tree(
+        len(leaves),
+        lambda level, index, width: b"".join(levels[level][index * WIDTH : index * WIDTH + width]),
+    )
+
+
+def _version_of(note: Note, chain: Sequence[Consortium]) -> Manifest:
+    """Return the newest version whose aggregator signed; the newest of all if none did."""
+    for version in reversed(chain):
+        try:
+            signed_checkpoint(note, version.manifest)
+        except ProtocolError:
+            continue
+        return version.manifest
+    return chain[-1].manifest
+
+
+def _kept(copy: Path | None) -> Note | None:
+    path = copy / CHECKPOINT if copy else None
+    return read_note(path.read_text(encoding="utf-8")) if path and path.exists() else None
+
+
+def _entries(read: Read, size: int, copy: Path | None, kept: int) -> list[bytes]:
+    """Return all entries; full bundles within the first `kept` come from the copy."""
+    entries: list[bytes] = []
+    for index, width in bundles(0, size):
+        in_copy = copy is not None and (index + 1) * WIDTH <= kept
+        source = from_files(copy) if in_copy and copy is not None else read
+        entries += decode_bundle(source(tile_path(ENTRIES, index, width)))
+    if len(entries) != size:
+        raise WrongProof("a bundle has another number of entries than its path says")
+    return entries
+
+
+def _keep(copy: Path, note: Note, entries: Sequence[bytes], tree: Tree, start: int) -> None:
+    """Add to the copy what follows its first `start` entries; the checkpoint comes last."""
+    for index, width in bundles(start, tree.size):
+        some = entries[index * WIDTH : index * WIDTH + width]
+        write_durably(copy / tile_path(ENTRIES, index, width), encode_bundle(some))
+    for level, index, width in widths(tree.size):
+        if (index + 1) * WIDTH ** (level + 1) > start:
+            write_durably(copy / tile_path(level, index, width), tree.tile(level, index, width))
+    write_durably(copy / CHECKPOINT, str(note).encode())
+
+
+def keep_evidence(copy: Path, fork: ForkedLog) -> list[Path]:
+    """Write the two checkpoints of a fork below the copy; return where they are."""
+    paths = []
+    for each in (fork.one, fork.other):
+        head = each.checkpoint
+        path = copy / EVIDENCE / f"{head.size}-{head.root.hex()[:16]}"
+        write_durably(path, str(each).encode())
+        paths.append(path)
+    return paths

@@ -1,0 +1,117 @@
+"""The consortium's policy: what its manifest allows every job."""
+
+from typing import Self
+
+import pydantic
+from pydantic import Field
+
+from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.queries import Mechanism, QueryName
+from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
+from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.trust.limits import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECONDS
+from shoal_protocol.wire.documents import Model
+
+
+def all_but_one(nodes: int) -> int:
+    """Return how many of so many Compute nodes sign the log where nothing else was agreed."""
+    return max(2, nodes - 1)
+
+
+class Policy(Model):
+    """The consortium's policy. The caps hold for each client, over all jobs together.
+
+    Jobs compose as `privacy.accounting` says; delta = 0 allows pure epsilon only, and so
+    the discrete Laplace only.
+    """
+
+    minimum_cohort: int = Field(ge=2, description="smallest cohort that may be summed")
+    minimum_colluders: int = Field(
+        ge=0,
+        description="how many clients of a cohort must at least be able to collude, in every job, "
+        "without the price rising",
+    )
+    colluding_holders: int = Field(
+        ge=0,
+        description="how many data holders, the largest of every round, must be able to collude "
+        "with all of their slots without the price rising",
+    )
+    minimum_holders: int = Field(
+        ge=1, description="fewest data holders that a round may ask, or sum"
+    )
+    maximum_epsilon: float = Field(
+        gt=0, le=100, description="largest epsilon of one client over all jobs together, up to 100"
+    )
+    delta: float = Field(
+        ge=0, lt=1, description="the delta that belongs to it; 0 allows pure epsilon only"
+    )
+    mechanisms: tuple[Mechanism, ...] = Field(
+        min_length=1,
+        description="noise that jobs may use: discrete_gaussian, or discrete_laplace for pure "
+        "epsilon; the one that fits delta if none is named",
+    )
+    queries: tuple[QueryName, ...] = Field(min_length=1)
+    maximum_round_seconds: int = Field(
+        ge=1, le=30 * 86_400, description="longest that a round may last"
+    )
+    minimum_threshold: int | None = Field(
+        default=None,
+        ge=2,
+        le=255,
+        description="allow jobs in which so many Compute nodes or more, and more than half, open a "
+        "sum without the others; without it all are needed",
+    )
+    minimum_committee: int | None = Field(
+        default=None,
+        ge=2,
+        le=LARGEST_COMMITTEE,
+        exclude_if=lambda value: value is None,
+        description="allow jobs in which each data holder shares with so many Compute nodes or "
+        "more, of all; without it with all",
+    )
+    cosignatures: int | None = Field(
+        default=None,
+        ge=2,
+        le=255,
+        exclude_if=lambda value: value is None,
+        description="how many Compute nodes, more than half, must sign the log before anybody "
+        "believes the next version of the manifest; all but one, and 2 at least, in new consortia",
+    )
+    maximum_local_epsilon: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="allow crowd jobs (Draw and Discard), each of which may cost one client so "
+        "much local, pure epsilon; without it there are none",
+    )
+    maximum_join_seconds: int = Field(
+        default=JOIN_SECONDS,
+        ge=1,
+        le=LONGEST_SECONDS,
+        description="longest that clients may have to join a job, from when they hear of it",
+    )
+    maximum_job_seconds: int = Field(
+        default=JOB_SECONDS,
+        ge=1,
+        le=LONGEST_SECONDS,
+        description="longest that a job, or a crowd job, may take in all",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _pure_cap_has_pure_noise(self) -> Self:
+        if self.delta == 0.0 and set(self.mechanisms) != {"discrete_laplace"}:
+            raise ValueError("with delta 0 the only mechanism is discrete_laplace")
+        return self
+
+    @property
+    def cap(self) -> Cap:
+        """Return what all jobs together may cost one client."""
+        return Cap(epsilon=self.maximum_epsilon, delta=self.delta)
+
+    def sharing_refusal(self, sharing: Sharing, *, nodes: int) -> str | None:
+        """Return why no round may be shared like this among so many nodes, or None if it may."""
+        return sharing.refusal(
+            nodes=nodes,
+            minimum_threshold=self.minimum_threshold,
+            minimum_committee=self.minimum_committee,
+        )

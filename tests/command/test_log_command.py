@@ -1,0 +1,134 @@
+"""`shoal log verify` and `monitor` on logs that are files, honest and not."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from shoal_consortium import consortium_files
+from shoal_protocol.log.entries import Entry
+from shoal_protocol.log.notes import Note
+from tests.command.running import refused, shoal, words
+from tests.world import examples
+from tests.world.logs import NODES, certificate, digest, rounds, signed, tree, version, write
+
+FIRST: list[Entry] = [version(of=examples.CONSORTIUM.digest), *rounds(3), certificate(3)]
+LATER = [*FIRST, *rounds(300, job=1), certificate(300, job=1, which=2)]
+FORK = [*FIRST[:-1], certificate(3, which=3), *rounds(300, job=1)]
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Path:
+    directory = tmp_path / "consortium"
+    held = examples.CONSORTIUM
+    consortium_files.create(directory, held.signed_manifest, held.roster)
+    return directory
+
+
+def files(tmp_path: Path, name: str, entries: Sequence[Entry], note: Note | None = None) -> Path:
+    write(tmp_path / name, entries, note)
+    return tmp_path / name
+
+
+def checkpoint(tmp_path: Path, note: Note) -> Path:
+    path = tmp_path / "seen-elsewhere"
+    path.write_text(str(note), encoding="utf-8")
+    return path
+
+
+def test_a_log_that_holds_is_said_to_hold(tmp_path: Path, consortium: Path) -> None:
+    log = files(tmp_path, "log", LATER)
+    said = words(shoal("log", "verify", consortium, "--files", log))
+    assert f"{len(LATER)} entries" in said
+    assert "1 of the Compute nodes must lie" in said
+    told = json.loads(shoal("log", "verify", consortium, "--files", log, "--json").stdout)
+    assert told["signed_by"] == NODES
+    assert (told["size"], told["root"]) == (len(LATER), tree(LATER).root().hex())
+
+
+def test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log(
+    tmp_path: Path, consortium: Path
+) -> None:
+    copy = tmp_path / "copy"
+    look = ("log", "monitor", consortium, "--copy", copy)
+    first = shoal(*look, "--files", files(tmp_path, "log", FIRST)).stdout.splitlines()
+    assert len(first) == len(FIRST) + 1
+    assert first[0].startswith(f"0 manifest digest {examples.CONSORTIUM.digest}")
+    second = shoal(*look, "--files", files(tmp_path, "log", LATER)).stdout.splitlines()
+    assert len(second) == len(LATER) - len(FIRST) + 1
+    assert second[0].startswith(f"{len(FIRST)} round")
+    assert "0 new entries" in words(shoal(*look, "--files", tmp_path / "log"))
+    told = json.loads(shoal("log", "verify", consortium, "--files", copy, "--json").stdout)
+    assert told["size"] == len(LATER)
+
+
+def test_a_copy_is_read_again_only_where_it_is_not_full(tmp_path: Path, consortium: Path) -> None:
+    log, copy = files(tmp_path, "log", LATER), tmp_path / "copy"
+    shoal("log", "verify", consortium, "--files", log, "--copy", copy)
+    full = log / "tile" / "entries" / "000"
+    assert full.exists()
+    full.unlink()  # the copy has it
+    shoal("log", "verify", consortium, "--files", log, "--copy", copy)
+    refused("log", "verify", consortium, "--files", log)
+
+
+def test_a_fork_is_told_and_both_checkpoints_are_kept(tmp_path: Path, consortium: Path) -> None:
+    copy = tmp_path / "copy"
+    shoal("log", "verify", consortium, "--files", files(tmp_path, "log", FIRST), "--copy", copy)
+    fork = files(tmp_path, "fork", FORK, signed(FORK, NODES[1:]))
+    said = refused("log", "verify", consortium, "--files", fork, "--copy", copy, status=7)
+    assert "two histories" in said
+    kept = {path.read_text() for path in (copy / "evidence").iterdir()}
+    assert kept == {str(signed(FIRST)), str(signed(FORK, NODES[1:]))}
+    assert (copy / "checkpoint").read_text() == str(signed(FIRST))  # the copy stays
+
+
+def test_one_size_and_two_roots_name_the_witness_that_signed_both(
+    tmp_path: Path, consortium: Path
+) -> None:
+    fork = FORK[: len(FIRST)]
+    log = files(tmp_path, "log", FIRST, signed(FIRST, NODES[:2]))
+    other = checkpoint(tmp_path, signed(fork, NODES[1:]))
+    said = refused("log", "verify", consortium, "--files", log, "--against", other, status=7)
+    assert f"{NODES[1]} signed both" in said
+
+
+def test_a_log_that_got_shorter_is_told(tmp_path: Path, consortium: Path) -> None:
+    copy = tmp_path / "copy"
+    shoal("log", "verify", consortium, "--files", files(tmp_path, "log", LATER), "--copy", copy)
+    old = files(tmp_path, "old", FIRST)
+    said = refused("log", "monitor", consortium, "--files", old, "--copy", copy, status=7)
+    assert "shorter" in said
+
+
+def test_a_copy_that_was_changed_is_told(tmp_path: Path, consortium: Path) -> None:
+    log, copy = files(tmp_path, "log", LATER), tmp_path / "copy"
+    shoal("log", "verify", consortium, "--files", log, "--copy", copy)
+    bundle = copy / "tile" / "entries" / "000"
+    bundle.write_bytes(bundle.read_bytes().replace(digest(3).encode(), digest(4).encode()))
+    refused("log", "verify", consortium, "--files", log, "--copy", copy, status=7)
+
+
+@pytest.mark.parametrize("path", ["tile/0/000", "tile/0/002.p/97", "tile/1/000.p/2"])
+def test_a_wrong_tile_is_told(tmp_path: Path, consortium: Path, path: str) -> None:
+    log = files(tmp_path, "log", LATER)
+    (log / path).write_bytes(bytes((log / path).stat().st_size))
+    refused("log", "verify", consortium, "--files", log, status=7)
+
+
+def test_too_few_signatures_are_told(tmp_path: Path, consortium: Path) -> None:
+    log = files(tmp_path, "log", FIRST, signed(FIRST, NODES[:1]))
+    said = refused("log", "verify", consortium, "--files", log, status=3)
+    assert "1 of the Compute nodes signed; 2 are needed" in said
+
+
+def test_what_contradicts_itself_is_warned_of(tmp_path: Path, consortium: Path) -> None:
+    log = files(tmp_path, "log", [*FIRST, certificate(3, which=9)])
+    result = shoal("log", "monitor", consortium, "--files", log, "--copy", tmp_path / "c", status=7)
+    assert f"entry {len(FIRST)}: job {digest(0)} has two certificates" in result.stderr
+
+
+def test_another_pin_is_refused(tmp_path: Path, consortium: Path) -> None:
+    log = files(tmp_path, "log", FIRST)
+    refused("log", "verify", consortium, "--files", log, "--pin", digest(1))

@@ -1,0 +1,128 @@
+"""A Compute node signs one history of the log, never a shorter one, whatever it is sent."""
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import sha256
+
+import httpx
+import pytest
+
+from shoal_protocol.log.entries import Entry
+from shoal_protocol.log.notes import Checkpoint, Note, read_note, sign_note
+from shoal_protocol.log.submissions import ADD_CHECKPOINT, SIZE_MEDIA_TYPE, Submission
+from shoal_protocol.log.witnessed import cosigners, origin_of
+from tests.world.around_node import Federation
+from tests.world.logs import MANIFEST, certificate, key_of, rounds, signed, tree, version
+from tests.world.parties import client_of, problem_code
+
+ENTRIES: list[Entry] = [version(), *rounds(400)]
+OTHER = [version(), *rounds(3), certificate(3), *rounds(200, job=5)]
+NODE = "compute-0"
+
+
+async def submit(
+    federation: Federation,
+    entries: Sequence[Entry],
+    old: int = 0,
+    *,
+    note: Note | None = None,
+    proof: Sequence[bytes] | None = None,
+) -> httpx.Response:
+    hashes = tree(entries).consistency(min(old, len(entries))) if proof is None else proof
+    body = str(Submission(old, hashes, note or signed(entries, []))).encode()
+    async with client_of(federation.services[0].app) as http:
+        return await http.post(ADD_CHECKPOINT, content=body)
+
+
+def is_signed(entries: Sequence[Entry], answer: httpx.Response) -> bool:
+    assert answer.status_code == 200, answer.text
+    return cosigners(signed(entries, []).with_lines(answer.text), MANIFEST).keys() == {NODE}
+
+
+async def shown(federation: Federation) -> httpx.Response:
+    origin = sha256(origin_of(MANIFEST).encode()).hexdigest()
+    async with client_of(federation.services[0].app) as http:
+        return await http.get(f"/witness/{origin}/checkpoint")
+
+
+async def test_a_node_signs_what_follows_what_it_signed(federation: Federation) -> None:
+    assert problem_code(await shown(federation)) == "unknown-log"
+    at = 0
+    for size in (3, 3, 4, 256, 257, 700):
+        assert is_signed(ENTRIES[:size], await submit(federation, ENTRIES[:size], at))
+        at = size
+        note = read_note((await shown(federation)).text)
+        assert note.checkpoint.size == size
+        assert cosigners(note, MANIFEST).keys() == {NODE}
+
+
+async def test_a_node_says_from_where_the_proof_must_begin(federation: Federation) -> None:
+    await submit(federation, ENTRIES[:10])
+    for size, old in ((20, 0), (20, 9), (5, 5), (3, 0)):
+        answer = await submit(federation, ENTRIES[:size], old)
+        assert (answer.status_code, answer.text) == (409, "10\n"), (size, old)
+        assert answer.headers["content-type"] == SIZE_MEDIA_TYPE
+    answer = await submit(federation, ENTRIES[:9], 10)
+    assert answer.status_code == 400
+
+
+async def test_a_node_signs_no_second_history(federation: Federation) -> None:
+    await submit(federation, ENTRIES[:10])
+    for size in (10, 11, 300):
+        answer = await submit(federation, OTHER[:size], 10)
+        assert problem_code(answer) == "wrong-log-proof", size
+    wrong = await submit(federation, ENTRIES[:20], 10, proof=[bytes(32)])
+    assert problem_code(wrong) == "wrong-log-proof"
+    assert read_note((await shown(federation)).text).checkpoint.size == 10
+    assert is_signed(ENTRIES[:20], await submit(federation, ENTRIES[:20], 10))
+
+
+async def test_a_node_signs_nothing_that_the_aggregator_did_not(federation: Federation) -> None:
+    text = signed(ENTRIES[:5], []).text
+    origin = origin_of(MANIFEST)
+    for name in ("trainer", NODE):
+        note = read_note(f"{text}\n{sign_note(text, origin, key_of(name))}")
+        assert problem_code(await submit(federation, ENTRIES[:5], note=note)) == "bad-signature"
+    other = Checkpoint("shoal-log/others", 5, bytes(32)).text
+    note = read_note(f"{other}\n{sign_note(other, 'shoal-log/others', key_of('aggregator'))}")
+    assert problem_code(await submit(federation, ENTRIES[:5], note=note)) == "unknown-log"
+    assert (await shown(federation)).status_code == 404
+
+
+async def test_the_empty_tree_has_one_root_and_needs_no_proof(federation: Federation) -> None:
+    answer = await submit(federation, ENTRIES[:5], proof=[bytes(32)])
+    assert problem_code(answer) == "wrong-log-proof"
+    text = Checkpoint(origin_of(MANIFEST), 0, bytes(32)).text
+    note = read_note(f"{text}\n{sign_note(text, origin_of(MANIFEST), key_of('aggregator'))}")
+    assert problem_code(await submit(federation, [], note=note)) == "wrong-log-proof"
+    assert is_signed([], await submit(federation, []))
+
+
+async def test_what_a_node_signed_outlasts_a_crash(federation: Federation) -> None:
+    await submit(federation, ENTRIES[:10])
+    federation.crash(0)
+    answer = await submit(federation, OTHER[:11], 10)
+    assert problem_code(answer) == "wrong-log-proof"
+    answer = await submit(federation, OTHER[:11], 0)
+    assert (answer.status_code, answer.text) == (409, "10\n")
+
+
+async def test_of_several_at_once_one_is_signed(federation: Federation) -> None:
+    answers = await asyncio.gather(
+        submit(federation, ENTRIES[:20]),
+        submit(federation, OTHER[:20]),
+        submit(federation, ENTRIES[:21]),
+    )
+    assert sorted(each.status_code for each in answers) == [200, 409, 409]
+    seen = read_note((await shown(federation)).text).checkpoint
+    first = ENTRIES if seen.root == tree(ENTRIES).root(seen.size) else OTHER
+    assert seen.root == tree(first).root(seen.size)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"old 0\n\n", b"\xff\xfe", b"old 0\n" + b"AAAA\n" * 64 + b"\n"]
+)
+async def test_what_is_no_submission_is_refused(federation: Federation, body: bytes) -> None:
+    async with client_of(federation.services[0].app) as http:
+        answer = await http.post(ADD_CHECKPOINT, content=body)
+    assert problem_code(answer) == "malformed-document"

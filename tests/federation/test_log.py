@@ -1,0 +1,314 @@
+"""The witnessed log: what a job leaves in it, and what a log that forked or was set back gets."""
+
+import shutil
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+from unittest.mock import patch
+
+import httpx
+import pytest
+from nacl.signing import SigningKey
+from structlog.testing import capture_logs
+
+from shoal_consortium.parties import next_manifest
+from shoal_consortium.party_files import read_signing_key
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.log.entries import (
+    CertificateEntry,
+    EndEntry,
+    Entry,
+    ManifestEntry,
+    RoundEntry,
+    decode_entry,
+)
+from shoal_protocol.log.notes import Note, read_note
+from shoal_protocol.log.submissions import ADD_CHECKPOINT, read_submission
+from shoal_protocol.log.tiles import bundles, decode_bundle, tile_path
+from shoal_protocol.log.witnessed import TooFewWitnesses, check_cosigned, cosigners
+from shoal_protocol.trust.manifest import SignedManifest
+from shoal_protocol.trust.manifest_bundle import framed
+from shoal_protocol.wire.documents import sign
+from tests.world.federation import PRIVACY, Federation
+from tests.world.parties import problem_code
+from tests.world.trust import SITES, Trust, make_trust
+from tests.world.wire import Fault, Rule
+
+
+async def checkpoint(federation: Federation) -> Note | None:
+    answer = await federation.ask("aggregator", "/log/checkpoint")
+    return read_note(answer.text) if answer.status_code == 200 else None
+
+
+async def fetch(federation: Federation, path: str) -> bytes:
+    answer = await federation.ask("aggregator", f"/log/{path}")
+    assert answer.status_code == 200, path
+    return answer.content
+
+
+async def entries_of(federation: Federation, size: int) -> list[Entry]:
+    found: list[Entry] = []
+    for index, width in bundles(0, size):
+        content = await fetch(federation, tile_path("entries", index, width))
+        found += [decode_entry(each) for each in decode_bundle(content)]
+    return found
+
+
+async def cosigned(federation: Federation, least: int = 1) -> Note:
+    """Return the first cosigned checkpoint of so many entries."""
+
+    async def is_there() -> bool:
+        note = await checkpoint(federation)
+        return note is not None and note.checkpoint.size >= least
+
+    await federation.until(is_there)
+    note = await checkpoint(federation)
+    assert note is not None
+    return note
+
+
+async def test_a_job_leaves_its_rounds_and_ends_in_a_log_that_all_nodes_sign(
+    federation: Federation,
+) -> None:
+    await federation.learn()
+    note = await cosigned(federation, 4)
+    manifest = federation.trust.consortium.manifest
+    head = check_cosigned(note, manifest)
+    assert cosigners(note, manifest).keys() == set(federation.nodes)
+    found = await entries_of(federation, head.size)
+    assert [each.kind for each in found] == ["manifest", "round", "result", "certificate"]
+    [version] = [each for each in found if isinstance(each, ManifestEntry)]
+    assert version.digest == federation.trust.consortium.digest
+    [end] = [each for each in found if isinstance(each, EndEntry)]
+    assert end.ledgers.keys() == set(federation.nodes)
+
+
+async def test_a_certificate_carries_the_proof_that_the_log_has_it(federation: Federation) -> None:
+    job = await federation.submit()
+    await federation.finish(job)
+
+    async def is_logged() -> bool:
+        answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+        return answer.headers["ETag"].endswith('-logged"')
+
+    await federation.until(is_logged)
+    encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content
+    manifest = federation.trust.consortium.signed_manifest.encode()
+    logged = verify_certificate(encoded, manifest).logged
+    assert logged is not None
+    assert set(logged.signed_by) == set(federation.nodes)
+    found = await entries_of(federation, logged.checkpoint.size)
+    certificate = read_certificate(encoded).body
+    assert found[logged.place] == certificate.log_entry
+    assert [each.digest for each in found if isinstance(each, RoundEntry)] == [
+        each.spec.digest for each in certificate.rounds
+    ]
+    assert sum(isinstance(each, CertificateEntry) for each in found) == 1
+
+
+class Restoring(Federation):
+    """A federation of which a party's directory can be copied and set back."""
+
+    async def copy(self, name: str, to: Path) -> None:
+        await self.crash(name)
+        shutil.copytree(self._directory / name, to)
+        await self.start_the_dead()
+
+    async def set_back(self, name: str, copy: Path) -> None:
+        await self.crash(name)
+        shutil.rmtree(self._directory / name)
+        shutil.copytree(copy, self._directory / name)
+        await self.start_the_dead()
+
+    async def seconds(self, count: int) -> None:
+        for _ in range(count):
+            await self.step()
+            self.clock.move(1.0)
+
+    def signed(self) -> dict[int, set[bytes]]:
+        """Return the roots of all checkpoints that the aggregator sent to anybody, by size."""
+        roots: dict[int, set[bytes]] = defaultdict(set)
+        for message in self.wire.log:
+            if message.path.endswith(ADD_CHECKPOINT):
+                head = read_submission(message.body).note.checkpoint
+                roots[head.size].add(head.root)
+        return roots
+
+
+@pytest.fixture
+async def restoring(trust: Trust, tmp_path: Path) -> AsyncIterator[Restoring]:
+    async with Restoring(trust, tmp_path / "parties") as running:
+        yield running
+
+
+async def ended(federation: Federation) -> None:
+    """Run a job that must succeed, and leave the network as it is."""
+    job = await federation.submit(privacy=CHEAP)
+    await federation.until(lambda: federation.is_over(job))
+    assert (await federation.state(job))["phase"] == "finished"
+
+
+CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})
+
+
+async def test_an_aggregator_that_was_set_back_signs_nothing_and_its_rounds_go_on(
+    restoring: Restoring, tmp_path: Path
+) -> None:
+    federation = restoring
+    await federation.learn(privacy=CHEAP)
+    first = await cosigned(federation, 4)
+    await federation.copy("aggregator", tmp_path / "backup")
+    await federation.learn(privacy=CHEAP)
+    second = await cosigned(federation, first.checkpoint.size + 3)
+
+    await federation.set_back("aggregator", tmp_path / "backup")
+    with capture_logs() as said:
+        report = await federation.learn(privacy=CHEAP)
+        await federation.seconds(30)
+    assert report.population_size
+    assert any("shorter than one that was signed" in each["event"] for each in said)
+    assert all(len(roots) == 1 for roots in federation.signed().values())
+    shown = await checkpoint(federation)
+    assert shown is not None
+    assert shown.checkpoint == first.checkpoint
+    assert max(federation.signed()) == second.checkpoint.size
+
+
+async def test_a_log_with_another_history_is_told_by_the_first_node_that_knows(
+    restoring: Restoring, tmp_path: Path
+) -> None:
+    federation = restoring
+    await federation.copy("aggregator", tmp_path / "empty")
+    await federation.learn(privacy=CHEAP)
+    await cosigned(federation, 4)
+    # no node answers the aggregator while it grows another history
+    await federation.set_back("aggregator", tmp_path / "empty")
+    federation.wire.rules.append(Rule(Fault.LOST, sender="aggregator"))
+    await ended(federation)
+    await ended(federation)
+    await federation.seconds(20)
+    assert await checkpoint(federation) is None  # nothing was signed unheard
+    federation.wire.rules.clear()
+    with capture_logs() as said:
+        await federation.seconds(90)
+    assert any("another history than one" in each["event"] for each in said)
+    assert all(len(roots) == 1 for roots in federation.signed().values())
+    assert await checkpoint(federation) is None
+
+
+async def test_a_job_does_not_wait_for_nodes_to_sign_the_log(federation: Federation) -> None:
+    federation.wire.rules.append(Rule(Fault.LOST, sender="aggregator"))
+    await ended(federation)
+    assert await checkpoint(federation) is None
+    federation.wire.rules.clear()
+    assert (await cosigned(federation, 4)).checkpoint.size >= 4
+
+
+async def test_the_log_goes_on_without_one_node(federation: Federation) -> None:
+    await federation.crash("compute-2")
+    federation.absent.add("compute-2")
+    note = await cosigned(federation)
+    manifest = federation.trust.consortium.manifest
+    assert cosigners(note, manifest).keys() == {"compute-0", "compute-1"}
+
+
+@pytest.fixture(scope="module")
+def witnessed(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return make_trust(tmp_path_factory.mktemp("witnessed"), cosignatures=2)
+
+
+def next_version(trust: Trust) -> SignedManifest:
+    key = read_signing_key(trust.directory / "authority" / "signing.key")
+    made = next_manifest(trust.consortium, roster=trust.consortium.roster, authority=key)
+    return SignedManifest(made.body, made.signer, made.signature)
+
+
+async def hand(federation: Federation, name: str, version: SignedManifest) -> httpx.Response:
+    body = framed(version.encode(), federation.trust.consortium.roster.encode())
+    return await federation.ask(name, "/v1/manifest", method="PUT", content=body)
+
+
+async def logged(federation: Federation, version: SignedManifest) -> SignedManifest:
+    """Have a version logged, and return it with its proof once a quorum signed."""
+    path, content = "/v1/log/manifests", version.encode()
+    answer = await federation.ask("aggregator", path, method="POST", content=content)
+    assert answer.status_code == 201, answer.text
+    place = answer.json()["place"]
+
+    async def is_proved() -> bool:
+        answer = await federation.ask("aggregator", f"/v1/log/proofs/{place}")
+        return answer.status_code == 200
+
+    await federation.until(is_proved)
+    answer = await federation.ask("aggregator", f"/v1/log/proofs/{place}")
+    return SignedManifest(**vars(version) | {"log_proof": answer.text})
+
+
+async def test_nobody_believes_a_version_that_was_never_logged(
+    witnessed: Trust, tmp_path: Path
+) -> None:
+    async with Federation(witnessed, tmp_path) as federation:
+        version = next_version(witnessed)
+        for name in federation.services:
+            assert problem_code(await hand(federation, name, version)) == "too-few-witnesses"
+        proved = await logged(federation, version)
+        for name in federation.services:
+            assert (await hand(federation, name, proved)).status_code == 200, name
+        # what a service hands on has the proof: holders, vaults and analysts believe it
+        shown = await federation.ask("trainer", "/v1/manifest")
+        assert shown.content == proved.encode()
+        federation.analyst_book.accept(proved.encode(), witnessed.consortium.roster.encode())
+        await federation.learn()
+        for site in SITES:
+            assert federation.holder(site)._directory.manifest == version.digest
+        await federation.crash("compute-0")
+        await federation.start_the_dead()
+        again = await federation.ask("compute-0", "/v1/manifest")
+        assert again.content == proved.encode()
+
+
+async def test_a_holder_believes_nothing_that_the_trainer_alone_hands_it(
+    witnessed: Trust, tmp_path: Path
+) -> None:
+    async with Federation(witnessed, tmp_path) as federation:
+        version = next_version(witnessed)
+        book, roster = federation.party("trainer").resources.book, witnessed.consortium.roster
+        with patch("shoal_protocol.trust.manifest.check_believed"):
+            book.accept(version.encode(), roster.encode())  # a lying trainer
+        await federation.step()
+        holder = federation.holder("clinic-a")
+        with pytest.raises(TooFewWitnesses):
+            holder._directory._book.accept(version.encode(), roster.encode())
+        assert holder._directory.manifest == witnessed.consortium.digest
+
+
+async def test_with_too_few_nodes_no_version_is_believed(witnessed: Trust, tmp_path: Path) -> None:
+    async with Federation(witnessed, tmp_path) as federation:
+        await cosigned(federation)
+        for name in ("compute-1", "compute-2"):
+            await federation.crash(name)
+            federation.absent.add(name)
+        path, content = "/v1/log/manifests", next_version(witnessed).encode()
+        answer = await federation.ask("aggregator", path, method="POST", content=content)
+        place = answer.json()["place"]
+        for _ in range(60):
+            await federation.step()
+            federation.clock.move(1.0)
+        answer = await federation.ask("aggregator", f"/v1/log/proofs/{place}")
+        assert problem_code(answer) == "not-logged"
+
+
+async def test_the_log_takes_one_version_of_a_number(witnessed: Trust, tmp_path: Path) -> None:
+    async with Federation(witnessed, tmp_path) as federation:
+        version = next_version(witnessed)
+        await logged(federation, version)
+        key = read_signing_key(witnessed.directory / "authority" / "signing.key")
+        policy = version.body.policy.model_copy(update={"minimum_cohort": 9})
+        rival = sign(version.body.model_copy(update={"policy": policy}), "authority", key)
+        path = "/v1/log/manifests"
+        answer = await federation.ask("aggregator", path, method="POST", content=rival.encode())
+        assert problem_code(answer) == "conflicting-document"
+        forged = sign(rival.body, "authority", SigningKey(bytes(32)))
+        answer = await federation.ask("aggregator", path, method="POST", content=forged.encode())
+        assert problem_code(answer) == "bad-signature"
