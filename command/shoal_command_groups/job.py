@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import pydantic
 import typer
 from rich.console import RenderableType
 from rich.live import Live
@@ -20,7 +19,6 @@ from shoal_command.connection import (
     PartyDirectory,
     checked_id,
     open_book,
-    trainer_of,
 )
 from shoal_command.rendering import plain
 from shoal_command.round_groups import FEW_ROUNDS
@@ -34,6 +32,7 @@ from shoal_command.terminal import (
     present,
     say,
     say_json,
+    show,
     tell,
     warn,
 )
@@ -49,15 +48,6 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.phases import JobPhase
 
 app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
-
-
-class _ListedJob(pydantic.BaseModel):
-    job: str
-    phase: JobPhase
-
-
-class _JobList(pydantic.BaseModel):
-    jobs: list[_ListedJob]
 
 
 @app.command()
@@ -156,9 +146,16 @@ def result(
 def list_jobs(
     party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
-    """List the trainer's jobs, of all analysts."""
-    listed = trainer_of(open_book(party, consortium)).ask(_JobList, "/v1/jobs")
-    present(listed, as_json)
+    """List the trainer's jobs in rounds, of all analysts: when, who, what, epsilon and state.
+
+    Below is how much epsilon clients have left for one more job.
+    """
+    with asking("the trainer"):
+        listed = Analyst.open(party, consortium, notice=warn).jobs()
+    if as_json:
+        say_json(listed.model_dump(mode="json", exclude={"next"}))
+    else:
+        show(job_views.listed(listed))
 
 
 @app.command()
@@ -167,7 +164,8 @@ def withdraw(
 ) -> None:
     """Withdraw a job of your own: it asks nothing more, and clients' budgets come free.
 
-    What answered rounds cost stays charged. A job that has ended cannot be withdrawn.
+    What answered rounds cost stays charged. A job that has ended cannot be withdrawn. `shoal job
+    cancel` is the same.
     """
     with asking("the trainer"):
         _handle(job, party, consortium).withdraw()
@@ -176,6 +174,9 @@ def withdraw(
         as_json,
         "The job is withdrawn. What answered rounds cost stays charged; the rest comes free.",
     )
+
+
+app.command("cancel")(withdraw)
 
 
 def fetch(

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.jobs.job_check import JobCheckReport
-from shoal.jobs.job_states import JobState
+from shoal.jobs.job_states import JobsPage, JobState
 from shoal_command.rendering import plain
 from shoal_command.round_groups import FEW_ROUNDS, span
 from shoal_protocol.certificates.posterior_report import PosteriorReport
@@ -41,9 +41,9 @@ def progress(
     if state.population_size is not None:
         head.add_row("Population", f"{state.population_size:,} clients")
     if state.phase is JobPhase.JOINING:
-        head.add_row("Joining open until", _joining(join_deadline, now))
+        head.add_row("Joining open until", _moment(join_deadline, now))
     if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING):
-        head.add_row("Over by", f"{state.ends_by:%Y-%m-%d %H:%M} UTC")
+        head.add_row("Over by", _moment(state.ends_by, now))
     if rounds > FEW_ROUNDS and state.rounds:
         head.add_row("Rounds", _how_far(state, rounds))
     newest = state.rounds[-FEW_ROUNDS:]
@@ -66,7 +66,9 @@ def one_line(state: JobState, *, rounds: int, join_deadline: datetime, now: date
     """Say a job's state in one line, for output that is no terminal; `rounds` as in `progress`."""
     facts = [f"{state.phase}: {state.joined:,} joined"]
     if state.phase is JobPhase.JOINING:
-        facts.append(f"joining is open until {_joining(join_deadline, now)}")
+        facts.append(f"joining is open until {_moment(join_deadline, now)}")
+    if state.phase is JobPhase.RUNNING and state.ends_by is not None:
+        facts.append(f"over by {_moment(state.ends_by, now)}")
     if state.rounds and rounds > FEW_ROUNDS:
         facts.append(_how_far(state, rounds))
     elif state.rounds:
@@ -122,8 +124,8 @@ def _phase(phase: str) -> Text:
     return Text(plain(phase).plain, style=_COLOURS.get(phase, "cyan"))
 
 
-def _joining(deadline: datetime, now: datetime) -> str:
-    """Say when joining ends at the latest: it ends sooner if as many joined as may."""
+def _moment(deadline: datetime, now: datetime) -> str:
+    """Say when something ends at the latest, and how long that is from now."""
     return f"{deadline:%Y-%m-%d %H:%M:%S} UTC ({until(deadline, now)})"
 
 
@@ -138,6 +140,25 @@ def until(deadline: datetime, now: datetime) -> str:
     if seconds >= 3600:
         return f"in {seconds // 3600} h {seconds % 3600 // 60} min"
     return f"in {seconds // 60} min {seconds % 60} s"
+
+
+def listed(page: JobsPage) -> RenderableType:
+    """Show the trainer's jobs, the newest first, and what clients have left."""
+    table = Table("submitted, UTC", "job", "analyst", "what", "epsilon", "state")
+    for each in page.jobs:
+        what = f"{each.task.replace('_', ' ')} of {', '.join(each.columns)}"
+        if each.purpose:
+            what += f": {each.purpose}"
+        price = f"{each.epsilon:g}" + (f" at delta {each.delta:g}" if each.delta else "")
+        said = each.phase + (f": {each.reason}" if each.reason else "")
+        when = f"{each.submitted_at:%Y-%m-%d %H:%M}"
+        table.add_row(*map(plain, (when, each.job, each.analyst, what, price, said)))
+    left = Table("clients", "epsilon left, Gaussian noise", "epsilon left, Laplace noise")
+    for budget in page.budgets:
+        left.add_row(
+            f"{budget.clients:,}", f"{budget.left.gaussian:.3g}", f"{budget.left.pure:.3g}"
+        )
+    return Group(table, left)
 
 
 def check_facts(checked: JobCheckReport) -> dict[str, Any]:

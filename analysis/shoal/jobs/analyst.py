@@ -27,7 +27,7 @@ from shoal.jobs.crowd_job import AsyncCrowdJob
 from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_failures import JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.job_states import CrowdOverview
+from shoal.jobs.job_states import CrowdOverview, JobsPage
 from shoal.jobs.retry import Notice, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -222,6 +222,19 @@ class Analyst:
                 return await analyst.check(task, settings)
 
         return run(checked())
+
+    def jobs(self, *, newest: int | None = None) -> JobsPage:
+        """Return the trainer's jobs in rounds, of all analysts, and what is left of budgets.
+
+        Raises:
+            JobRefused, Unavailable, MalformedDocument: as `AsyncAnalyst.jobs`.
+        """
+
+        async def asked() -> JobsPage:
+            async with self._connect() as analyst:
+                return await analyst.jobs(newest=newest)
+
+        return run(asked())
 
     def open_crowd(self, task: CrowdTask, settings: CrowdSettings) -> CrowdJob:
         """Open a crowd job (Draw and Discard) and return at once.

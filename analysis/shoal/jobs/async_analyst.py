@@ -20,13 +20,13 @@ from shoal.jobs.job_check import (
     report,
 )
 from shoal.jobs.job_settings import CrowdSettings, JobSettings, Settings
-from shoal.jobs.job_states import CrowdList, CrowdOverview
+from shoal.jobs.job_states import CrowdList, CrowdOverview, JobsPage, ListedJob
 from shoal.jobs.retry import Notice, Retry, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import Peer
-from shoal_protocol.certificates.study_request import JobCheck
+from shoal_protocol.certificates.study_request import JobCheck, JobsQuery
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
@@ -37,6 +37,7 @@ from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 
 _ASKED_TOGETHER: Final = 8  # jobs
+_PAGE: Final = 1000  # jobs
 
 
 class AsyncAnalyst:
@@ -140,6 +141,36 @@ class AsyncAnalyst:
             after = page.next if page.next is None or page.next > after else None
         declared = newest(documents, own.book)
         return report(request, word, decode_clients(word.able), declared, own.book, now=own.clock())
+
+    async def jobs(self, *, newest: int | None = None) -> JobsPage:
+        """Return the trainer's jobs in rounds, of all analysts, the newest first, or so many.
+
+        With them come groups of clients by the epsilon that each of them has left.
+
+        Raises:
+            JobRefused: the trainer does not know the analyst, or her clock is wrong.
+            Unavailable: the trainer did not answer, several times.
+            MalformedDocument: the answer is no such list.
+        """
+        await self.catch_up()
+        own, after = self.identity, 0
+        found: list[ListedJob] = []
+        while True:
+            query = JobsQuery(
+                manifest=own.book.current.digest,
+                analyst=own.name,
+                at=own.clock(),
+                after=after,
+                count=_PAGE if newest is None else min(_PAGE, newest - len(found)),
+            )
+            answer = await self._line.post("/v1/jobs/list", own.signed(query))
+            refuse(answer)
+            page = shaped(answer, JobsPage)
+            found += page.jobs
+            if page.next is None or page.next <= after or len(found) == newest:
+                known = {each.job: each for each in found}  # others come in meanwhile
+                return page.model_copy(update={"jobs": tuple(known.values())})
+            after = page.next
 
     async def open_crowd(self, task: CrowdTask, settings: CrowdSettings) -> AsyncCrowdJob:
         """Open a crowd job and return its handle.

@@ -37,6 +37,13 @@ class EpsilonLeft(pydantic.BaseModel):
     gaussian: float
 
 
+class Budget(pydantic.BaseModel):
+    """How many clients have as much left; of `left`, each could pay either."""
+
+    clients: int
+    left: EpsilonLeft
+
+
 class TrainersWord(pydantic.BaseModel):
     """What the trainer says of a job that is not submitted; `able` are slots, as documents encode
     them.

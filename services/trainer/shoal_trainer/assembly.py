@@ -21,6 +21,7 @@ from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.job_views import JobViews
 from shoal_trainer.joining import Joining
+from shoal_trainer.listing import Listing
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
 from shoal_trainer.resources import Resources
 from shoal_trainer.running import Runner
@@ -107,7 +108,9 @@ def assemble(
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
     views, declarations = JobViews(resources, certifier), Declarations(resources)
-    app = create_app(joining, views, resources, serving, dictionaries, declarations)
+    app = create_app(
+        joining, views, resources, serving, dictionaries, declarations, Listing(resources)
+    )
     return Service(app, resources, joining, runner, certifier, serving)
 
 

@@ -31,8 +31,8 @@ class JobViews:
         self._deadlines: dict[str, str] = {}  # by round
         self._ends: dict[str, str] = {}  # by job
 
-    async def list_jobs(self, phase: JobPhase | None) -> list[dict[str, str]]:
-        """Return all jobs, or those in `phase`."""
+    async def list_jobs(self, phase: JobPhase) -> list[dict[str, str]]:
+        """Return the jobs in `phase`."""
         found = await self._storage.run(store.list_jobs, phase)
         return [{"job": job, "phase": phase_.value} for job, phase_ in found]
 

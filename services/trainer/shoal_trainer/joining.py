@@ -76,7 +76,7 @@ class Joining:
         if (trainer := consortium.manifest.trainer.name) != own.name:
             raise RefusedJob(f"{trainer} is the trainer now")
         await self._check(signed.body, consortium)
-        is_new = await own.storage.run(store.add_job, signed)
+        is_new = await own.storage.run(store.add_job, signed, at=own.clock())
         log.info("job submitted", job=signed.digest)
         own.changes.tell(JOB_LIST)
         own.wake.set()
