@@ -12,6 +12,7 @@ from rich.live import Live
 
 from shoal.jobs import task_files
 from shoal.jobs.analyst import Analyst, Job
+from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_states import JobState
 from shoal_command.connection import (
     ConsortiumDirectory,
@@ -79,19 +80,33 @@ def check(
     task: Annotated[Path, typer.Argument(help="Task file in TOML.", metavar="TASK")],
     party: PartyDirectory,
     consortium: ConsortiumDirectory,
+    simulate: Annotated[
+        bool, typer.Option(help="Simulate the job on invented records: what errors to expect.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Show whether a job would run and who would answer; nothing is submitted or spent.
+    """Show whether a job would run, who would answer, its price, and what errors to expect.
+
+    Nothing is submitted or spent. Errors come of a simulation with as many clients as would answer,
+    whose values are spread evenly over what the job reads of each column, and not related.
 
     Exit status: 0 it would run; 1 it would not, and what to do is said.
     """
     file = task_files.read_task_file(task)
+    analyst = Analyst.open(party, consortium, notice=warn)
     with asking("the trainer"):
-        checked = Analyst.open(party, consortium, notice=warn).check(file.task, file.settings)
+        checked = analyst.check(file.task, file.settings)
+        known = analyst.variables() if simulate else {}
+    errors: tuple[ExpectedError, ...] | None = None
+    if simulate:
+        try:
+            errors = checked.expected_errors(known.values())
+        except ValueError as error:
+            warn(f"the job was not simulated: {error}")
     if as_json:
-        say_json(job_views.check_facts(checked))
+        say_json(job_views.check_facts(checked, errors))
     else:
-        output().print(job_views.check(checked))
+        output().print(job_views.check(checked, errors))
     if not checked.would_run:
         fail("the job would not run: " + "; ".join(checked.advice), ExitStatus.MISTAKE)
 

@@ -1,13 +1,15 @@
 """Shows a job's progress and its posterior on a terminal."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shoal.jobs.expected_error import ASSUMED, ExpectedError
 from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_states import JobsPage, JobState
 from shoal_command.rendering import plain
@@ -15,6 +17,8 @@ from shoal_command.round_groups import FEW_ROUNDS, span
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.wire.phases import JobPhase, Phase
 
+MOST_NUMBERS: Final = 40
+"""How many numbers of a posterior are shown of what a simulation says; --json has all."""
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
 _COLOURS = {
     "finished": "green",
@@ -161,7 +165,7 @@ def listed(page: JobsPage) -> RenderableType:
     return Group(table, left)
 
 
-def check_facts(checked: JobCheckReport) -> dict[str, Any]:
+def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> dict[str, Any]:
     """Return what is known of a job before it is submitted, for JSON."""
     privacy = checked.request.privacy
     return {
@@ -172,11 +176,15 @@ def check_facts(checked: JobCheckReport) -> dict[str, Any]:
         "rounds": checked.request.task.rounds,
         "answering": checked.answering,
         "holders": [asdict(each) for each in checked.holders],
+        "expected_errors": None if errors is None else [asdict(each) for each in errors],
     }
 
 
-def check(checked: JobCheckReport) -> RenderableType:
-    """Show what is known of a job before it is submitted, with a line for each data holder."""
+def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> RenderableType:
+    """Show what is known of a job before it is submitted, with a line for each data holder.
+
+    And one for each number of the posterior, if the job was simulated.
+    """
     request, left = checked.request, checked.left
     head = Table.grid(padding=(0, 2))
     head.add_row("Price", plain(f"{request.privacy.cap}, mu {request.privacy.cost.mu:.3g}"))
@@ -192,4 +200,10 @@ def check(checked: JobCheckReport) -> RenderableType:
     for each in checked.holders:
         verdict = plain("yes" if each.reason is None else f"no: {each.reason}")
         table.add_row(str(each.holder), f"{each.slots:,}", f"{each.able:,}", verdict)
-    return Group(head, table)
+    if errors is None:
+        return Group(head, table)
+    expected = Table("expected of", "sd", "95 % interval, to each side")
+    for error in errors[:MOST_NUMBERS]:
+        expected.add_row(plain(error.name), f"{error.sd:.3g}", f"{error.reach:.3g}")
+    more = f" {len(errors):,} numbers in all." if len(errors) > MOST_NUMBERS else ""
+    return Group(head, table, expected, plain(ASSUMED + more))

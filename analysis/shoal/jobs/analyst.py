@@ -36,7 +36,7 @@ from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
-from shoal_protocol.trust.dictionary import DataDictionary
+from shoal_protocol.trust.dictionary import Category, DataDictionary, Date, Flag, Number
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 
@@ -204,6 +204,19 @@ class Analyst:
         async def asked() -> DataDictionary:
             async with self._connect() as analyst:
                 return await analyst.dictionary()
+
+        return run(asked())
+
+    def variables(self) -> dict[str, Number | Flag | Category | Date]:
+        """Return the dictionary's variables by name, indicators too; none without a dictionary.
+
+        Raises:
+            Unavailable, ProtocolError: as `dictionary`.
+        """
+
+        async def asked() -> dict[str, Number | Flag | Category | Date]:
+            async with self._connect() as analyst:
+                return await analyst.variables()
 
         return run(asked())
 

@@ -19,6 +19,7 @@ from shoal.jobs.job_check import (
     newest,
     report,
 )
+from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import CrowdSettings, JobSettings, Settings
 from shoal.jobs.job_states import CrowdList, CrowdOverview, JobsPage, ListedJob
 from shoal.jobs.retry import Notice, Retry, unheard
@@ -30,7 +31,14 @@ from shoal_protocol.certificates.study_request import JobCheck, JobsQuery
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
-from shoal_protocol.trust.dictionary import DataDictionary, read_dictionary
+from shoal_protocol.trust.dictionary import (
+    Category,
+    DataDictionary,
+    Date,
+    Flag,
+    Number,
+    read_dictionary,
+)
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
@@ -121,6 +129,16 @@ class AsyncAnalyst:
         refuse(answer)
         parties = self.identity.book.current
         return read_dictionary(answer.body, parties).body
+
+    async def variables(self) -> dict[str, Number | Flag | Category | Date]:
+        """Return the dictionary's variables by name, indicators too; none without a dictionary.
+
+        Raises:
+            Unavailable, ProtocolError: as `dictionary`.
+        """
+        with suppress(JobRefused):
+            return (await self.dictionary()).named()
+        return {}
 
     async def check(self, task: Task, settings: JobSettings) -> JobCheckReport:
         """Say what would become of a job in rounds. Nothing is submitted, and nothing is spent.

@@ -91,7 +91,8 @@ def assemble(
         dictionaries = Dictionaries(resources)
         if resources.book.published is not None:
             dictionaries.follow(resources.book.published)
-        joining = Joining(resources, dictionaries, ends)
+        declarations = Declarations(resources)
+        joining = Joining(resources, dictionaries, declarations, ends)
         runner = Runner(resources, peers, ends, long_polls=long_polls)
         crowds, url = resources, given["database_url"]
         if url is not None and resources.storage.is_shared:
@@ -107,7 +108,7 @@ def assemble(
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
-    views, declarations = JobViews(resources, certifier), Declarations(resources)
+    views = JobViews(resources, certifier)
     app = create_app(
         joining, views, resources, serving, dictionaries, declarations, Listing(resources)
     )
