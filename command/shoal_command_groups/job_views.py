@@ -57,12 +57,13 @@ def progress(
         head.add_row("Reason", plain(state.reason))
     if not newest:
         return head
-    table = Table("round", "phase", "uploads close")
+    table = Table("round", "phase", "uploads close", "asked", "in the cohort")
     for each in newest:
         closes = "closed"
         if each.deadline is not None and each.phase in _TAKING_SHARES:
             closes = until(each.deadline, now)
-        table.add_row(str(each.number), _phase(each.phase), closes)
+        counts = ["" if size is None else f"{size:,}" for size in (each.asked, each.cohort)]
+        table.add_row(str(each.number), _phase(each.phase), closes, *counts)
     return Group(head, table)
 
 

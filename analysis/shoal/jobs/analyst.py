@@ -20,7 +20,7 @@ import httpx
 import nacl.utils
 from nacl.signing import SigningKey
 
-from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.async_analyst import AsyncAnalyst, opened
 from shoal.jobs.async_jobs import AsyncJob
 from shoal.jobs.blocking import run
 from shoal.jobs.crowd_job import AsyncCrowdJob
@@ -31,7 +31,6 @@ from shoal.jobs.job_states import CrowdOverview, JobsPage
 from shoal.jobs.retry import Notice, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import load_party, read_pin
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
@@ -175,9 +174,7 @@ class Analyst:
         Raises:
             StartupRefused: a file is missing, open to others, or not what the pin vouches for.
         """
-        directory = Path(party)
-        identity = load_party(directory)
-        book = ManifestBook.open(Path(consortium), read_pin(directory), directory)
+        identity, book = opened(Path(party), Path(consortium))
         return cls(name=identity.name, key=identity.signing_key_in, book=book, notice=notice)
 
     def submit(self, task: Task, settings: JobSettings) -> Job:

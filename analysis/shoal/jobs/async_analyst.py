@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -25,6 +27,7 @@ from shoal.jobs.job_states import CrowdList, CrowdOverview, JobsPage, ListedJob
 from shoal.jobs.retry import Notice, Retry, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.party import Party, load_party, read_pin
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import Peer
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery
@@ -46,6 +49,15 @@ from shoal_protocol.wire.errors import ProtocolError
 
 _ASKED_TOGETHER: Final = 8  # jobs
 _PAGE: Final = 1000  # jobs
+
+
+def opened(party: Path, consortium: Path) -> tuple[Party, ManifestBook]:
+    """Return an analyst's identity, and the manifest versions that she trusts.
+
+    Raises:
+        StartupRefused: a file is missing, open to others, or not what the pin vouches for.
+    """
+    return load_party(party), ManifestBook.open(consortium, read_pin(party), party)
 
 
 class AsyncAnalyst:
@@ -72,6 +84,22 @@ class AsyncAnalyst:
         )
         trainer = connect(book.current.manifest.trainer)
         self._line = Line(trainer, Retry(trainer, notice), connect)
+
+    @classmethod
+    def open(
+        cls,
+        party: str | PathLike[str],
+        consortium: str | PathLike[str],
+        *,
+        notice: Notice = unheard,
+    ) -> "AsyncAnalyst":
+        """Open an analyst's party directory and the consortium's public directory.
+
+        Raises:
+            StartupRefused: as `Analyst.open`.
+        """
+        identity, book = opened(Path(party), Path(consortium))
+        return cls(name=identity.name, key=identity.signing_key_in, book=book, notice=notice)
 
     async def __aenter__(self) -> "AsyncAnalyst":
         return self

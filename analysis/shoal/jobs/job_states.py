@@ -19,6 +19,8 @@ class RoundState(pydantic.BaseModel):
     number: int
     phase: str
     deadline: datetime | None = None
+    asked: int | None = None  # clients
+    cohort: int | None = None  # clients whose answers are in the sum
 
 
 class JobState(pydantic.BaseModel):

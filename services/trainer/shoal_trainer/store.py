@@ -237,6 +237,13 @@ def newest_rounds(
     return counts, newest[::-1]
 
 
+def find_outcome(db: Connection, round_id: str) -> bytes:
+    """Return the aggregator's signed word on a round that has ended."""
+    columns = schema.rounds.c
+    outcome: bytes = db.execute(select(columns.outcome).where(columns.id == round_id)).scalar_one()
+    return outcome
+
+
 def filed_rounds(db: Connection, job: str) -> Sequence[FiledRound]:
     """Return a job's rounds with their documents, in order; they may be many and large."""
     columns = schema.rounds.c
