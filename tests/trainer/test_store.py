@@ -13,7 +13,7 @@ from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase, Phase
-from shoal_trainer import releases, schema, store
+from shoal_trainer import listing, releases, schema, store
 from shoal_trainer.ledger import Ledger
 from shoal_trainer.store import commitments
 from tests.world import examples
@@ -59,9 +59,9 @@ def test_a_job_is_added_once(engine: Engine) -> None:
         assert not store.add_job(db, REQUEST, at=NOW + timedelta(days=1))
         assert store.list_jobs(db, JobPhase.JOINING) == [(JOB, JobPhase.JOINING)]
         assert store.list_jobs(db, JobPhase.RUNNING) == []
-        [(record, submitted_at)] = store.newest_jobs(db, after=0, count=2)
+        [(record, submitted_at)] = listing.newest_jobs(db, after=0, count=2)
         assert (record, submitted_at) == (store.find_job(db, JOB), format_time(NOW))
-        assert store.newest_jobs(db, after=1, count=2) == []
+        assert listing.newest_jobs(db, after=1, count=2) == []
 
 
 def test_joins_are_counted_with_their_storage(engine: Engine) -> None:

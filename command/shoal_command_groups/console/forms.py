@@ -32,9 +32,13 @@ def example_of(name: TaskName) -> str:
 
 
 def parameters_of(name: TaskName) -> dict[str, str]:
-    """Return a task's parameters but its columns, with the example's values as TOML writes them."""
+    """Return a task's parameters but its columns, with the example's values as they are typed."""
     task = tomllib.loads(STUDIES[name].example)["task"]
-    return {key: json.dumps(value) for key, value in task.items() if key != "name"}
+    return {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in task.items()
+        if key != "name"
+    }
 
 
 def roles_of(name: TaskName) -> tuple[str, ...]:

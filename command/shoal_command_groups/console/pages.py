@@ -50,6 +50,7 @@ NEW, BUDGET, DICTIONARY = (f"{START}/{each}" for each in ("new", "budget", "dict
 JOB: Final = f"{START}/jobs/{{job}}"
 HOSTS: Final = ["127.0.0.1", "localhost"]
 NEWEST_JOBS: Final = 50
+PAGE_SECONDS: Final = 8.0  # for what a page only shows; what is sent is tried for longer
 _OPEN: Final = (JobPhase.JOINING, JobPhase.RUNNING)
 _REMEMBERED: Final = 64  # results and certificates, which do not change
 _FAULTS: Final = (Unavailable, Refused, NoResult, ProtocolError)
@@ -127,16 +128,17 @@ class _Pages:
         self, show: Callable[..., Awaitable[Response]], request: Request, *form: Form
     ) -> Response:
         try:
-            return await show(request, *form)
-        except _FAULTS as error:
-            gone = isinstance(error, Unavailable)
+            async with asyncio.timeout(None if form else PAGE_SECONDS):
+                return await show(request, *form)
+        except (*_FAULTS, TimeoutError) as error:
+            gone = isinstance(error, Unavailable | TimeoutError)
             remedy = f" {error.remedy}" if isinstance(error, ProtocolError) else ""
             return self._show(
                 request,
                 "message.html",
                 status=HTTPStatus.BAD_GATEWAY if gone else HTTPStatus.CONFLICT,
                 heading="The trainer does not answer" if gone else "This cannot be done",
-                message=f"{error}.{remedy}",
+                message=f"{str(error) or 'It may be starting anew: try again soon'}.{remedy}",
             )
 
     def _show(self, request: Request, template: str, **values: Any) -> Response:

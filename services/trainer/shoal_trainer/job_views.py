@@ -49,7 +49,7 @@ class JobViews:
         population = None if record.population is None else decode_clients(record.population)
         for each in rounds:
             if each.phase is Phase.PUBLISHED and each.round not in self._cohorts:
-                outcome = await self._storage.run(store.find_outcome, each.round)
+                outcome = await self._storage.run(releases.find_outcome, each.round)
                 _make_room(self._cohorts)
                 self._cohorts[each.round] = decode(outcome, Result).body.cohort_size
         return {

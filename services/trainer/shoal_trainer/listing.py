@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
 from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY
 from shoal_protocol.privacy.accounting import NOTHING
@@ -14,7 +16,7 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.service_errors import StaleQuery
-from shoal_trainer import store
+from shoal_trainer import schema, store
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord
 
@@ -43,12 +45,20 @@ class Listing:
         own.book.in_force(body.manifest).verify(signed)
         if abs(own.clock() - body.at) > OLDEST_QUERY:
             raise StaleQuery
-        found = await own.storage.run(store.newest_jobs, after=body.after, count=body.count)
+        found = await own.storage.run(newest_jobs, after=body.after, count=body.count)
         return {
             "jobs": await asyncio.to_thread(_shown, found),
             "budgets": await asyncio.to_thread(_budgets, own.committed.copy(), own.book.current),
             "next": body.after + body.count if len(found) == body.count else None,
         }
+
+
+def newest_jobs(db: Connection, *, after: int, count: int) -> Sequence[tuple[JobRecord, str]]:
+    """Return `count` jobs and when each was submitted, the newest first, but the `after` newest."""
+    columns = schema.jobs.c
+    query = store.all_jobs().add_columns(columns.submitted_at)
+    query = query.order_by(columns.submitted_at.desc(), columns.id).offset(after).limit(count)
+    return [(store.job_record(row[:-1]), row.submitted_at) for row in db.execute(query)]
 
 
 def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]]:

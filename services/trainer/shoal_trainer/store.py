@@ -103,14 +103,6 @@ def list_jobs(db: Connection, phase: JobPhase) -> Sequence[tuple[str, JobPhase]]
     return [(job, phase) for job in db.execute(query).scalars()]
 
 
-def newest_jobs(db: Connection, *, after: int, count: int) -> Sequence[tuple[JobRecord, str]]:
-    """Return `count` jobs and when each was submitted, the newest first, but the `after` newest."""
-    columns = schema.jobs.c
-    query = all_jobs().add_columns(columns.submitted_at)
-    query = query.order_by(columns.submitted_at.desc(), columns.id).offset(after).limit(count)
-    return [(job_record(row[:-1]), row.submitted_at) for row in db.execute(query)]
-
-
 def add_joins(db: Connection, job: str, joins: Sequence[tuple[Signed[Join], BitMap]]) -> None:
     """Store the joins of data holders that have not joined the job yet, with the slots counted."""
     rows = [
@@ -235,13 +227,6 @@ def newest_rounds(
     rows = db.execute(query.where(columns.job == job).order_by(columns.number.desc()).limit(count))
     newest = [RoundRecord(row.id, row.number, row.spec, Phase(row.phase)) for row in rows]
     return counts, newest[::-1]
-
-
-def find_outcome(db: Connection, round_id: str) -> bytes:
-    """Return the aggregator's signed word on a round that has ended."""
-    columns = schema.rounds.c
-    outcome: bytes = db.execute(select(columns.outcome).where(columns.id == round_id)).scalar_one()
-    return outcome
 
 
 def filed_rounds(db: Connection, job: str) -> Sequence[FiledRound]:
