@@ -139,7 +139,7 @@ def _node(
         transport=wire.of(name),
     )
     own.storage.run_here(store.add_round, spec)
-    metrics = Metrics(own.registry)
+    metrics = Metrics(own.registry, own.clock)
     rounds = RoundBook(own, metrics)
     [known] = rounds.live.values()
     _, signed = own.storage.run_here(

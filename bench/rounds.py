@@ -184,6 +184,8 @@ def _empty_request_seconds(service: Process) -> float:
 
 def _ledger(trainer: Process) -> list[dict[str, Any]]:
     client, url = service_client(trainer)
+    token = Path(trainer.environment["SHOAL_DATA"], "operator.token").read_text().strip()
+    client.headers["Authorization"] = f"Bearer {token}"
     entries: list[dict[str, Any]] = []
     with client:
         after: int | None = 0

@@ -42,6 +42,12 @@ TROUBLE: Final[dict[str, list[tuple[str, dict[str, str], str]]]] = {
         ("shoal_oldest_open_round_seconds", {"instance": "aggregator"}, "86401+60x{minutes}")
     ],
     "ManifestBehind": [("shoal_manifest_version", {"instance": "trainer"}, "0x{minutes}")],
+    "CertificateEndsSoon": [
+        ("shoal_certificate_days_left", {"instance": "trainer"}, "59x{minutes}")
+    ],
+    "CertificateEndsThisWeek": [
+        ("shoal_certificate_days_left", {"instance": "compute-1"}, "-1x{minutes}")
+    ],
     "ClockOff": [
         (
             "shoal_compute_peer_clock_offset_seconds",
@@ -61,6 +67,13 @@ TROUBLE: Final[dict[str, list[tuple[str, dict[str, str], str]]]] = {
             "shoal_refused_requests_total",
             {"instance": "compute-2", "reason": "storage-unavailable"},
             "0+1x{minutes}",
+        )
+    ],
+    "PeerUnreached": [
+        (
+            "shoal_compute_gossip_total",
+            {"instance": "compute-1", "outcome": "unreachable"},
+            "0+5x{minutes}",
         )
     ],
     "PartyContradictsItself": [
@@ -210,6 +223,8 @@ def _case(
     for (name, labels), value in list(healthy.items()):
         if name == "shoal_agent_backup_due":  # nobody backs a test's data holders up
             healthy[name, labels] = 0
+        if name == "shoal_certificate_days_left":  # those of tests end soon
+            healthy[name, labels] = 365
         if name == "shoal_disk_size_bytes":  # this machine's own disk may be full
             healthy["shoal_disk_free_bytes", labels] = value
     series = {key: f"{value}x{MINUTES}" for key, value in healthy.items() if key[0] in watched}

@@ -27,6 +27,7 @@ HOLDER, ANALYSIS = (
 )
 EXCLUDED = HOLDER["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
 EXPORTS = {"arviz", "matplotlib"}  # of posteriors; analysts have them from the extra `analysis`
+PAGES = {"jinja2"}  # of certificates, which analysts' commands write by templates of the holder's
 RUN_BY_THE_IMAGE = {"shoal_hosting.probe"}
 
 
@@ -189,6 +190,7 @@ def test_all_that_a_holder_installs_of_hosting_is_used_there(holder: Wheel, tmp_
     there = install(tmp_path, needed, holder)
     loaded = there.run("-c", program, *others, "shoal_agent.__main__").split()
     lazily = {"shoal_hosting.installed_models", "shoal_hosting.digested_imports"}
+    lazily |= {"shoal_hosting.pages", "shoal_hosting.pages.templates"}  # for commands of analysts
     assert of_hosting - RUN_BY_THE_IMAGE - lazily <= set(loaded)
     there.run("-c", program, *(RUN_BY_THE_IMAGE | lazily))
 
@@ -210,8 +212,8 @@ def test_a_wheel_names_what_it_imports_and_nothing_else(
     requirements = [*wheel.project["project"]["dependencies"], *extras]
     named = {canonicalize_name(Requirement(each).name) for each in requirements}
     # uvicorn takes httptools by its name; the others come with pydantic and fastapi
-    assert named - {"httptools", "shoal-holder"} | EXPORTS == (
-        needed - {"pydantic-core", "starlette"} | EXPORTS
+    assert named - {"httptools", "shoal-holder"} | EXPORTS | PAGES == (
+        needed - {"pydantic-core", "starlette"} | EXPORTS | PAGES
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
@@ -24,6 +25,9 @@ AgentDirectory = Annotated[
 AgentData = Annotated[
     Path, typer.Option("--data", help="The agent's data directory, with owner.token.")
 ]
+TrainerData = Annotated[
+    Path, typer.Option("--data", help="The trainer's data directory, with operator.token.")
+]
 AgentUrl = Annotated[str, typer.Option("--url", help="https://host:port of the agent.")]
 JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
 
@@ -41,11 +45,20 @@ def trainer_of(book: ManifestBook) -> Endpoint:
     return Endpoint.of(book.current.manifest.trainer)
 
 
+def own_trainer(book: ManifestBook, data: Path) -> Endpoint:
+    """Return the caller's trainer, to whom requests carry the token in its data directory."""
+    return replace(trainer_of(book), token=_token(data / "operator.token"))
+
+
 def own_agent(directory: Path, url: str, data: Path | None = None) -> Endpoint:
     """Return the caller's agent; with its `data`, requests carry the owner's token."""
     certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
-    token = None if data is None else read_private(data / "owner.token").decode("ascii").strip()
+    token = None if data is None else _token(data / "owner.token")
     return Endpoint(url, certificate, token)
+
+
+def _token(path: Path) -> str:
+    return read_private(path).decode("ascii").strip()
 
 
 def checked_id(digest: str, *, of: str = "job", listed_by: str = "shoal job list") -> str:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import pydantic
 import typer
 
 from shoal_agent.ledger_pages import (
@@ -23,10 +22,11 @@ from shoal_command.connection import (
     AgentUrl,
     ConsortiumDirectory,
     PartyDirectory,
+    TrainerData,
     open_book,
     own_agent,
+    own_trainer,
     read_file,
-    trainer_of,
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.crowds.status import RecordsLeft
@@ -34,34 +34,28 @@ from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
 from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
-from shoal_protocol.wire.phases import JobPhase
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
 _MOST: Final = 2_000  # entries in one answer: the agent has other work than to list more at once
 
 
-class _Job(pydantic.BaseModel):
-    job: str
-
-
-class _Jobs(pydantic.BaseModel):
-    jobs: list[_Job]
-
-
 @app.command()
 def trainer(
-    party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    data: TrainerData,
+    as_json: AsJson = False,
 ) -> None:
-    """Show every round that the trainer charged, or gave back because it never began.
+    """Show every round that your own trainer charged, or gave back because it never began.
 
     Jobs that their analysts withdrew are named below: what they charged stays. The epsilon so far
     is that of the client of the round's population who has spent most. The chain of entries is
     checked; `shoal ledger verify` checks what --json printed again.
     """
-    service = trainer_of(open_book(party, consortium))
-    lines = [line for page in service.pages(TrainerPage, "/v1/ledger") for line in page.entries]
-    withdrawn = service.ask(_Jobs, "/v1/jobs", phase=JobPhase.WITHDRAWN.value).jobs
+    service = own_trainer(open_book(party, consortium), data)
+    pages = list(service.pages(TrainerPage, "/v1/ledger"))
+    lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
     chain = verified(lines)
     shown = [
         {
@@ -72,10 +66,10 @@ def trainer(
         for each in lines
     ]
     present(
-        {**_exported(lines, chain), "withdrawn": [each.job for each in withdrawn]},
+        {**_exported(lines, chain), "withdrawn": withdrawn},
         as_json,
         _unbroken(chain),
-        *(f"Withdrawn by its analyst: job {each.job}." for each in withdrawn),
+        *(f"Withdrawn by its analyst: job {each}." for each in withdrawn),
         shown={"entries": shown},
     )
 

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
@@ -41,7 +42,11 @@ def up(
     logs = home / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
     consortium = open_chain(home / "consortium")[-1]
-    started = [logged(each, logs) for each in services(home, consortium)]
+    shown = [
+        replace(each, environment={**each.environment, "SHOAL_CONSOLE": "true"})
+        for each in services(home, consortium)
+    ]
+    started = [logged(each, logs) for each in shown]
     sites = [
         _Site(home / "clients" / each.name, each.url, logged(each, logs)) for each in agents(home)
     ]
@@ -52,6 +57,8 @@ def up(
         except RuntimeError as error:
             fail(f"{error}. Is another federation running on these ports?", ExitStatus.MISTAKE)
         say(f"{len(started)} services run. Ctrl-C ends them.")
+        token = home / "data" / shown[0].name / "operator.token"
+        say(f"What {shown[0].name} does: {shown[0].url}/console, by the token in {token}")
         for site in sites:
             site.begin(federation)
         who = f"--party {home}/parties/analyst --consortium {home}/consortium"

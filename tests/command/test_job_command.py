@@ -24,9 +24,11 @@ from shoal_command_groups.job_views import posterior
 from shoal_consortium.dictionary_files import versions
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.operators.view import Operator
 from shoal_hosting.party import load_party, read_pin
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.serving import server
+from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
 from shoal_protocol.certificates.posterior_report import (
     Participations,
     PosteriorReport,
@@ -95,6 +97,23 @@ class Trial:
         ]
 
     @property
+    def data(self) -> Path:
+        """Return the trainer's data directory."""
+        data = self.home / "data" / "trainer"
+        data.mkdir(parents=True, exist_ok=True)
+        return data
+
+    @property
+    def operator_token(self) -> str:
+        return token_of(self.data / OPERATOR_TOKEN)
+
+    @property
+    def operator(self) -> list[str]:
+        """Return how the trainer's operator calls a command."""
+        assert self.operator_token
+        return [*self.who, "--data", str(self.data)]
+
+    @property
     def task(self) -> Path:
         return self.home / "task.toml"
 
@@ -161,13 +180,14 @@ async def shoal(*arguments: object, status: int = 0) -> Result:
 @asynccontextmanager
 async def trainer_of(trial: Trial) -> AsyncIterator[Callable[[], object]]:
     """Serve a real trainer; yield its step."""
-    data = trial.home / "data" / "trainer"
+    data = trial.data
     service = assemble(
         party=load_party(trial.home / "parties" / "trainer"),
         book=trial.book(data),
         data_directory=data,
         database_url=None,
         clock=trial.clock,
+        operator=Operator(trial.operator_token),
     )
     try:
         async with trial.serving(service.app):
@@ -202,7 +222,7 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         assert "0 clients joined, 25 are needed: `shoal job check` tells" in ended.stderr
         assert "Ask the data holders" in ended.stderr
         assert (await shoal("job", "result", job, *trial.who, status=5)).stdout == ""
-        assert json.loads((await shoal("ledger", "trainer", *trial.who, "--json")).stdout) == {
+        assert json.loads((await shoal("ledger", "trainer", *trial.operator, "--json")).stdout) == {
             "entries": [],
             "head": {"number": 0, "digest": GENESIS},
             "withdrawn": [],
@@ -454,7 +474,7 @@ def test_a_party_without_a_pin_trusts_nobody(trial) -> None:
 def test_a_trainer_that_does_not_answer_is_one_line(trial) -> None:
     port = trial.listener.getsockname()[1]
     trial.listener.close()
-    result = run("ledger", "trainer", *trial.who)
+    result = run("ledger", "trainer", *trial.operator)
     assert result.exit_code == 4
     assert "could not be reached" in result.stderr
     assert f"https://127.0.0.1:{port} does not answer" in result.stderr
@@ -486,7 +506,7 @@ async def test_a_trainer_with_another_certificate_is_not_asked(trial) -> None:
         return {"entries": []}
 
     async with trial.serving(application, party="compute-0"):
-        await shoal("ledger", "trainer", *trial.who, status=4)
+        await shoal("ledger", "trainer", *trial.operator, status=4)
     assert asked == []
 
 
@@ -772,15 +792,12 @@ async def test_the_trainers_ledger_is_read_page_by_page(trial) -> None:
         entry = LEDGER[after]
         more = {"cumulative_mu": 0.1, "cumulative_epsilon": None, "delta": 1e-5}
         shown = entry.model_dump(mode="json") | {"digest": entry.digest} | more
-        return {"entries": [shown], "next": after + 1 if after + 1 < len(LEDGER) else None}
-
-    @application.get("/v1/jobs")
-    def jobs(phase: str) -> dict[str, object]:
-        return {"jobs": [{"job": UNKNOWN, "phase": phase}] if phase == "withdrawn" else []}
+        following = after + 1 if after + 1 < len(LEDGER) else None
+        return {"entries": [shown], "next": following, "withdrawn": [UNKNOWN]}
 
     async with trial.serving(application):
-        shown = await shoal("ledger", "trainer", *trial.who)
-        as_json = await shoal("ledger", "trainer", *trial.who, "--json")
+        shown = await shoal("ledger", "trainer", *trial.operator)
+        as_json = await shoal("ledger", "trainer", *trial.operator, "--json")
     kept = trial.home / "ledger.json"
     kept.write_text(as_json.stdout)
     assert json.loads(as_json.stdout)["head"] == {"number": 5, "digest": LEDGER[-1].digest}
@@ -798,12 +815,11 @@ async def test_an_answer_of_another_shape_is_one_line(trial) -> None:
     application.post("/v1/jobs/list")(lambda: {"jobs": [{"job": 1}]})
     application.get("/v1/ledger")(lambda: {"entries": [{"job": 1}]})
     async with trial.serving(application):
-        for command, said in (
-            ("job", "jobs.0.job: should be"),
-            ("ledger", "none that is expected"),
+        for said, *command in (
+            ("jobs.0.job: should be", "job", "list", *trial.who),
+            ("none that is expected", "ledger", "trainer", *trial.operator),
         ):
-            listed = "list" if command == "job" else "trainer"
-            refused = await shoal(command, listed, *trial.who, status=3)
+            refused = await shoal(*command, status=3)
             assert said in refused.stderr and len(refused.stderr.splitlines()) == 1
 
 

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from shoal_compute.clock_watch import ClockWatch
 from shoal_compute.metrics import Metrics
+from shoal_hosting.clock import system_clock
 from tests.world.around_node import Federation
 from tests.world.examples import OPENED_AT
 
@@ -22,7 +23,7 @@ def test_the_operator_is_warned_of_more_than_a_few_seconds_and_the_time_under_wa
     ahead: float, round_trip: float, warned: bool
 ) -> None:
     registry = CollectorRegistry()
-    watch = ClockWatch(Metrics(registry))
+    watch = ClockWatch(Metrics(registry, system_clock))
     received_at = OPENED_AT + round_trip * SECOND
     shown = OPENED_AT + (ahead + round_trip / 2) * SECOND
     with capture_logs() as logs:
@@ -34,7 +35,7 @@ def test_the_operator_is_warned_of_more_than_a_few_seconds_and_the_time_under_wa
 
 
 def test_a_clock_that_goes_wrong_again_is_told_again() -> None:
-    watch = ClockWatch(Metrics(CollectorRegistry()))
+    watch = ClockWatch(Metrics(CollectorRegistry(), system_clock))
     with capture_logs() as logs:
         for ahead in (60, 60, 0, 60):
             watch.note("compute-1", OPENED_AT + ahead * SECOND, OPENED_AT, OPENED_AT)

@@ -87,6 +87,7 @@ async def test_a_node_starts_serves_and_stops(party: dict[str, str]) -> None:
             reply = await client.get(f"/v1/rounds/{'0' * 64}")
             assert reply.json()["type"] == "urn:shoal:problem:unknown-round"
             assert (await client.get("/metrics")).status_code == 401
+            assert (await client.get("/console")).status_code == 404
             token = (Path(party["SHOAL_DATA"]) / "operator.token").read_text().strip()
             shown = await client.get("/metrics", headers={"Authorization": f"Bearer {token}"})
             memory = next(
@@ -102,6 +103,27 @@ async def test_a_node_starts_serves_and_stops(party: dict[str, str]) -> None:
         _, log = process.communicate(timeout=STARTED_WITHIN_SECONDS)
     assert process.returncode == 0, log.decode()
     assert b'"error"' not in log
+
+
+async def test_a_node_shows_its_log_to_its_operator_alone_where_a_console_is_set(
+    party: dict[str, str],
+) -> None:
+    process = start(party | {"SHOAL_CONSOLE": "true"})
+    certificate = (Path(party["SHOAL_PARTY"]) / "tls.crt").read_text()
+    url = f"https://127.0.0.1:{party['SHOAL_PORT']}"
+    try:
+        async with pinned_client(certificate, base_url=url) as client:
+            await _until_ready(client, process)
+            await client.get("/nowhere")
+            assert (await client.get("/console/log")).headers["location"] == "/console/sign-in"
+            token = (Path(party["SHOAL_DATA"]) / "operator.token").read_text().strip()
+            await client.post("/console/sign-in", data={"token": token})
+            page = (await client.get("/console/log")).text
+            assert "unmatched" in page and "/nowhere" not in page and token not in page
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=STARTED_WITHIN_SECONDS)
+    assert b"unmatched" in log
 
 
 async def test_a_node_whose_database_is_gone_does_not_start_unless_told_so_by_name(

@@ -114,8 +114,8 @@ def read_rounds(study: Study) -> list[Round]:
         InVain: one of them does not end.
         ProtocolError: a document does not verify.
     """
-    entries = study.ask("trainer", "/v1/ledger").json()["entries"]
-    return [_read_round(study, entry["round"]) for entry in entries if entry["kind"] == "charge"]
+    charges = [entry for entry in study.charges() if entry["kind"] == "charge"]
+    return [_read_round(study, entry["round"]) for entry in charges]
 
 
 def _read_round(study: Study, round_id: str) -> Round:

@@ -40,6 +40,7 @@ class Study:
 
     def __init__(self, compose: Compose) -> None:
         """Start the relay in the observer's container."""
+        self._compose = compose
         container = compose.container("observer")
         self._relay = subprocess.Popen(
             ["docker", "exec", "--interactive", container, "python", "/relay.py"],
@@ -56,10 +57,15 @@ class Study:
         """End the relay."""
         self._relay.communicate()
 
-    def ask(self, party: str, path: str, *, method: str = "GET", content: bytes = b"") -> Answer:
-        """Send one request to a service."""
-        encoded = base64.b64encode(content).decode()
-        return Answer(**self._do("ask", party=party, method=method, path=path, content=encoded))
+    def ask(self, party: str, path: str, **request: Any) -> Answer:
+        """Send one request to a service, of a `method`, with `content` and a `token`."""
+        request["content"] = base64.b64encode(request.get("content", b"")).decode()
+        return Answer(**self._do("ask", party=party, path=path, **request))
+
+    def charges(self) -> list[Any]:
+        """Return the trainer's ledger, as its operator sees it."""
+        token = self._compose.execute("trainer", "cat", "/data/operator.token").strip()
+        return list(self.ask("trainer", "/v1/ledger", token=token).json()["entries"])
 
     def submit(
         self,

@@ -1,12 +1,15 @@
 """`shoal up`: a whole federation in one terminal, from its start to Ctrl-C."""
 
 import os
+import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +83,13 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
     with up(home) as terminal:
         terminal.wait_for("hospital-b waits for policy.toml and records")
         assert "5 services run" in terminal.said
+        url = re.search(r"https://127\.0\.0\.1:\d+/console", terminal.said)
+        assert url is not None
+        context = ssl._create_unverified_context()
+        with urllib.request.urlopen(url[0], context=context) as answer:
+            assert answer.url == f"{url[0]}/sign-in"
+        token = Path(terminal.said.split("by the token in ")[1].split()[0])
+        assert len(token.read_text()) == 65
         for name in ("hospital-a", "hospital-b"):
             site = home / "clients" / name
             shutil.copy(HOSPITALS / f"{name}.csv", site / "records.csv")

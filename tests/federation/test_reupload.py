@@ -135,5 +135,6 @@ async def test_a_node_that_forgot_what_it_attested_makes_nobody_release_anything
     state = await federation.finish(job)
 
     assert state["phase"] == "failed"
-    assert "misconduct" in state["reason"]
+    # a peer compares what it signed twice, unless it was shown first that it was set back and stops
+    assert any(why in state["reason"] for why in ("misconduct", "partial_sums_missing"))
     assert await audit(federation) == {round_id: None}

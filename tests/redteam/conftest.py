@@ -9,6 +9,7 @@ import httpx
 import pytest
 import structlog
 
+from shoal_hosting.operators.view import Operator
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_redteam.target import Target
 from tests.redteam.lag import LAG
@@ -49,7 +50,8 @@ def services_of(trust: Trust) -> list[ServiceParty]:
 @asynccontextmanager
 async def target_over(trust: Trust, directory: Path) -> AsyncIterator[Target]:
     """No data holder is up: the red team has their keys."""
-    async with Federation(trust, directory, absent=SITES) as federation:
+    operator = Operator("a" * 64)
+    async with Federation(trust, directory, absent=SITES, operator=operator) as federation:
 
         async def pause(seconds: float) -> None:
             await federation.step()

@@ -14,6 +14,7 @@ from shoal_compute.intake import Intake
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept
 from shoal_holder import release_timing, rounds
+from shoal_hosting.server import openapi
 from shoal_hosting.server.limits import BodyLimits
 from shoal_protocol.certificates import checks
 from shoal_protocol.privacy.balances import Balances
@@ -224,6 +225,11 @@ def any_step(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(submitting, "check_submission", nothing)
 
 
+def open_doors(patch: pytest.MonkeyPatch) -> None:
+    """A service takes any token, and none, for its operator's."""
+    patch.setattr(openapi, "is_bearer", lambda *_: True)
+
+
 PLANTED: list[tuple[Plant, str]] = [
     (late_shares, "late"),
     (transplants, "transplant"),
@@ -248,6 +254,7 @@ PLANTED: list[tuple[Plant, str]] = [
     (no_ledger, "budget"),
     (free_rounds, "differencing-two-rounds"),
     (shown_sums, "unauthenticated"),
+    (open_doors, "unauthenticated"),
     (impossible_totals, "overflowing-client"),
     (any_step, "crowd-submissions"),
     (any_signer, "crowd-submissions"),

@@ -174,9 +174,9 @@ async def test_the_ledger_is_shown_in_pages_that_cost_no_more_than_they_show(
     assert len(computed) == 1
     second = await ledger(trainer, f"?count=1&after={first['next']}")
     assert [each["number"] for each in second["entries"]] == [2]
-    assert await ledger(trainer, "?after=2") == {"entries": [], "next": None}
+    assert await ledger(trainer, "?after=2") == {"entries": [], "next": None, "withdrawn": []}
     whole = await ledger(trainer)
-    assert whole == {"entries": first["entries"] + second["entries"], "next": None}
+    assert whole["entries"] == first["entries"] + second["entries"] and whole["next"] is None
     assert len(computed) == 2, "what was shown before is computed again"
 
 

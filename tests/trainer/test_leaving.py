@@ -1,6 +1,7 @@
 """Every commitment at the trainer has an end: in time, by its analyst's withdrawal, by leaving."""
 
 import asyncio
+import json
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
@@ -115,6 +116,8 @@ async def test_a_withdrawal_frees_all_budgets_before_the_first_round(
         check_ending(decode(document, JobWithdrawal), JOB, CONSORTIUM)
         for path in ("rounds/0", "result", "certificate"):
             assert (await get(service, f"/v1/jobs/{JOB.digest}/{path}"))[0] == "job-withdrawn"
+        _, ledger = await get(service, "/v1/ledger")
+        assert json.loads(ledger)["withdrawn"] == [JOB.digest]
         assert await post(service, f"/v1/jobs/{JOB.digest}/joins", join(JOB.digest, 15)) == (
             "wrong-phase"
         )

@@ -86,6 +86,6 @@ async def test_strangers_see_only_what_data_holders_act_on(
 ) -> None:
     await running(trainer, clock)
     async with client_of(trainer.app) as http:
-        for phase in ("running", "finished", "failed"):
+        for phase in ("running", "finished", "failed", "withdrawn"):
             assert (await http.get(f"/v1/jobs?phase={phase}")).status_code == 422
         assert (await http.get("/v1/jobs")).json() == {"jobs": []}

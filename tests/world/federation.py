@@ -29,6 +29,7 @@ from shoal_holder.noise import NoiseSampler
 from shoal_holder.sessions import vault as sessions
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.operators.view import Operator
 from shoal_hosting.party import load_party, read_pin
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
@@ -65,7 +66,8 @@ class Federation:
 
     `noise` None is a rounded Gaussian that is the same every time; with `same_noise` it is drawn
     again from the start by a data holder that starts again, so that a job of one round has the same
-    sum whatever happens. `holders` are other arguments of data holders, by site.
+    sum whatever happens. `holders` are other arguments of data holders, by site; `operator` runs
+    all services.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Federation:
         same_noise: bool = False,
         absent: Iterable[str] = (),
         holders: Mapping[str, Mapping[str, Any]] | None = None,
+        operator: Operator | None = None,
     ) -> None:
         self.trust = trust
         self.clock = HandMovedClock()
@@ -87,6 +90,7 @@ class Federation:
         """Parties that are not started, nor started again by `step`."""
         self._directory = directory
         self._holder_arguments = holders or {}
+        self._operator = operator
         self._up: dict[str, Running] = {}
         self._starts: dict[str, int] = {}
         self._analyst_life = Life("analyst")
@@ -191,6 +195,7 @@ class Federation:
             "database_url": None,
             "clock": self.clock.of(name),
             "transport": self.wire.of(life),
+            "operator": self._operator,
         }
         if name == "aggregator":
             collecting = aggregator.assemble(**arguments)

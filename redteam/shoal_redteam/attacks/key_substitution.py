@@ -8,15 +8,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from nacl.public import PrivateKey
+from nacl.signing import SigningKey
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_hosting.peers.peer import Answer
 from shoal_hosting.tls_certificates import TlsIdentity, self_signed
+from shoal_protocol.trust.authority import AuthorityMove, move_message
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.errors import BadSignature, ProtocolError, WrongManifest, WrongSigner
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    ProtocolError,
+    WrongManifest,
+    WrongSigner,
+)
 from shoal_redteam.announcing import announced, is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, refused_codes, seen
@@ -44,13 +52,28 @@ def with_own_boxes(target: Target) -> Manifest:
     return next_manifest(target, compute_nodes=nodes)
 
 
+def with_own_authority(target: Target, key: SigningKey) -> Manifest:
+    """Return a manifest that moves the authority to a key, and bears that key's consent alone."""
+    unsigned = next_manifest(
+        target,
+        authority=bytes(key.verify_key).hex(),
+        founder=target.consortium.manifest.identity,
+        move=AuthorityMove(by="authority", signature="00" * 64),
+    )
+    consent = key.sign(move_message(unsigned)).signature.hex()
+    return unsigned.model_copy(update={"move": AuthorityMove(by="authority", signature=consent)})
+
+
 class KeySubstitution(Attack):
     """The aggregator puts keys of its own in the place of the Compute nodes'."""
 
     name = "key-substitution"
     liar = "the aggregator"
     tries = "a manifest with its own box keys, authority or policy; a certificate of its own"
-    stopped_by = "bad-signature, wrong-signer, wrong-manifest; certificates pinned byte for byte"
+    stopped_by = (
+        "bad-signature, wrong-signer, wrong-manifest, malformed-document; certificates pinned "
+        "byte for byte"
+    )
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Offer forged manifests to every service and to a data holder, then its own server."""
@@ -70,8 +93,13 @@ class KeySubstitution(Attack):
             ),
             "itself as the authority": (
                 sign(usurped, AUTHORITY_NAME, own),
+                MalformedDocument.code,
+                "a version that changes the authority's keys is a move of the authority",
+            ),
+            "itself as the authority, by a move that it signed for the authority before": (
+                sign(with_own_authority(target, own), AUTHORITY_NAME, own),
                 BadSignature.code,
-                _AUTHORITY,
+                "a key of the version before must have signed the move",
             ),
             "a consortium of its own from the first version on": (
                 sign(first, AUTHORITY_NAME, own),

@@ -20,7 +20,7 @@ from shoal_redteam.forging import claimed_sum, tell_node
 from shoal_redteam.played_round import SHORT_SECONDS, PlayedRound, begin, honest_spec
 from shoal_redteam.target import Target
 
-_OWNERS_ONLY = "owner-only"
+_TOKEN_NEEDED = "token-needed"
 _CHECK = "the party in charge, by the manifest, must have signed"
 
 
@@ -89,6 +89,12 @@ class Unauthenticated(Attack):
             check="nothing of what was forged counted",
         )
         yield await self._shown_by_nodes(played)
+        yield refused(
+            "the trainer's ledger, which lists all rounds, without its operator's token",
+            {target.trainer: await target.ask(target.trainer, "/v1/ledger")},
+            by={_TOKEN_NEEDED},
+            check="the operator's token opens the ledger",
+        )
         if agents := await self._agents(target):
             yield agents
 
@@ -173,7 +179,7 @@ class Unauthenticated(Attack):
         return refused(
             "an agent's ledger, without its owner's token",
             answers,
-            by={_OWNERS_ONLY},
+            by={_TOKEN_NEEDED},
             check="the owner's token opens the ledger",
         )
 

@@ -22,7 +22,9 @@ from shoal_aggregator.aggregation import (
     of_largest_cohort,
 )
 from shoal_aggregator.offers import Outcome
+from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import RoundRecord, Standing, Stored
+from shoal_hosting.operators.view import View, by_phase
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_protocol.rounds.attestations import (
@@ -321,6 +323,10 @@ class Aggregator:
         """Return when the oldest round was opened that is not over; None: there is none."""
         spec = await self._own.storage.run(store.oldest_open_round)
         return None if spec is None else decode(spec, RoundSpec).body.opened_at
+
+    async def look(self) -> View:
+        """Return what only the aggregator's console shows."""
+        return View((await self._own.storage.run(by_phase, "Rounds", rounds),))
 
     def _validate(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
         if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:

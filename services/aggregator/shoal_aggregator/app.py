@@ -53,6 +53,7 @@ def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
     app = resources.application(
         "Shoal aggregator",
         busy=aggregator.is_busy,
+        look=aggregator.look,
         body_limit_bytes_by_ending={
             "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,

@@ -44,6 +44,7 @@ class TrainerPage(pydantic.BaseModel):
 
     entries: list[TrainerLine]
     next: int | None
+    withdrawn: list[str]
 
 
 class ChainPage(pydantic.BaseModel):

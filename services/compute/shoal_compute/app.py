@@ -17,6 +17,7 @@ from shoal_compute.totals import Totals
 from shoal_compute.upload_routes import PLAIN, upload_routes
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
+from shoal_hosting.operators.view import Look
 from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
@@ -83,6 +84,7 @@ def create_app(
     gossip: Gossip,
     witnesses: Witnesses,
     sessions: Sessions,
+    look: Look,
 ) -> FastAPI:
     """Return the application."""
     app = resources.application(
@@ -90,6 +92,7 @@ def create_app(
         ready=witnesses.ready,
         plain=PLAIN,
         busy=rounds.is_busy,
+        look=look,
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,

@@ -14,6 +14,7 @@ from shoal_compute.leading import Leadership
 from shoal_compute.ledger import Ledger
 from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
+from shoal_compute.operator_view import OperatorView
 from shoal_compute.relaying import Relays
 from shoal_compute.round_book import RoundBook
 from shoal_compute.sessions import Sessions
@@ -63,7 +64,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
     )
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.adopt_manifests()
-    metrics = Metrics(own.registry)
+    metrics = Metrics(own.registry, own.clock)
     adders = Adders(small=Summing(), large=open_summing(summing))
     tallies = Tallies(adders)
     with own.starting():
@@ -98,6 +99,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         gossip=gossip,
         witnesses=witnesses,
         sessions=sessions,
+        look=OperatorView(own, rounds, metrics).look,
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
     return Service(app, own, node, adders, sessions)

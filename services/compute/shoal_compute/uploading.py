@@ -260,7 +260,7 @@ class Uploads:
         return outcomes
 
     async def _note(self, fresh: Bulk) -> None:
-        self._metrics.shares_stored.inc(len(fresh))
+        self._metrics.stored(len(fresh))
         known = self._rounds.live.get(fresh.round_id)
         if known is None:
             return

@@ -3,9 +3,10 @@
 import argparse
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, TextIO, cast
 
 from pydantic import BaseModel
 
@@ -13,6 +14,8 @@ from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.marks import DAMAGED
+from shoal_hosting.operators.recent import RecentLines
+from shoal_hosting.operators.view import Operator
 from shoal_hosting.party import Party, check_party, load_party, read_pin
 from shoal_hosting.programs import startup_of
 from shoal_hosting.security import ServedCertificate
@@ -58,7 +61,8 @@ def run_service(
     ).parse_args()
     with startup_of(f"shoal-{role}"):
         read = read_settings(settings, "SHOAL_", os.environ)
-        configure_logs(level=read.log_level)
+        lines = RecentLines(sys.stderr) if read.console else None
+        configure_logs(level=read.log_level, stream=cast("TextIO | None", lines))
         party = load_party(read.party)
         if party.card.role != role:
             raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
@@ -67,7 +71,7 @@ def run_service(
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
         check_party(party, newest_with(book, party.name))
         served = ServedCertificate(party, book)
-        service = _assembled(assemble, read, party, book)
+        service = _assembled(assemble, read, party, book, lines)
         service.resources.on_manifest.append(served.renew)
         note_choice(read.data, read.database_url)
         serve(
@@ -81,7 +85,11 @@ def run_service(
 
 
 def _assembled(
-    assemble: Assemble, settings: ServiceSettings, party: Party, book: ManifestBook
+    assemble: Assemble,
+    settings: ServiceSettings,
+    party: Party,
+    book: ManifestBook,
+    log: RecentLines | None,
 ) -> Service:
     own = {
         name: getattr(settings, name)
@@ -94,9 +102,9 @@ def _assembled(
             data_directory=settings.data,
             database_url=settings.database_url,
             accept_loss=settings.accept_loss,
-            metrics_token=None
-            if settings.metrics_for_anybody
-            else token_of(settings.data / OPERATOR_TOKEN),
+            operator=Operator(
+                token_of(settings.data / OPERATOR_TOKEN), settings.metrics_for_anybody, log
+            ),
             clock=system_clock,
             **own,
         )

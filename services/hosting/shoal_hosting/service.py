@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import Any, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 from fastapi import FastAPI
@@ -27,10 +27,12 @@ from shoal_hosting.manifests.manifest_routes import (
     manifest_routes,
 )
 from shoal_hosting.manifests.present import HANDOVER, newest_with
+from shoal_hosting.operators.console import OperatorConsole
+from shoal_hosting.operators.view import Look, Operator, nothing_more
 from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.openapi import JsonSchema
+from shoal_hosting.server.openapi import JsonSchema, only_with
 from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
@@ -58,7 +60,7 @@ class Given(TypedDict):
     clock: Clock
     transport: NotRequired[httpx.AsyncBaseTransport | None]
     accept_loss: NotRequired[str | None]
-    metrics_token: NotRequired[str | None]
+    operator: NotRequired[Operator | None]
 
 
 class Schema(Protocol):
@@ -85,8 +87,8 @@ class Resources:
     peers: Connections
     standing: Standing
     data_directory: Path
-    metrics_token: str | None = field(default=None, repr=False)
-    """Who has it may see the metrics; None: anybody may."""
+    operator: Operator | None = None
+    """Who may see what is not for strangers; None, in a simulation: anybody may."""
     manifests: SharedManifests | None = None
     """Where processes over one database hand each other manifests; None: there are no others."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -138,7 +140,7 @@ class Resources:
                 exchange=partial(exchange, book=book),
             ),
             data_directory=directory,
-            metrics_token=given.get("metrics_token"),
+            operator=given.get("operator"),
             manifests=None if manifests is None else SharedManifests(book, manifests),
             _handover={book.current.digest: given["clock"]()},  # over, when it starts
         )
@@ -149,6 +151,11 @@ class Resources:
         return Vitals(
             self.registry, book=self.book, directory=self.data_directory, clock=self.clock
         )
+
+    @property
+    def for_the_operator(self) -> list[Any]:
+        """Return the dependencies of a route that is for the operator alone."""
+        return [] if self.operator is None else [only_with(self.operator.token)]
 
     @property
     def name(self) -> str:
@@ -249,12 +256,14 @@ class Resources:
         *,
         body_limit_bytes_by_ending: Mapping[str, int],
         busy: Callable[[], Awaitable[bool]],
+        look: Look = nothing_more,
         ready: Callable[[], Awaitable[None]] | None = None,
         plain: Mapping[str, JsonSchema] | None = None,
     ) -> FastAPI:
         """Return an application with what all services answer, and the manifest's routes.
 
-        `busy` tells whether something is open here that began under the party's own version.
+        `busy` tells whether something is open here that began under the party's own version; the
+        console shows what `look` returns.
         """
 
         async def told() -> dict[str, str]:
@@ -266,7 +275,9 @@ class Resources:
             ready=told,
             registry=self.registry,
             vitals=self.vitals,
-            metrics_token=self.metrics_token,
+            metrics_token=None
+            if self.operator is None or self.operator.metrics_for_anybody
+            else self.operator.token,
             body_limit_bytes_by_ending={
                 **body_limit_bytes_by_ending,
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
@@ -275,6 +286,20 @@ class Resources:
             plain=plain,
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
+        if self.operator is not None and self.operator.log is not None:
+            console = OperatorConsole(
+                title,
+                party=self.name,
+                token=self.operator.token,
+                log=self.operator.log,
+                ready=told,
+                look=look,
+                vitals=self.vitals,
+                peers=self.peers,
+                registry=self.registry,
+                clock=self.clock,
+            )
+            app.include_router(console.routes)
         return app
 
     async def close(self) -> None:

@@ -32,6 +32,13 @@ class ServiceSettings(BaseModel):
         default=False,
         description="whether /metrics answers who does not show the token in operator.token",
     )
+    console: bool = Field(
+        default=False,
+        description=(
+            "whether /console shows how the service stands to who signs in by the token in "
+            "operator.token; strangers who reach the port see the sign-in"
+        ),
+    )
     log_level: str = Field(
         default="info",
         pattern="^(debug|info|warning|error)$",

@@ -78,6 +78,7 @@ def create_app(
     app = crowds.resources.application(  # whose processes hand each other manifests
         "Shoal trainer",
         busy=joining.is_busy,
+        look=views.look,
         ready=resources.ready,
         body_limit_bytes_by_ending={
             "/dictionary": LIMIT_BYTES,
@@ -162,11 +163,11 @@ def create_app(
 
     @app.get("/v1/jobs", **answers(listed_as(JOB_LIST, having("job", "phase")), is_tagged=True))
     async def list_jobs(
-        phase: Literal["joining", "withdrawn"] = "joining",
+        phase: Literal["joining"] = "joining",
         wait: WaitSeconds = 0,
         if_none_match: IfNoneMatch = None,
     ) -> Response:
-        """List jobs that data holders may join, or that were withdrawn; no others, to anybody.
+        """List jobs that data holders may join, and no others, to anybody.
 
         With `wait`, hold the answer until there is one, or one of another ETag.
         """
@@ -267,7 +268,11 @@ def create_app(
             raise await views.incomplete(job)
         return tagged(*found, if_none_match, media_type="application/gzip")
 
-    @app.get("/v1/ledger", **answers(having("entries", "next")))
+    @app.get(
+        "/v1/ledger",
+        dependencies=crowds.resources.for_the_operator,
+        **answers(having("entries", "next", "withdrawn")),
+    )
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """List the rounds ever announced and what they cost, from entry `after` on."""
         return shown(await views.ledger(after=after, count=count))

@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
+from shoal_hosting.operators.view import Table, View, by_phase, ledger_in_words
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.attestations import Result
@@ -15,6 +18,7 @@ from shoal_trainer import releases, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished
 from shoal_trainer.resources import Resources
+from shoal_trainer.schema import crowds, jobs, ledger, rounds
 from shoal_trainer.store import JobRecord, RoundRecord
 
 NEWEST_ROUNDS: Final = 16  # whose details a job's state has: it must not grow with the rounds
@@ -32,6 +36,11 @@ class JobViews:
         self._specs: dict[str, tuple[str, int]] = {}  # by round: its deadline, and whom it asks
         self._cohorts: dict[str, int] = {}  # by round
         self._ends: dict[str, str] = {}  # by job
+
+    async def look(self) -> View:
+        """Return what only the trainer's console shows."""
+        manifest = self._resources.book.current.manifest
+        return View(*await self._storage.run(_look), (*manifest.compute_nodes, manifest.aggregator))
 
     async def list_jobs(self, phase: JobPhase) -> list[dict[str, str]]:
         """Return the jobs in `phase`."""
@@ -173,7 +182,7 @@ class JobViews:
         `next` is the last one's number, None if there was no more than that.
 
         `cumulative_epsilon` is at the present policy's delta, of the client of the entry's
-        population who has spent most.
+        population who has spent most. `withdrawn` are all jobs that their analysts withdrew.
 
         Raises:
             LedgerBroken
@@ -182,7 +191,12 @@ class JobViews:
         lines = await own.storage.run(own.ledger.page, after=after, count=count)
         delta = own.book.current.manifest.policy.delta
         shown = await asyncio.to_thread(lambda: [line.shown(delta) for line in lines])
-        return {"entries": shown, "next": after + count if len(lines) == count else None}
+        withdrawn = await own.storage.run(store.list_jobs, JobPhase.WITHDRAWN)
+        return {
+            "entries": shown,
+            "next": after + count if len(lines) == count else None,
+            "withdrawn": [job for job, _ in withdrawn],
+        }
 
 
 def _make_room(remembered: dict[str, Any]) -> None:
@@ -195,3 +209,8 @@ def _refuse_ended(record: JobRecord) -> None:
         raise JobFailed(record.reason)
     if record.phase is JobPhase.WITHDRAWN:
         raise JobWithdrawn
+
+
+def _look(db: Connection) -> tuple[list[Table], dict[str, str]]:
+    shown = (("Jobs", jobs), ("Rounds", rounds), ("Crowd jobs", crowds.jobs))
+    return [by_phase(db, *each) for each in shown], ledger_in_words(db, ledger)

@@ -39,11 +39,14 @@ class Relay:
             for party in parties
         }
 
-    def ask(self, party: str, method: str, path: str, content: str = "") -> dict[str, Any]:
+    def ask(
+        self, party: str, path: str, content: str, method: str = "GET", token: str = ""
+    ) -> dict[str, Any]:
         """Return the status and body of an answer; status 0 if there is none."""
         body = base64.b64decode(content) or None
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            answer = self._clients[party].request(method, path, content=body)
+            answer = self._clients[party].request(method, path, content=body, headers=headers)
         except (httpx.HTTPError, OSError):
             return {"status": 0, "body": ""}
         return {"status": answer.status_code, "body": answer.text}

@@ -7,8 +7,8 @@ pinned certificate alone, and does not retry.
 import asyncio
 import json
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, cast
@@ -79,6 +79,16 @@ def json_in(body: bytes) -> Any:
         raise MalformedDocument("the answer is not JSON") from None
 
 
+@dataclass(frozen=True)
+class Contact:
+    """When a party was asked last and when it answered, by the event loop's clock, in seconds."""
+
+    asked_at: float
+    answered_at: float | None
+    failure: str | None
+    """Why there was no answer that counts to the last request; None: there was one."""
+
+
 class Connection:
     """Exchanges requests with the holder of a certificate at a URL, over kept-alive connections."""
 
@@ -106,6 +116,8 @@ class Connection:
         self._meet_other = meet_other
         tls = unverified_tls() if certificate is None else pinned_tls(certificate)
         self._transport = transport or Lines(tls, connections=connections)
+        self.contact: Contact | None = None
+        """How the last request went that is over."""
 
     async def __aenter__(self) -> "Connection":
         return self
@@ -154,8 +166,24 @@ class Connection:
             extensions={"timeout": {"read": patience}},  # for what stands in for the network
         )
         sending = len(content or b"") / USUAL_BYTES_PER_SECOND
+        with self._noted():
+            return await self._exchange(request, patience + sending, limit_bytes)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        now = asyncio.get_running_loop().time
+        asked_at = now()
+        before = None if self.contact is None else self.contact.answered_at
         try:
-            async with asyncio.timeout(patience + sending) as deadline:
+            yield
+        except Unavailable as error:
+            self.contact = Contact(asked_at, before, str(error))
+            raise
+        self.contact = Contact(asked_at, now(), None)
+
+    async def _exchange(self, request: httpx.Request, seconds: float, limit_bytes: int) -> Reply:
+        try:
+            async with asyncio.timeout(seconds) as deadline:
                 response = await self._transport.handle_async_request(request)
                 try:
                     body = await _bounded(response, deadline, self._answer_seconds, limit_bytes)

@@ -1,0 +1,217 @@
+"""The console of a Compute node: who sees it, what it shows, and that it names no data holder."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from io import StringIO
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.async_api import Page
+
+from shoal_hosting.operators import console
+from shoal_hosting.operators.console import LOG, REFUSED
+from shoal_hosting.operators.recent import RecentLines
+from shoal_hosting.operators.view import Operator
+from shoal_hosting.pages.console import SIGN_IN, START
+from shoal_hosting.security import server_tls
+from shoal_protocol.wire.service_errors import StorageUnavailable
+from tests.world.around_node import Federation
+from tests.world.browsers import DESK, PHONE, browser_page, findings, needs_browser, picture
+from tests.world.loopback import served
+from tests.world.parties import reachable
+from tests.world.tls_identities import make_identity
+
+TOKEN = "a" * 64
+PAGES = (START, REFUSED, LOG)
+EVENTS = (
+    {"event": "round frozen", "level": "info", "round": "3f" * 32, "held": 11},
+    {"event": "a peer's clock differs", "level": "warning", "party": "compute-2", "seconds": 8},
+    {"event": "<i>work</i> failed", "level": "error", "frames": ["node.py:7 step", "x.py:1 y"]},
+)
+
+
+@pytest.fixture
+def log() -> RecentLines:
+    kept = RecentLines(StringIO())
+    for each in EVENTS:
+        kept.write(json.dumps({"timestamp": "2026-03-01T12:00:00.5Z"} | each) + "\n")
+    return kept
+
+
+@pytest.fixture
+async def federation(tmp_path: Path, log: RecentLines) -> AsyncIterator[Federation]:
+    """Three nodes, of which the first has a console; a round is under way there."""
+    made = Federation(tmp_path, trust=reachable())
+    await made.services[0].close()
+    operator = Operator(TOKEN, log=log)
+    made.services[0] = made.start(0, tmp_path / "0", operator=operator)
+    made.wire.apps["compute-0.example"] = made.services[0].app
+    yield made
+    await made.close()
+
+
+async def browser(federation: Federation) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(federation.services[0].app)
+    return httpx.AsyncClient(transport=transport, base_url="https://compute-0.example")
+
+
+async def shown(federation: Federation, path: str = START) -> str:
+    """Return the words of a page as its operator sees it."""
+    async with await browser(federation) as client:
+        await client.post(SIGN_IN, data={"token": TOKEN})
+        answer = await client.get(path)
+        assert answer.status_code == 200
+        return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", answer.text))
+
+
+async def test_strangers_see_the_sign_in_and_nothing_of_the_node(federation: Federation) -> None:
+    async with await browser(federation) as client:
+        for path in PAGES:
+            answer = await client.get(path, headers={"Authorization": f"Bearer {'b' * 64}"})
+            assert (answer.status_code, answer.headers["location"]) == (303, SIGN_IN)
+            assert answer.content == b""
+        assert "compute-0" not in (await client.get(SIGN_IN)).text
+
+
+async def test_without_a_console_nothing_is_at_its_paths(federation: Federation) -> None:
+    for path in (*PAGES, SIGN_IN, f"{START}/files/style.css"):
+        assert (await federation.request(1, "GET", path)).status_code == 404
+
+
+async def test_it_shows_rounds_shares_ledger_and_that_nothing_is_wrong(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec, range(11))
+    federation.clock.move(10)
+    page = await shown(federation)
+    assert "Nothing needs you." in page
+    assert re.search(r"collecting 1 ", page)
+    assert re.search(rf"{spec.digest[:12]} collecting \S+ \S+ UTC 12 11 ", page)
+    assert "0.2 over the last minute; at most 1.1 in ten seconds" in page
+    assert re.search(r"Ledger 1 entry; the digest of the last one is [0-9a-f]{64}", page)
+    assert re.search(r"Certificate ends in [\d,]+ days", page)
+    assert re.search(r"Disk [\d,.]+ GiB free of", page)
+    assert "TOKEN" not in page and TOKEN not in page
+
+
+async def test_it_asks_parties_that_are_silent_and_says_who_does_not_answer(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation.wire.cut.add("compute-1.example")
+    page = await shown(federation)
+    assert "This needs you: compute-1 does not answer: no route." in page
+    assert re.search(r"compute-1 no route compute-2 answered 0 seconds ago ", page)
+    federation.wire.cut.clear()
+    asked = len(federation.wire.requests)
+    assert "compute-1 no route" in await shown(federation)  # not again at once
+    assert len(federation.wire.requests) == asked
+    monkeypatch.setattr(console, "ASK_AFTER_SECONDS", 0.0)
+    assert "Nothing needs you." in await shown(federation)
+
+
+async def test_it_says_that_a_peer_s_clock_is_off(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.clock.skew_seconds = {"compute-1": 8.0, "compute-2": 8.0}
+    federation.clock.move(61)
+    await federation.step(times=2)
+    page = await shown(federation)
+    # whom it asked first is by chance
+    assert re.search(r"The clock of compute-[12] and this one differ by 8 seconds\.", page)
+    assert "+8.0 s" in page
+    assert re.search(r"messages answered [1-9]", page)
+
+
+async def test_a_node_that_cannot_work_says_why_and_what_to_do(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StorageUnavailable("the disk is full")
+
+    monkeypatch.setattr(federation.services[0].resources.storage, "run", fail)
+    page = await shown(federation)
+    assert f"This needs you: the disk is full. {StorageUnavailable.remedy}" in page
+
+
+async def test_refusals_are_shown_by_reason_with_what_the_peer_is_told(
+    federation: Federation,
+) -> None:
+    await federation.request(0, "GET", f"/v1/rounds/{'0' * 64}")
+    await federation.request(0, "GET", f"/v1/rounds/{'1' * 64}")
+    for path in ("/nowhere", "/metrics"):
+        await federation.request(0, "GET", path)
+    page = await shown(federation, REFUSED)
+    assert re.search(r" 2 \S.* unknown-round ", page)
+    assert re.search(r" 1 Nothing is at this path http-404 ", page)
+    assert re.search(r" 1 This is for who runs the party http-401 Send ", page)
+    assert "0" * 64 not in page
+
+
+async def test_the_log_is_shown_as_text_and_the_newest_line_is_first(
+    federation: Federation,
+) -> None:
+    page = await shown(federation, LOG)
+    places = [page.index(each) for each in ("&lt;i&gt;work", "clock differs", "round frozen")]
+    assert places == sorted(places)
+    assert "node.py:7 step, x.py:1 y" in page
+
+
+async def signed_in(page: Page, url: str) -> None:
+    await page.goto(url)
+    await page.get_by_label("Token").fill(TOKEN)
+    await page.keyboard.press("Enter")
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+async def test_its_pages_are_readable_in_a_browser(
+    federation: Federation, tmp_path: Path, scripts: bool, dark: bool, size: dict[str, int]
+) -> None:
+    spec, other = federation.spec(), federation.spec(number=1)
+    for each in (spec, other):
+        await federation.announce(each)
+    for part in range(0, 12, 3):
+        await federation.upload_all(spec, range(part, part + 3))
+        federation.clock.move(13)
+    await federation.upload_all(other, range(4))
+    federation.clock.skew_seconds = {"compute-1": 8.0, "compute-2": 8.0}
+    federation.clock.move(21)
+    await federation.step(times=2)
+    federation.wire.cut.add("compute-1.example")
+    await federation.request(0, "GET", f"/v1/rounds/{'0' * 64}")
+    identity = make_identity()
+    tls = server_tls(*identity.write(tmp_path), identity.pem)
+    look = {"scripts": scripts, "dark": dark, "size": size}
+    async with served(federation.services[0].app, tls) as port, browser_page(**look) as page:
+        await signed_in(page, f"https://127.0.0.1:{port}{START}")
+        for name, heading in (("Now", "compute-0"), ("Refused", "Refused"), ("Log", "Log")):
+            await page.get_by_role("link", name=name, exact=True).click()
+            await page.get_by_role("heading", level=1, name=heading).wait_for()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+            if scripts:  # the checker is one
+                assert await findings(page) == []
+                look_of = "dark" if dark else "light"
+                await picture(page, f"operator-{name}-{look_of}-{size['width']}")
+
+
+@needs_browser
+@pytest.mark.slow
+async def test_what_changes_is_shown_without_asking_for_the_page_again(
+    federation: Federation, tmp_path: Path
+) -> None:
+    identity = make_identity()
+    tls = server_tls(*identity.write(tmp_path), identity.pem)
+    async with served(federation.services[0].app, tls) as port, browser_page() as page:
+        await signed_in(page, f"https://127.0.0.1:{port}{START}")
+        await page.get_by_text("Nothing needs you.").wait_for()
+        spec = federation.spec()
+        await federation.announce(spec)
+        await page.get_by_text(spec.digest[:12]).wait_for()

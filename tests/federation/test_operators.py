@@ -1,0 +1,50 @@
+"""Whoever runs a service sees how a job went there; strangers do not."""
+
+import re
+from io import StringIO
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shoal_hosting.operators.recent import RecentLines
+from shoal_hosting.operators.view import Operator
+from shoal_hosting.pages.console import SIGN_IN, START
+from tests.world.federation import Federation
+from tests.world.trust import Trust, make_trust
+
+TOKEN = "a" * 64
+OPERATOR = Operator(TOKEN, log=RecentLines(StringIO()))
+
+
+@pytest.fixture(scope="module")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return make_trust(tmp_path_factory.mktemp("trust"))
+
+
+async def test_every_service_has_a_console_that_shows_a_job_s_end(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path, operator=OPERATOR) as federation:
+        await federation.learn()
+        for name, expected in {
+            "trainer": ("Jobs by phase Phase Jobs finished 1", "Ledger 1 entry"),
+            "aggregator": ("Rounds by phase Phase Rounds published 1",),
+            federation.nodes[0]: ("published 1", "messages answered", "Ledger 1 entry"),
+        }.items():
+            transport = httpx.ASGITransport(federation.app(name))
+            async with httpx.AsyncClient(transport=transport, base_url="https://it") as client:
+                assert (await client.get(START)).headers["location"] == SIGN_IN
+                await client.post(SIGN_IN, data={"token": TOKEN})
+                page = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", (await client.get(START)).text))
+                if name == "trainer":
+                    refused = await client.get("/v1/ledger")
+                    token = {"Authorization": f"Bearer {TOKEN}"}
+                    (charge,) = (await client.get("/v1/ledger", headers=token)).json()["entries"]
+                    assert refused.status_code == 401 and charge["job"] not in refused.text
+            for words in (
+                "This needs you: The certificate ends in 29 days",
+                f" {name} ",
+                *expected,
+            ):
+                assert words in page, page
