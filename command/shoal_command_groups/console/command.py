@@ -9,11 +9,7 @@ import typer
 from shoal.jobs.async_analyst import AsyncAnalyst, opened
 from shoal_command.connection import ConsortiumDirectory, PartyDirectory
 from shoal_command.terminal import say, warn
-from shoal_command_groups.console.pages import console_of
 from shoal_hosting.clock import system_clock
-from shoal_hosting.pages.console import START
-from shoal_hosting.server.logs import configure_logs
-from shoal_hosting.server.serving import serve
 
 HOST: Final = "127.0.0.1"
 
@@ -28,6 +24,15 @@ def console(
     They sign with your key, which stays on this machine, and no other machine reaches them. Who
     signs in shows the token that is printed at the start, another one each time.
     """
+    try:  # no other command needs a web server, whose modules take a while to load
+        from shoal_command_groups.console.pages import console_of
+        from shoal_hosting.pages.console import START
+        from shoal_hosting.server.logs import configure_logs
+        from shoal_hosting.server.serving import serve
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "the console needs the extra `console`: pip install 'shoal[console]'"
+        ) from error
     opened(party, consortium)  # so that a mistake is said before anything is served
     token = secrets.token_urlsafe(24)
     configure_logs(level="warning")
