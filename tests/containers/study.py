@@ -84,7 +84,7 @@ class Study:
             epsilon=3.0,
             delta=1e-5,
             dropouts=dropouts,
-            colluders=CLIENTS,
+            colluders=CLIENTS - 2,  # as many as may be beside a hospital that is missing
             minimum_population=len(HOSPITALS) * CLIENTS,
             maximum_population=len(HOSPITALS) * CLIENTS,
             join_seconds=120,
@@ -127,7 +127,7 @@ class Study:
         return dict(answer.json())
 
     def await_held(self, round_id: str, counts: Mapping[str, int]) -> None:
-        """Wait until nodes hold so many shares of a round."""
+        """Wait until nodes hold so many shares of a round, of which each data holder sends one."""
 
         def held() -> dict[str, int]:
             return {node: self.at_node(node, round_id).get("held", 0) for node in counts}

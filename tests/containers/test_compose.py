@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -32,12 +33,18 @@ def compose(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comp
         compose.down()
 
 
-def test_one_command_yields_a_posterior(compose: Compose) -> None:
-    answer = compose(
-        *("run", "--rm", "--no-TTY", "analyst", "shoal", "job", "submit", "--wait", "--json"),
-        *("--party", "/party", "--consortium", "/consortium", "/examples/blood-pressure.toml"),
-    )
-    report = json.loads(answer)
+def ask_for_a_job(compose: Compose, *command: str) -> dict[str, Any]:
+    """Run a command of the analyst's group `job`, and return the report that it printed."""
+    run = ("run", "--rm", "--no-TTY", "analyst", "shoal", "job", *command, "--json")
+    return dict(json.loads(compose(*run, "--party", "/party", "--consortium", "/consortium")))
+
+
+@pytest.fixture(scope="module")
+def report(compose: Compose) -> dict[str, Any]:
+    return ask_for_a_job(compose, "submit", "--wait", "/examples/blood-pressure.toml")
+
+
+def test_one_command_yields_a_posterior(report: dict[str, Any]) -> None:
     assert report["cohort_sizes"] == [800]
     assert report["privacy"]["epsilon"] <= 1.0
     age = report["posterior"]["names"].index("age")
@@ -60,11 +67,19 @@ def test_no_container_runs_as_root_or_can_write_to_its_image(
 
 @pytest.mark.parametrize("service", ["hospital-a-vault", "hospital-b-vault"])
 def test_a_vault_has_no_network_and_makes_no_socket(compose: Compose, service: str) -> None:
-    """Asked of its first process, beside which this one runs without the filter."""
+    """Asked of its own process: others here have the engine's filter alone, as its agent has."""
     devices = compose("exec", "--no-TTY", service, "cat", "/proc/1/net/dev")
     assert [line.split(":")[0].strip() for line in devices.splitlines()[2:]] == ["lo"]
-    status = compose("exec", "--no-TTY", service, "cat", "/proc/1/status")
-    assert "Seccomp:\t2" in status
+    agent = service.removesuffix("-vault")
+    assert filters(compose, service) == filters(compose, agent) + 1
+
+
+def filters(compose: Compose, service: str) -> int:
+    """Return how many filters of system calls a container's one service runs under."""
+    script = "cat /proc/$(cat /proc/1/task/1/children | tr -d ' ')/status"
+    status = compose("exec", "--no-TTY", service, "sh", "-c", script)
+    [line] = [line for line in status.splitlines() if line.startswith("Seccomp_filters:")]
+    return int(line.split()[1])
 
 
 def test_each_container_holds_keys_of_its_own_and_no_others(compose: Compose) -> None:
@@ -80,3 +95,21 @@ def test_each_container_holds_keys_of_its_own_and_no_others(compose: Compose) ->
     assert all(keys.values())
     everything = [key for service in SERVICES for key in keys[service] if len(key) >= 32]
     assert len(everything) == len(set(everything))
+
+
+@pytest.mark.parametrize("service", [*SERVICES, "hospital-a-vault"])
+def test_a_container_may_fill_neither_memory_nor_disk(compose: Compose, service: str) -> None:
+    host = compose.inspect(service)["HostConfig"]
+    assert 0 < host["Memory"] <= 2 << 30
+    assert host["LogConfig"]["Config"] == {"max-file": "5", "max-size": "10m"}
+
+
+def test_all_stop_at_once_and_go_on_with_what_they_knew(
+    compose: Compose, report: dict[str, Any]
+) -> None:
+    compose("stop")
+    assert {compose.inspect(each)["State"]["ExitCode"] for each in SERVICES} == {0}
+    compose.start(*SERVICES)
+    assert ask_for_a_job(compose, "result", report["job"]) == report
+    again = ask_for_a_job(compose, "submit", "--wait", "/examples/blood-pressure.toml")
+    assert again["cohort_sizes"] == report["cohort_sizes"]

@@ -8,7 +8,7 @@ from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.wire.documents import decode
 from tests.world import examples
-from tests.world.certified import MAKINGS, TWO_ROUNDS, Making, successor
+from tests.world.certified import MAKINGS, TWO_ROUNDS, Making, handed_over
 
 
 @pytest.mark.parametrize("name", MAKINGS)
@@ -44,8 +44,7 @@ def test_a_job_that_spanned_two_manifests_carries_the_earlier_one() -> None:
     assert set(verified.versions) == {each.digest for each in making.consortia}
 
 
-def test_an_authority_that_handed_over_its_key_signs_the_later_version_with_the_old_one() -> None:
-    heir = bytes(examples.signing_key("heir").verify_key).hex()
-    later = successor(examples.CONSORTIUM, authority=heir)
+def test_a_job_goes_on_under_the_heir_to_whom_an_authority_handed_over_its_key() -> None:
+    later = handed_over(examples.CONSORTIUM, examples.signing_key("heir"))
     making = replace(TWO_ROUNDS, consortia=(examples.CONSORTIUM, later))
     assert verify_certificate(making.encode(), making.manifest).parties.digest == later.digest

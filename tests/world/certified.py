@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_protocol.certificates.posterior_report import PosteriorReport
@@ -37,6 +38,7 @@ from shoal_protocol.studies.linear_regression.round_rules import (
     query_for,
     thresholds_for,
 )
+from shoal_protocol.trust.authority import AuthorityMove, move_message
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64
@@ -256,6 +258,16 @@ def successor(before: Consortium, **changes: Any) -> Consortium:
     body = Manifest.model_validate(before.manifest.model_dump() | links | changes)
     signed = sign(body, AUTHORITY_NAME, examples.AUTHORITY)
     return before.successor(signed.encode(), before.roster.encode())
+
+
+def handed_over(before: Consortium, heir: SigningKey) -> Consortium:
+    """Return the next manifest version, by which the authority hands over to the key of an heir."""
+    links = {"sequence": before.manifest.sequence + 1, "previous": before.digest}
+    keys = {"founder": before.manifest.identity, "authority": bytes(heir.verify_key).hex()}
+    draft = Manifest.model_validate(before.manifest.model_dump() | links | keys)
+    consent = examples.AUTHORITY.sign(move_message(draft)).signature.hex()
+    body = draft.model_copy(update={"move": AuthorityMove(by="authority", signature=consent)})
+    return before.successor(sign(body, AUTHORITY_NAME, heir).encode(), before.roster.encode())
 
 
 def of_threshold(*, threshold: int = 2, **changes: Any) -> Making:

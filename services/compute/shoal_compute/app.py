@@ -123,6 +123,7 @@ def create_app(
             service_errors.ConflictingDocument,
             service_errors.MissingRequest,
             RefusedSpec,
+            UnknownHolder,
             service_errors.BudgetExceeded,
             takes=signed(RoundSpec),
         ),

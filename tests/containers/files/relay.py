@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from shoal import Analyst, ColumnBounds, ThresholdSharing
+from shoal import Analyst, ColumnBounds, JobSettings, ThresholdSharing
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_hosting.peers.connections import pinned_tls
@@ -56,7 +56,7 @@ class Relay:
         if threshold is not None:
             terms["sharing"] = ThresholdSharing(threshold=threshold)
         task = LinearRegressionTask(features=(AGE,), target=WEIGHT, method=method)
-        return {"job": Analyst.open(PARTY, CONSORTIUM).submit(task, **terms).id}
+        return {"job": Analyst.open(PARTY, CONSORTIUM).submit(task, JobSettings(**terms)).id}
 
     def consortium(self) -> dict[str, Any]:
         """Return the signed manifest, its roster and the pin."""
