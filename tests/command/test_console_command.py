@@ -1,17 +1,13 @@
 """`shoal console` as a process: whom it answers, how one signs in, and how it ends."""
 
-import re
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.command.running import run
+from tests.world.consoles import console
 from tests.world.trust import make_trust
 
 SIGN_IN = "/console/sign-in"
@@ -26,55 +22,20 @@ def who(home: Path) -> list[str]:
     return ["--party", str(home / "parties/analyst"), "--consortium", str(home / "consortium")]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-@pytest.fixture
-def console(home: Path) -> Iterator[tuple[str, str, "subprocess.Popen[str]"]]:
-    """Start a console; yield its address, its token and the process."""
-    command = [sys.executable, "-m", "shoal_command", "console", *who(home)]
-    process = subprocess.Popen(
-        [*command, "--port", str(free_port())], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        address, token = (process.stdout.readline().split()[-1] for _ in range(2))
-        yield address, token, process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-def wait_for(address: str) -> None:
-    for _ in range(200):
-        try:
-            httpx.get(address, trust_env=False)
-            return
-        except httpx.ConnectError:
-            continue
-    raise AssertionError("the console never listened")
-
-
 @pytest.mark.slow
 def test_who_has_the_printed_token_signs_in_and_sees_why_there_is_nothing_to_see(
-    console: tuple[str, str, "subprocess.Popen[str]"],
+    home: Path,
 ) -> None:
-    address, token, process = console
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/console", address) and len(token) >= 32
-    wait_for(address)
-    with httpx.Client(base_url=address.removesuffix("/console"), trust_env=False) as browser:
+    with console(*who(home)) as (browser, token, process):
+        assert len(token) >= 32
         assert browser.get("/console").headers["location"] == SIGN_IN
         assert browser.post(SIGN_IN, data={"token": "guess"}).status_code == 403
         assert browser.post(SIGN_IN, data={"token": token}).headers["location"] == "/console"
         shown = browser.get("/console", timeout=30)
         assert shown.status_code == 502 and "The trainer does not answer" in shown.text
         assert browser.get(SIGN_IN, headers={"Host": "evil.example"}).status_code == 400
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
 
 
 def test_a_mistake_is_said_before_anything_is_served(home: Path, tmp_path: Path) -> None:
