@@ -190,7 +190,8 @@ def test_all_that_a_holder_installs_of_hosting_is_used_there(holder: Wheel, tmp_
     there = install(tmp_path, needed, holder)
     loaded = there.run("-c", program, *others, "shoal_agent.__main__").split()
     lazily = {"shoal_hosting.installed_models", "shoal_hosting.digested_imports"}
-    lazily |= {"shoal_hosting.pages", "shoal_hosting.pages.templates"}  # for commands of analysts
+    # for commands of analysts
+    lazily |= {f"shoal_hosting.pages{each}" for each in ("", ".console", ".templates")}
     assert of_hosting - RUN_BY_THE_IMAGE - lazily <= set(loaded)
     there.run("-c", program, *(RUN_BY_THE_IMAGE | lazily))
 
@@ -232,9 +233,12 @@ def test_modules_of_a_holder_load_without_extras(holder: Wheel, at_a_holders: In
 def test_modules_of_an_analyst_load_without_extras(
     analysis: Wheel, at_an_analysts: Installed
 ) -> None:
-    modules = [each for each in analysis.modules if each != "shoal_learning.design_model"]
+    of_extras = {"shoal_learning.design_model", "shoal_command_groups.console.pages"}
+    modules = sorted(set(analysis.modules) - of_extras)
     program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
     at_an_analysts.run("-c", program, *modules)
+    said = at_an_analysts.shoal("console", "--party", ".", "--consortium", ".", status=1)
+    assert "pip install 'shoal[console]'" in said
 
 
 @pytest.mark.slow

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import pydantic
 import typer
 from rich.console import RenderableType
 from rich.live import Live
 
 from shoal.jobs import task_files
 from shoal.jobs.analyst import Analyst, Job
+from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_states import JobState
 from shoal_command.connection import (
     ConsortiumDirectory,
@@ -20,7 +20,6 @@ from shoal_command.connection import (
     PartyDirectory,
     checked_id,
     open_book,
-    trainer_of,
 )
 from shoal_command.rendering import plain
 from shoal_command.round_groups import FEW_ROUNDS
@@ -34,6 +33,7 @@ from shoal_command.terminal import (
     present,
     say,
     say_json,
+    show,
     tell,
     warn,
 )
@@ -47,15 +47,6 @@ from shoal_protocol.studies import TaskName
 from shoal_protocol.wire.phases import JobPhase
 
 app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
-
-
-class _ListedJob(pydantic.BaseModel):
-    job: str
-    phase: JobPhase
-
-
-class _JobList(pydantic.BaseModel):
-    jobs: list[_ListedJob]
 
 
 @app.command()
@@ -87,19 +78,33 @@ def check(
     task: Annotated[Path, typer.Argument(help="Task file in TOML.", metavar="TASK")],
     party: PartyDirectory,
     consortium: ConsortiumDirectory,
+    simulate: Annotated[
+        bool, typer.Option(help="Simulate the job on invented records: what errors to expect.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Show whether a job would run and who would answer; nothing is submitted or spent.
+    """Show whether a job would run, who would answer, its price, and what errors to expect.
+
+    Nothing is submitted or spent. Errors come of a simulation with as many clients as would answer,
+    whose values are spread evenly over what the job reads of each column, and not related.
 
     Exit status: 0 it would run; 1 it would not, and what to do is said.
     """
     file = task_files.read_task_file(task)
+    analyst = Analyst.open(party, consortium, notice=warn)
     with asking("the trainer"):
-        checked = Analyst.open(party, consortium, notice=warn).check(file.task, file.settings)
+        checked = analyst.check(file.task, file.settings)
+        known = analyst.variables() if simulate else {}
+    errors: tuple[ExpectedError, ...] | None = None
+    if simulate:
+        try:
+            errors = checked.expected_errors(known.values())
+        except ValueError as error:
+            warn(f"the job was not simulated: {error}")
     if as_json:
-        say_json(job_views.check_facts(checked))
+        say_json(job_views.check_facts(checked, errors))
     else:
-        output().print(job_views.check(checked))
+        output().print(job_views.check(checked, errors))
     if not checked.would_run:
         fail("the job would not run: " + "; ".join(checked.advice), ExitStatus.MISTAKE)
 
@@ -154,9 +159,16 @@ def result(
 def list_jobs(
     party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
-    """List the trainer's jobs, of all analysts."""
-    listed = trainer_of(open_book(party, consortium)).ask(_JobList, "/v1/jobs")
-    present(listed, as_json)
+    """List the trainer's jobs in rounds, of all analysts: when, who, what, epsilon and state.
+
+    Below is how much epsilon clients have left for one more job.
+    """
+    with asking("the trainer"):
+        listed = Analyst.open(party, consortium, notice=warn).jobs()
+    if as_json:
+        say_json(listed.model_dump(mode="json", exclude={"next"}))
+    else:
+        show(job_views.listed(listed))
 
 
 @app.command()
@@ -165,7 +177,8 @@ def withdraw(
 ) -> None:
     """Withdraw a job of your own: it asks nothing more, and clients' budgets come free.
 
-    What answered rounds cost stays charged. A job that has ended cannot be withdrawn.
+    What answered rounds cost stays charged. A job that has ended cannot be withdrawn. `shoal job
+    cancel` is the same.
     """
     with asking("the trainer"):
         _handle(job, party, consortium).withdraw()
@@ -174,6 +187,9 @@ def withdraw(
         as_json,
         "The job is withdrawn. What answered rounds cost stays charged; the rest comes free.",
     )
+
+
+app.command("cancel")(withdraw)
 
 
 def fetch(

@@ -1,20 +1,24 @@
 """Shows a job's progress and its posterior on a terminal."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shoal.jobs.expected_error import ASSUMED, ExpectedError
 from shoal.jobs.job_check import JobCheckReport
-from shoal.jobs.job_states import JobState
+from shoal.jobs.job_states import JobsPage, JobState
 from shoal_command.rendering import plain
 from shoal_command.round_groups import FEW_ROUNDS, span
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.wire.phases import JobPhase, Phase
 
+MOST_NUMBERS: Final = 40
+"""How many numbers of a posterior are shown of what a simulation says; --json has all."""
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
 _COLOURS = {
     "finished": "green",
@@ -41,9 +45,9 @@ def progress(
     if state.population_size is not None:
         head.add_row("Population", f"{state.population_size:,} clients")
     if state.phase is JobPhase.JOINING:
-        head.add_row("Joining open until", _joining(join_deadline, now))
+        head.add_row("Joining open until", _moment(join_deadline, now))
     if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING):
-        head.add_row("Over by", f"{state.ends_by:%Y-%m-%d %H:%M} UTC")
+        head.add_row("Over by", _moment(state.ends_by, now))
     if rounds > FEW_ROUNDS and state.rounds:
         head.add_row("Rounds", _how_far(state, rounds))
     newest = state.rounds[-FEW_ROUNDS:]
@@ -53,12 +57,13 @@ def progress(
         head.add_row("Reason", plain(state.reason))
     if not newest:
         return head
-    table = Table("round", "phase", "uploads close")
+    table = Table("round", "phase", "uploads close", "asked", "in the cohort")
     for each in newest:
         closes = "closed"
         if each.deadline is not None and each.phase in _TAKING_SHARES:
             closes = until(each.deadline, now)
-        table.add_row(str(each.number), _phase(each.phase), closes)
+        counts = ["" if size is None else f"{size:,}" for size in (each.asked, each.cohort)]
+        table.add_row(str(each.number), _phase(each.phase), closes, *counts)
     return Group(head, table)
 
 
@@ -66,7 +71,9 @@ def one_line(state: JobState, *, rounds: int, join_deadline: datetime, now: date
     """Say a job's state in one line, for output that is no terminal; `rounds` as in `progress`."""
     facts = [f"{state.phase}: {state.joined:,} joined"]
     if state.phase is JobPhase.JOINING:
-        facts.append(f"joining is open until {_joining(join_deadline, now)}")
+        facts.append(f"joining is open until {_moment(join_deadline, now)}")
+    if state.phase is JobPhase.RUNNING and state.ends_by is not None:
+        facts.append(f"over by {_moment(state.ends_by, now)}")
     if state.rounds and rounds > FEW_ROUNDS:
         facts.append(_how_far(state, rounds))
     elif state.rounds:
@@ -122,8 +129,8 @@ def _phase(phase: str) -> Text:
     return Text(plain(phase).plain, style=_COLOURS.get(phase, "cyan"))
 
 
-def _joining(deadline: datetime, now: datetime) -> str:
-    """Say when joining ends at the latest: it ends sooner if as many joined as may."""
+def _moment(deadline: datetime, now: datetime) -> str:
+    """Say when something ends at the latest, and how long that is from now."""
     return f"{deadline:%Y-%m-%d %H:%M:%S} UTC ({until(deadline, now)})"
 
 
@@ -140,7 +147,26 @@ def until(deadline: datetime, now: datetime) -> str:
     return f"in {seconds // 60} min {seconds % 60} s"
 
 
-def check_facts(checked: JobCheckReport) -> dict[str, Any]:
+def listed(page: JobsPage) -> RenderableType:
+    """Show the trainer's jobs, the newest first, and what clients have left."""
+    table = Table("submitted, UTC", "job", "analyst", "what", "epsilon", "state")
+    for each in page.jobs:
+        what = f"{each.task.replace('_', ' ')} of {', '.join(each.columns)}"
+        if each.purpose:
+            what += f": {each.purpose}"
+        price = f"{each.epsilon:g}" + (f" at delta {each.delta:g}" if each.delta else "")
+        said = each.phase + (f": {each.reason}" if each.reason else "")
+        when = f"{each.submitted_at:%Y-%m-%d %H:%M}"
+        table.add_row(*map(plain, (when, each.job, each.analyst, what, price, said)))
+    left = Table("clients", "epsilon left, Gaussian noise", "epsilon left, Laplace noise")
+    for budget in page.budgets:
+        left.add_row(
+            f"{budget.clients:,}", f"{budget.left.gaussian:.3g}", f"{budget.left.pure:.3g}"
+        )
+    return Group(table, left)
+
+
+def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> dict[str, Any]:
     """Return what is known of a job before it is submitted, for JSON."""
     privacy = checked.request.privacy
     return {
@@ -151,11 +177,15 @@ def check_facts(checked: JobCheckReport) -> dict[str, Any]:
         "rounds": checked.request.task.rounds,
         "answering": checked.answering,
         "holders": [asdict(each) for each in checked.holders],
+        "expected_errors": None if errors is None else [asdict(each) for each in errors],
     }
 
 
-def check(checked: JobCheckReport) -> RenderableType:
-    """Show what is known of a job before it is submitted, with a line for each data holder."""
+def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> RenderableType:
+    """Show what is known of a job before it is submitted, with a line for each data holder.
+
+    And one for each number of the posterior, if the job was simulated.
+    """
     request, left = checked.request, checked.left
     head = Table.grid(padding=(0, 2))
     head.add_row("Price", plain(f"{request.privacy.cap}, mu {request.privacy.cost.mu:.3g}"))
@@ -171,4 +201,10 @@ def check(checked: JobCheckReport) -> RenderableType:
     for each in checked.holders:
         verdict = plain("yes" if each.reason is None else f"no: {each.reason}")
         table.add_row(str(each.holder), f"{each.slots:,}", f"{each.able:,}", verdict)
-    return Group(head, table)
+    if errors is None:
+        return Group(head, table)
+    expected = Table("expected of", "sd", "95 % interval, to each side")
+    for error in errors[:MOST_NUMBERS]:
+        expected.add_row(plain(error.name), f"{error.sd:.3g}", f"{error.reach:.3g}")
+    more = f" {len(errors):,} numbers in all." if len(errors) > MOST_NUMBERS else ""
+    return Group(head, table, expected, plain(ASSUMED + more))

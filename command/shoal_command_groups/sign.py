@@ -8,14 +8,21 @@ import typer
 
 from shoal_command.connection import PartyDirectory, read_file
 from shoal_hosting.party import load_party
-from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
+from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.crowds.documents import CrowdClosingRequest, CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire import documents
 
 _KINDS: Final = {
     each.model_fields["kind"].default: each
-    for each in (StudyRequest, JobCheck, JobWithdrawal, CrowdJobRequest, CrowdClosingRequest)
+    for each in (
+        StudyRequest,
+        JobCheck,
+        JobsQuery,
+        JobWithdrawal,
+        CrowdJobRequest,
+        CrowdClosingRequest,
+    )
 }
 
 
@@ -24,8 +31,9 @@ def sign(party: PartyDirectory) -> None:
 
     The body is JSON in any layout, with the fields that the protocol lists for its kind; those with
     a default may be missing. Only what analysts ask for is signed: job_request, job_check,
-    job_withdrawal, crowd_job_request and crowd_closing_request. What another party signs says what
-    it saw, so its service alone writes that: a word that is wrong is held against it for ever.
+    jobs_query, job_withdrawal, crowd_job_request and crowd_closing_request. What another party
+    signs says what it saw, so its service alone writes that: a word that is wrong is held against
+    it for ever.
 
     Exit status: 0 signed; 1 the body is malformed, or not this party's to sign; 2 wrong usage.
     """

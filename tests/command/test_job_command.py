@@ -202,8 +202,18 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         submitted = await shoal("job", "submit", *trial.who, trial.task)
         job = submitted.stdout.strip()
         listed = await shoal("job", "list", *trial.who, "--json")
-        assert json.loads(listed.stdout) == {"jobs": [{"job": job, "phase": "joining"}]}
-        assert job in (await shoal("job", "list", *trial.who)).stdout
+        answer = json.loads(listed.stdout)
+        [only] = answer["jobs"]
+        assert only["job"] == job and only["phase"] == "joining"
+        assert (only["analyst"], only["task"], only["epsilon"]) == (
+            "analyst",
+            "linear_regression",
+            1.0,
+        )
+        [budget] = answer["budgets"]
+        assert budget["clients"] == 30 and budget["left"]["gaussian"] > 0
+        table = (await shoal("job", "list", *trial.who)).stdout
+        assert job in table and "linear regression of age, pressure" in table
         pending = await shoal("job", "result", job, *trial.who, status=6)
         assert "no posterior yet" in pending.stderr
         trial.late = timedelta(hours=1)
@@ -326,10 +336,14 @@ async def test_a_check_says_who_would_answer_and_exits_with_0_if_the_job_would_r
             assert (await http.post("/v1/declarations", content=declared)).status_code == 201
         shown = await shoal("job", "check", *trial.who, trial.task)
         assert "30 clients, of 25 that are needed" in shown.stdout
+        assert "expected of" in shown.stdout and "Assumed: values spread evenly" in shown.stdout
+        short = ("job", "check", "--no-simulate", "--json", *trial.who, trial.task)
+        assert json.loads((await shoal(*short)).stdout)["expected_errors"] is None
         facts = json.loads((await shoal("job", "check", "--json", *trial.who, trial.task)).stdout)
+        assert [each["name"] for each in facts["expected_errors"]] == ["intercept", "age"]
         assert facts["would_run"] and facts["advice"] == []
         assert facts["holders"] == [{"holder": 0, "slots": 30, "able": 30, "reason": None}]
-        assert json.loads((await shoal("job", "list", *trial.who, "--json")).output) == {"jobs": []}
+        assert json.loads((await shoal("job", "list", *trial.who, "--json")).output)["jobs"] == []
         assert facts["price"]["epsilon"] == 1.0 < facts["left"]["gaussian"]
 
 
@@ -461,7 +475,7 @@ def test_a_party_without_a_pin_trusts_nobody(trial) -> None:
 def test_a_trainer_that_does_not_answer_is_one_line(trial) -> None:
     port = trial.listener.getsockname()[1]
     trial.listener.close()
-    result = run("job", "list", *trial.who)
+    result = run("ledger", "trainer", *trial.operator)
     assert result.exit_code == 4
     assert "could not be reached" in result.stderr
     assert f"https://127.0.0.1:{port} does not answer" in result.stderr
@@ -487,13 +501,13 @@ async def test_a_trainer_with_another_certificate_is_not_asked(trial) -> None:
     application = FastAPI()
     asked = []
 
-    @application.get("/v1/jobs")
-    def jobs() -> dict[str, object]:
+    @application.get("/v1/ledger")
+    def ledger() -> dict[str, object]:
         asked.append(True)
-        return {"jobs": []}
+        return {"entries": []}
 
     async with trial.serving(application, party="compute-0"):
-        await shoal("job", "list", *trial.who, status=4)
+        await shoal("ledger", "trainer", *trial.operator, status=4)
     assert asked == []
 
 
@@ -799,15 +813,15 @@ async def test_the_trainers_ledger_is_read_page_by_page(trial) -> None:
 
 async def test_an_answer_of_another_shape_is_one_line(trial) -> None:
     application = FastAPI()
-    for path in ("/v1/jobs", "/v1/ledger"):
-        application.get(path)(lambda: {"entries": [{"job": 1}]})
+    application.post("/v1/jobs/list")(lambda: {"jobs": [{"job": 1}]})
+    application.get("/v1/ledger")(lambda: {"entries": [{"job": 1}]})
     async with trial.serving(application):
-        for command in (
-            ("job", "list", *trial.who),
-            ("ledger", "trainer", *trial.operator),
+        for said, *command in (
+            ("jobs.0.job: should be", "job", "list", *trial.who),
+            ("none that is expected", "ledger", "trainer", *trial.operator),
         ):
             refused = await shoal(*command, status=3)
-            assert "none that is expected" in refused.stderr
+            assert said in refused.stderr and len(refused.stderr.splitlines()) == 1
 
 
 async def test_publishing_says_which_services_did_not_take_the_version(trial) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.jobs.job_check import UNDECLARED, JobCheckReport, newest
+from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import JobSettings
 from shoal_protocol.certificates.study_request import JobCheck
 from shoal_protocol.jobs.declarations import HolderDeclaration
@@ -99,6 +100,42 @@ async def test_it_says_which_data_holder_would_not_answer_and_why(varied: Federa
     assert not report.would_run
     assert report.answering == SITES["clinic-c"]
     assert "2 clients would answer, 10 are needed" in report.advice[0]
+
+
+async def test_a_job_that_owners_rules_leave_too_few_clients_is_refused_at_once_with_reasons(
+    varied: Federation,
+) -> None:
+    with pytest.raises(JobRefused) as refused:
+        await varied.submit()
+    for said in (
+        "data holders of 2 clients would answer, 10 are needed",
+        "1 × this data holder does not allow the query second_moment_matrix",
+        "1 × it declares no variable 'pressure'",
+    ):
+        assert said in str(refused.value)
+    assert (await varied.ask("trainer", "/v1/jobs")).json() == {"jobs": []}
+
+
+async def test_who_declares_nothing_may_join_and_is_no_reason_to_refuse_a_job(
+    trust: Trust, tmp_path: Path
+) -> None:
+    silent = HOLDER_POLICY.model_copy(update={"declare": False, "queries": ("counts",)})
+    async with Federation(trust, tmp_path, holders={"clinic-a": {"policy": silent}}) as federation:
+        await federation.step()
+        job = await federation.submit()
+        assert (await federation.finish(job))["phase"] == "failed"
+
+
+async def test_a_simulation_says_what_errors_to_expect_before_anything_is_spent(
+    federation: Federation,
+) -> None:
+    await federation.step()
+    cheap, dear = [await checked(federation, epsilon=each) for each in (0.5, 2.0)]
+    errors = cheap.expected_errors()
+    assert [each.name for each in errors] == ["intercept", "age"]
+    for each, other in zip(errors, dear.expected_errors(), strict=True):
+        assert each.sd > other.sd > 0.0 and each.reach > 1.5 * each.sd
+    assert cheap.expected_errors() == errors
 
 
 async def test_a_misspelt_column_is_shown_with_the_names_that_are_near(

@@ -144,7 +144,7 @@ async def test_one_withdraws_only_ones_own_job_and_while_it_is_open(
     federation: Federation,
 ) -> None:
     await federation.learn()
-    (job,) = [each["job"] for each in (await federation.ask("trainer", "/v1/jobs")).json()["jobs"]]
+    job = (await federation.after(federation.analyst.jobs())).jobs[0].job
     with pytest.raises(JobRefused, match="wrong-phase"):
         await federation.after(federation.analyst.job(job).withdraw())
 

@@ -48,6 +48,7 @@ MAY_SIGN = {
     "job_withdrawal": {"analyst"},
     "job_request": {"analyst"},
     "job_check": {"analyst"},
+    "jobs_query": {"analyst"},
     "round_spec": {"trainer"},
     "posterior_report": {"trainer"},
     "release_certificate": {"trainer"},

@@ -1,6 +1,7 @@
 """The trainer's store moves jobs only along the table, and its ledger only grows."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from pyroaring import BitMap
@@ -9,9 +10,10 @@ from sqlalchemy import Connection, Engine, exc
 from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase, Phase
-from shoal_trainer import releases, schema, store
+from shoal_trainer import listing, releases, schema, store
 from shoal_trainer.ledger import Ledger
 from shoal_trainer.store import commitments
 from tests.world import examples
@@ -47,16 +49,19 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine = open_engine(database_url)
     check_schema(engine, schema.metadata, schema.VERSION)
     with engine.begin() as db:
-        assert store.add_job(db, REQUEST)
+        assert store.add_job(db, REQUEST, at=NOW)
     yield engine
     engine.dispose()
 
 
 def test_a_job_is_added_once(engine: Engine) -> None:
     with engine.begin() as db:
-        assert not store.add_job(db, REQUEST)
-        assert store.list_jobs(db, None) == [(JOB, JobPhase.JOINING)]
+        assert not store.add_job(db, REQUEST, at=NOW + timedelta(days=1))
+        assert store.list_jobs(db, JobPhase.JOINING) == [(JOB, JobPhase.JOINING)]
         assert store.list_jobs(db, JobPhase.RUNNING) == []
+        [(record, submitted_at)] = listing.newest_jobs(db, after=0, count=2)
+        assert (record, submitted_at) == (store.find_job(db, JOB), format_time(NOW))
+        assert listing.newest_jobs(db, after=1, count=2) == []
 
 
 def test_joins_are_counted_with_their_storage(engine: Engine) -> None:

@@ -66,6 +66,7 @@ KINDS: Mapping[str, type[Document]] = {
         membership.Leave,
         declarations.HolderDeclaration,
         study_request.JobCheck,
+        study_request.JobsQuery,
         membership.JobWithdrawal,
         charges.ChargesQuery,
         charges.Charges,

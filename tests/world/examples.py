@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
-from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
+from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.job_request import PrivacyDemand
@@ -455,6 +455,7 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
             ),
         ),
         named("analyst", JobCheck(manifest=CONSORTIUM.digest, analyst="analyst", request=JOB)),
+        named("analyst", JobsQuery(manifest=CONSORTIUM.digest, analyst="analyst", at=OPENED_AT)),
         named(
             Role.HOLDER,
             ChargesQuery(

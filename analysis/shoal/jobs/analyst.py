@@ -20,23 +20,22 @@ import httpx
 import nacl.utils
 from nacl.signing import SigningKey
 
-from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.async_analyst import AsyncAnalyst, opened
 from shoal.jobs.async_jobs import AsyncJob
 from shoal.jobs.blocking import run
 from shoal.jobs.crowd_job import AsyncCrowdJob
 from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_failures import JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.job_states import CrowdOverview
+from shoal.jobs.job_states import CrowdOverview, JobsPage
 from shoal.jobs.retry import Notice, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import load_party, read_pin
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
-from shoal_protocol.trust.dictionary import DataDictionary
+from shoal_protocol.trust.dictionary import Category, DataDictionary, Date, Flag, Number
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 
@@ -175,9 +174,7 @@ class Analyst:
         Raises:
             StartupRefused: a file is missing, open to others, or not what the pin vouches for.
         """
-        directory = Path(party)
-        identity = load_party(directory)
-        book = ManifestBook.open(Path(consortium), read_pin(directory), directory)
+        identity, book = opened(Path(party), Path(consortium))
         return cls(name=identity.name, key=identity.signing_key_in, book=book, notice=notice)
 
     def submit(self, task: Task, settings: JobSettings) -> Job:
@@ -207,6 +204,19 @@ class Analyst:
 
         return run(asked())
 
+    def variables(self) -> dict[str, Number | Flag | Category | Date]:
+        """Return the dictionary's variables by name, indicators too; none without a dictionary.
+
+        Raises:
+            Unavailable, ProtocolError: as `dictionary`.
+        """
+
+        async def asked() -> dict[str, Number | Flag | Category | Date]:
+            async with self._connect() as analyst:
+                return await analyst.variables()
+
+        return run(asked())
+
     def check(self, task: Task, settings: JobSettings) -> JobCheckReport:
         """Say what would become of a job in rounds. Nothing is submitted, and nothing is spent.
 
@@ -222,6 +232,19 @@ class Analyst:
                 return await analyst.check(task, settings)
 
         return run(checked())
+
+    def jobs(self, *, newest: int | None = None) -> JobsPage:
+        """Return the trainer's jobs in rounds, of all analysts, and what is left of budgets.
+
+        Raises:
+            JobRefused, Unavailable, MalformedDocument: as `AsyncAnalyst.jobs`.
+        """
+
+        async def asked() -> JobsPage:
+            async with self._connect() as analyst:
+                return await analyst.jobs(newest=newest)
+
+        return run(asked())
 
     def open_crowd(self, task: CrowdTask, settings: CrowdSettings) -> CrowdJob:
         """Open a crowd job (Draw and Discard) and return at once.

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -19,24 +21,43 @@ from shoal.jobs.job_check import (
     newest,
     report,
 )
+from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import CrowdSettings, JobSettings, Settings
-from shoal.jobs.job_states import CrowdList, CrowdOverview
+from shoal.jobs.job_states import CrowdList, CrowdOverview, JobsPage, ListedJob
 from shoal.jobs.retry import Notice, Retry, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.party import Party, load_party, read_pin
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import Peer
-from shoal_protocol.certificates.study_request import JobCheck
+from shoal_protocol.certificates.study_request import JobCheck, JobsQuery
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
-from shoal_protocol.trust.dictionary import DataDictionary, read_dictionary
+from shoal_protocol.trust.dictionary import (
+    Category,
+    DataDictionary,
+    Date,
+    Flag,
+    Number,
+    read_dictionary,
+)
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 
 _ASKED_TOGETHER: Final = 8  # jobs
+_PAGE: Final = 1000  # jobs
+
+
+def opened(party: Path, consortium: Path) -> tuple[Party, ManifestBook]:
+    """Return an analyst's identity, and the manifest versions that she trusts.
+
+    Raises:
+        StartupRefused: a file is missing, open to others, or not what the pin vouches for.
+    """
+    return load_party(party), ManifestBook.open(consortium, read_pin(party), party)
 
 
 class AsyncAnalyst:
@@ -63,6 +84,22 @@ class AsyncAnalyst:
         )
         trainer = connect(book.current.manifest.trainer)
         self._line = Line(trainer, Retry(trainer, notice), connect)
+
+    @classmethod
+    def open(
+        cls,
+        party: str | PathLike[str],
+        consortium: str | PathLike[str],
+        *,
+        notice: Notice = unheard,
+    ) -> "AsyncAnalyst":
+        """Open an analyst's party directory and the consortium's public directory.
+
+        Raises:
+            StartupRefused: as `Analyst.open`.
+        """
+        identity, book = opened(Path(party), Path(consortium))
+        return cls(name=identity.name, key=identity.signing_key_in, book=book, notice=notice)
 
     async def __aenter__(self) -> "AsyncAnalyst":
         return self
@@ -121,6 +158,16 @@ class AsyncAnalyst:
         parties = self.identity.book.current
         return read_dictionary(answer.body, parties).body
 
+    async def variables(self) -> dict[str, Number | Flag | Category | Date]:
+        """Return the dictionary's variables by name, indicators too; none without a dictionary.
+
+        Raises:
+            Unavailable, ProtocolError: as `dictionary`.
+        """
+        with suppress(JobRefused):
+            return (await self.dictionary()).named()
+        return {}
+
     async def check(self, task: Task, settings: JobSettings) -> JobCheckReport:
         """Say what would become of a job in rounds. Nothing is submitted, and nothing is spent.
 
@@ -140,6 +187,36 @@ class AsyncAnalyst:
             after = page.next if page.next is None or page.next > after else None
         declared = newest(documents, own.book)
         return report(request, word, decode_clients(word.able), declared, own.book, now=own.clock())
+
+    async def jobs(self, *, newest: int | None = None) -> JobsPage:
+        """Return the trainer's jobs in rounds, of all analysts, the newest first, or so many.
+
+        With them come groups of clients by the epsilon that each of them has left.
+
+        Raises:
+            JobRefused: the trainer does not know the analyst, or her clock is wrong.
+            Unavailable: the trainer did not answer, several times.
+            MalformedDocument: the answer is no such list.
+        """
+        await self.catch_up()
+        own, after = self.identity, 0
+        found: list[ListedJob] = []
+        while True:
+            query = JobsQuery(
+                manifest=own.book.current.digest,
+                analyst=own.name,
+                at=own.clock(),
+                after=after,
+                count=_PAGE if newest is None else min(_PAGE, newest - len(found)),
+            )
+            answer = await self._line.post("/v1/jobs/list", own.signed(query))
+            refuse(answer)
+            page = shaped(answer, JobsPage)
+            found += page.jobs
+            if page.next is None or page.next <= after or len(found) == newest:
+                known = {each.job: each for each in found}  # others come in meanwhile
+                return page.model_copy(update={"jobs": tuple(known.values())})
+            after = page.next
 
     async def open_crowd(self, task: CrowdTask, settings: CrowdSettings) -> AsyncCrowdJob:
         """Open a crowd job and return its handle.

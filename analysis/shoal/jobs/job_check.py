@@ -7,16 +7,17 @@ declare is verified by their signatures, and judged here by the code that their 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Final
 
 import pydantic
 from pyroaring import BitMap
 
+from shoal.jobs.expected_error import ExpectedError, expected_errors
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.certificates.foreseen_refusals import foreseen_refusal
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.trust import limits
+from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -35,6 +36,13 @@ class EpsilonLeft(pydantic.BaseModel):
 
     pure: float
     gaussian: float
+
+
+class Budget(pydantic.BaseModel):
+    """How many clients have as much left; of `left`, each could pay either."""
+
+    clients: int
+    left: EpsilonLeft
 
 
 class TrainersWord(pydantic.BaseModel):
@@ -97,6 +105,16 @@ class JobCheckReport:
         """Tell whether the job would be taken, and enough clients join it."""
         return not self.advice
 
+    def expected_errors(
+        self, variables: Iterable[Number | Flag | Category | Date] = ()
+    ) -> tuple[ExpectedError, ...]:
+        """Simulate the job with the clients that would answer, by invented records.
+
+        Raises:
+            ValueError: as `shoal.jobs.expected_error.expected_errors`.
+        """
+        return expected_errors(self.request, clients=self.answering, variables=variables)
+
 
 def newest(
     documents: Iterable[Mapping[str, Any]], book: ManifestBook
@@ -127,22 +145,14 @@ def report(
     """Judge a job by what trainer and data holders say; `able` are the slots that can pay."""
     roster = book.current.roster
     enrolled = roster.enrolled_set
-    variables = sorted({name for each in declared.values() for name in each.variables})
+    variables = {name for each in declared.values() for name in each.variables}
     verdicts = []
+    reason: str | None
     for holder in range(roster.holders):
         if slots := roster.slots_of(holder) & enrolled:
             said = declared.get(holder)
-            reason = UNDECLARED if said is None else _reason(request, said, variables, now)
+            reason = UNDECLARED
+            if said is not None:
+                reason = foreseen_refusal(request, said, variables=variables, now=now)
             verdicts.append(HolderVerdict(holder, len(slots), len(slots & able), reason))
     return JobCheckReport(request, word.refusal, word.left, tuple(verdicts))
-
-
-def _reason(
-    request: StudyRequest, declared: HolderDeclaration, variables: list[str], now: datetime
-) -> str | None:
-    for name in request.terms.column_names:
-        if name not in declared.variables:
-            near = [] if name in variables else get_close_matches(name, variables)
-            which = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            return f"it declares no variable {name!r}{which}"
-    return declared.rules.refusal(request) or limits.job_refusal(request, declared.rules, now=now)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pydantic
 
+from shoal.jobs.job_check import Budget
 from shoal.jobs.job_failures import WITHDRAWN, JobFailed, JobWithdrawn
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
@@ -18,6 +19,8 @@ class RoundState(pydantic.BaseModel):
     number: int
     phase: str
     deadline: datetime | None = None
+    asked: int | None = None  # clients
+    cohort: int | None = None  # clients whose answers are in the sum
 
 
 class JobState(pydantic.BaseModel):
@@ -59,6 +62,30 @@ class JobState(pydantic.BaseModel):
         if self.phase is JobPhase.FAILED:
             return JobFailed(self.reason or "the trainer gives no reason")
         return None
+
+
+class ListedJob(pydantic.BaseModel):
+    """A job in the trainer's list: who asked what, when and at which price."""
+
+    job: str
+    phase: JobPhase
+    submitted_at: datetime
+    ends_by: datetime
+    analyst: str
+    task: str
+    columns: tuple[str, ...]
+    purpose: str
+    epsilon: float
+    delta: float
+    reason: str | None
+
+
+class JobsPage(pydantic.BaseModel):
+    """Jobs, the newest first, and enrolled clients by what they have left; where to go on."""
+
+    jobs: tuple[ListedJob, ...]
+    budgets: tuple[Budget, ...]
+    next: int | None
 
 
 class CrowdState(pydantic.BaseModel):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.released_sum import ReleasedSum
@@ -11,7 +13,7 @@ from shoal_protocol.studies import Task
 from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import BoundDocument, Role
-from shoal_protocol.wire.encoding import Name
+from shoal_protocol.wire.encoding import Name, Timestamp
 
 
 class StudyRequest(JobRequest):
@@ -34,6 +36,22 @@ class JobCheck(BoundDocument):
     kind: Literal["job_check"] = "job_check"
     analyst: Name
     request: StudyRequest
+
+
+class JobsQuery(BoundDocument):
+    """Analyst -> trainer: which jobs are there, and what is left? Valid for minutes.
+
+    The answer has `count` jobs, the newest first, without the `after` newest.
+    """
+
+    signed_by: ClassVar[Role] = Role.ANALYST
+    signer_field: ClassVar[str | None] = "analyst"
+
+    kind: Literal["jobs_query"] = "jobs_query"
+    analyst: Name
+    at: Timestamp
+    after: int = Field(default=0, ge=0, lt=2**31)
+    count: int = Field(default=100, ge=1, le=1000)
 
 
 def check_study(request: StudyRequest, manifest: Manifest) -> None:

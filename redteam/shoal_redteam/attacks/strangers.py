@@ -8,6 +8,8 @@ from nacl.signing import SigningKey
 
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_hosting.peers.peer import Answer
+from shoal_hosting.server.problems import INVALID_REQUEST
+from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.encoding import canonical_json
@@ -45,6 +47,23 @@ class Unauthenticated(Attack):
             target, "a job", request, target.analyst, stranger, (target.trainer,), "/v1/jobs"
         ):
             yield finding
+        query = JobsQuery(manifest=request.manifest, analyst=request.analyst, at=target.clock())
+        async for finding in self._signed_by_others(
+            target,
+            "a query for all jobs",
+            query,
+            target.analyst,
+            stranger,
+            (target.trainer,),
+            "/v1/jobs/list",
+        ):
+            yield finding
+        yield refused(
+            "the jobs that run, without any signature",
+            {target.trainer: await target.ask(target.trainer, "/v1/jobs?phase=running")},
+            by={INVALID_REQUEST[0]},
+            check="anybody sees only jobs that may be joined",
+        )
         played = await begin(target, seconds=SHORT_SECONDS)
         *present, _ = played.clients
         await played.answer(present)

@@ -1,7 +1,7 @@
 """The trainer's HTTP routes: bytes in, bytes out."""
 
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from fastapi import FastAPI, HTTPException, Path, Request, Response
 
@@ -30,7 +30,7 @@ from shoal_hosting.server.replies import (
 )
 from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
+from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, Leave
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -43,13 +43,19 @@ from shoal_protocol.wire.errors import (
     WrongPhase,
 )
 from shoal_protocol.wire.phases import JobPhase
-from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft, OutdatedDeclaration
+from shoal_protocol.wire.service_errors import (
+    BudgetExceeded,
+    HolderLeft,
+    OutdatedDeclaration,
+    StaleQuery,
+)
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
 from shoal_trainer.job_views import JobViews
 from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished, WrongJob
 from shoal_trainer.joining import Joining
+from shoal_trainer.listing import Listing
 from shoal_trainer.releases import LOGGED
 from shoal_trainer.resources import JOB_LIST, Resources
 
@@ -68,6 +74,7 @@ def create_app(
     crowds: Crowds,
     dictionaries: Dictionaries,
     declarations: Declarations,
+    listing: Listing,
 ) -> FastAPI:
     """Return the trainer's ASGI application."""
     app = crowds.resources.application(  # whose processes hand each other manifests
@@ -108,9 +115,18 @@ def create_app(
         """Say what would become of a job request if it were submitted; nothing is stored."""
         return shown(await joining.check(await request.body()))
 
+    @app.post(
+        "/v1/jobs/list",
+        **answers(having("jobs", "budgets", "next"), *SIGNED, StaleQuery, takes=signed(JobsQuery)),
+    )
+    async def list_for_analyst(request: Request) -> Response:
+        """List jobs with who asked what at which price, and what is left, for an analyst alone."""
+        return shown(await listing.answer(await request.body()))
+
     @app.get("/v1/jobs/check", include_in_schema=False)
+    @app.get("/v1/jobs/list", include_in_schema=False)
     async def refuse_to_get() -> None:
-        """Say that the method is wrong, not that there is no job called check."""
+        """Say that the method is wrong, not that there is no such job."""
         raise HTTPException(405)
 
     @app.post(
@@ -149,11 +165,16 @@ def create_app(
 
     @app.get("/v1/jobs", **answers(listed_as(JOB_LIST, having("job", "phase")), is_tagged=True))
     async def list_jobs(
-        phase: JobPhase | None = None, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
+        phase: Literal["joining"] = "joining",
+        wait: WaitSeconds = 0,
+        if_none_match: IfNoneMatch = None,
     ) -> Response:
-        """List jobs. With `wait`, hold the answer until there is one, or one of another ETag."""
+        """List jobs that data holders may join, and no others, to anybody.
 
-        look = partial(views.list_jobs, phase)
+        With `wait`, hold the answer until there is one, or one of another ETag.
+        """
+
+        look = partial(views.list_jobs, JobPhase(phase))
         return await changing_list(JOB_LIST, changes, look, wait, if_none_match)
 
     @app.get("/v1/jobs/{job}", **answers(_STATE, UnknownJob))

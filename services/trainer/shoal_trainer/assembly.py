@@ -21,6 +21,7 @@ from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.job_views import JobViews
 from shoal_trainer.joining import Joining
+from shoal_trainer.listing import Listing
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
 from shoal_trainer.resources import Resources
 from shoal_trainer.running import Runner
@@ -90,7 +91,8 @@ def assemble(
         dictionaries = Dictionaries(resources)
         if resources.book.published is not None:
             dictionaries.follow(resources.book.published)
-        joining = Joining(resources, dictionaries, ends)
+        declarations = Declarations(resources)
+        joining = Joining(resources, dictionaries, declarations, ends)
         runner = Runner(resources, peers, ends, long_polls=long_polls)
         crowds, url = resources, given["database_url"]
         if url is not None and resources.storage.is_shared:
@@ -106,8 +108,10 @@ def assemble(
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
-    views, declarations = JobViews(resources, certifier), Declarations(resources)
-    app = create_app(joining, views, resources, serving, dictionaries, declarations)
+    views = JobViews(resources, certifier)
+    app = create_app(
+        joining, views, resources, serving, dictionaries, declarations, Listing(resources)
+    )
     return Service(app, resources, joining, runner, certifier, serving)
 
 

@@ -1,16 +1,26 @@
 """Takes data holders' declarations and keeps the newest of each."""
 
 import asyncio
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
+from shoal_protocol.certificates.foreseen_refusals import foreseen_refusal
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust import limits
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import RefusedJob
 from shoal_protocol.wire.service_errors import OutdatedDeclaration
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import declarations
+
+_MOST_JUDGED: Final = 1000  # declarations, before a job is taken: more would take minutes
+_MOST_REASONS: Final = 5
 
 
 class Declarations:
@@ -33,6 +43,20 @@ class Declarations:
             raise OutdatedDeclaration("the declaration's time is ahead of the trainer's clock")
         return await own.storage.run(_replace, signed)
 
+    async def check(self, request: StudyRequest, consortium: Consortium) -> None:
+        """Refuse a job that too few clients could join by what data holders declare.
+
+        Who declared nothing may join. Nothing here depends on records. Of more than
+        `_MOST_JUDGED` data holders who declare, nobody is judged.
+
+        Raises:
+            RefusedJob: the detail has the data holders' reasons.
+        """
+        found = await self._resources.storage.run(_page, 0, _MOST_JUDGED + 1)
+        if len(found) <= _MOST_JUDGED:
+            declared = [decode(each.document, HolderDeclaration).body for each in found]
+            _check(request, declared, consortium, self._resources.clock())
+
     async def page(self, *, after: int, count: int) -> dict[str, Any]:
         """Return up to `count` declarations from the holder of index `after` on.
 
@@ -42,6 +66,29 @@ class Declarations:
         documents = [decode(each.document, HolderDeclaration).to_json() for each in found]
         more = found[-1].holder + 1 if len(found) == count else None
         return {"documents": documents, "next": more}
+
+
+def _check(
+    request: StudyRequest,
+    declared: Sequence[HolderDeclaration],
+    consortium: Consortium,
+    now: datetime,
+) -> None:
+    variables = {name for each in declared for name in each.variables}
+    roster, reasons = consortium.roster, Counter[str]()
+    able = roster.enrolled_set.copy()
+    for each in declared:
+        reason = foreseen_refusal(request, each, variables=variables, now=now)
+        if reason is not None and (refused := roster.slots_of(each.holder) & able):
+            reasons[reason] += 1
+            able -= refused
+    if len(able) < request.minimum_population:
+        said = "; ".join(f"{count} × {each}" for each, count in reasons.most_common(_MOST_REASONS))
+        more = "; and others" if len(reasons) > _MOST_REASONS else ""
+        raise RefusedJob(
+            f"data holders of {len(able)} clients would answer, "
+            f"{request.minimum_population} are needed: {said}{more}"
+        )
 
 
 def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:

@@ -8,11 +8,12 @@ from sqlalchemy import Connection
 from shoal_hosting.operators.view import Table, View, by_phase, ledger_in_words
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawn
+from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import WrongPhase
-from shoal_protocol.wire.phases import JobPhase
+from shoal_protocol.wire.phases import JobPhase, Phase
 from shoal_trainer import releases, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished
@@ -21,7 +22,7 @@ from shoal_trainer.schema import crowds, jobs, ledger, rounds
 from shoal_trainer.store import JobRecord, RoundRecord
 
 NEWEST_ROUNDS: Final = 16  # whose details a job's state has: it must not grow with the rounds
-_KEPT_DEADLINES: Final = 1 << 14
+_KEPT: Final = 1 << 14  # jobs and rounds of which something is remembered
 
 
 class JobViews:
@@ -32,7 +33,8 @@ class JobViews:
         self._resources = resources
         self._certifier = certifier
         self._storage = resources.storage
-        self._deadlines: dict[str, str] = {}  # by round
+        self._specs: dict[str, tuple[str, int]] = {}  # by round: its deadline, and whom it asks
+        self._cohorts: dict[str, int] = {}  # by round
         self._ends: dict[str, str] = {}  # by job
 
     async def look(self) -> View:
@@ -40,8 +42,8 @@ class JobViews:
         manifest = self._resources.book.current.manifest
         return View(*await self._storage.run(_look), (*manifest.compute_nodes, manifest.aggregator))
 
-    async def list_jobs(self, phase: JobPhase | None) -> list[dict[str, str]]:
-        """Return all jobs, or those in `phase`."""
+    async def list_jobs(self, phase: JobPhase) -> list[dict[str, str]]:
+        """Return the jobs in `phase`."""
         found = await self._storage.run(store.list_jobs, phase)
         return [{"job": job, "phase": phase_.value} for job, phase_ in found]
 
@@ -54,6 +56,11 @@ class JobViews:
         record = await self._storage.run(store.find_job, job)
         counts, rounds = await self._storage.run(store.newest_rounds, job, count=NEWEST_ROUNDS)
         population = None if record.population is None else decode_clients(record.population)
+        for each in rounds:
+            if each.phase is Phase.PUBLISHED and each.round not in self._cohorts:
+                outcome = await self._storage.run(releases.find_outcome, each.round)
+                _make_room(self._cohorts)
+                self._cohorts[each.round] = decode(outcome, Result).body.cohort_size
         return {
             "job": job,
             "phase": record.phase.value,
@@ -67,7 +74,9 @@ class JobViews:
                     "round": each.round,
                     "number": each.number,
                     "phase": each.phase.value,
-                    "deadline": self._deadline(each),
+                    "deadline": self._spec(each)[0],
+                    "asked": self._spec(each)[1],
+                    "cohort": self._cohorts.get(each.round),
                 }
                 for each in rounds
             ],
@@ -75,21 +84,19 @@ class JobViews:
         }
 
     def _ends_by(self, record: JobRecord) -> str:
-        """Return when a job is over at the latest; as in `_deadline`, decoded once."""
+        """Return when a job is over at the latest; as in `_spec`, decoded once."""
         if record.job not in self._ends:
-            if len(self._ends) >= _KEPT_DEADLINES:
-                self._ends.clear()
+            _make_room(self._ends)
             self._ends[record.job] = format_time(decode(record.request, StudyRequest).body.ends_by)
         return self._ends[record.job]
 
-    def _deadline(self, round_: RoundRecord) -> str:
-        """Return a round's deadline; its spec is decoded once, however often it is asked for."""
-        if round_.round not in self._deadlines:
-            if len(self._deadlines) >= _KEPT_DEADLINES:
-                self._deadlines.clear()
-            deadline = decode(round_.spec, RoundSpec).body.deadline
-            self._deadlines[round_.round] = format_time(deadline)
-        return self._deadlines[round_.round]
+    def _spec(self, round_: RoundRecord) -> tuple[str, int]:
+        """Return a round's deadline and its number of clients; a spec is decoded once."""
+        if round_.round not in self._specs:
+            _make_room(self._specs)
+            spec = decode(round_.spec, RoundSpec).body
+            self._specs[round_.round] = format_time(spec.deadline), spec.population_size
+        return self._specs[round_.round]
 
     async def request(self, job: str) -> bytes:
         """Return the signed job request.
@@ -195,6 +202,11 @@ class JobViews:
             "next": after + count if len(lines) == count else None,
             "withdrawn": [job for job, _ in withdrawn],
         }
+
+
+def _make_room(remembered: dict[str, Any]) -> None:
+    if len(remembered) >= _KEPT:
+        remembered.clear()
 
 
 def _refuse_ended(record: JobRecord) -> None:

@@ -21,6 +21,7 @@ from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, Refused
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import store
+from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
 from shoal_trainer.releases import uncertified_jobs
@@ -35,9 +36,16 @@ DocumentT = TypeVar("DocumentT", Join, Leave)
 class Joining:
     """Takes jobs until they run; admits joins one batch at a time, so none is counted twice."""
 
-    def __init__(self, resources: Resources, dictionaries: Dictionaries, ends: Counter) -> None:
+    def __init__(
+        self,
+        resources: Resources,
+        dictionaries: Dictionaries,
+        declarations: Declarations,
+        ends: Counter,
+    ) -> None:
         """Go on from what the storage holds, in the calling thread; `ends` counts jobs by end."""
         self._resources, self._dictionaries = resources, dictionaries
+        self._declarations = declarations
         self._ends = ends
         self._members: dict[str, dict[int, BitMap]] = {}  # by job and holder: its slots
         self._admission = asyncio.Lock()
@@ -65,7 +73,8 @@ class Joining:
 
         Raises:
             MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
-            RefusedJob, BudgetExceeded: it can never run.
+            RefusedJob, BudgetExceeded: it can never run, or too few clients could join it by what
+                data holders declare.
         """
         own = self._resources
         signed = await asyncio.to_thread(decode, encoded, StudyRequest)
@@ -76,7 +85,8 @@ class Joining:
         if (trainer := consortium.manifest.trainer.name) != own.name:
             raise RefusedJob(f"{trainer} is the trainer now")
         await self._check(signed.body, consortium)
-        is_new = await own.storage.run(store.add_job, signed)
+        await self._declarations.check(signed.body, consortium)
+        is_new = await own.storage.run(store.add_job, signed, at=own.clock())
         log.info("job submitted", job=signed.digest)
         own.changes.tell(JOB_LIST)
         own.wake.set()

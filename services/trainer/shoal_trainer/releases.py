@@ -279,3 +279,10 @@ def _find(db: Connection, table: Table, job: str) -> tuple[str, bytes] | None:
     columns = table.c
     row = db.execute(select(columns.digest, columns.document).where(columns.job == job)).first()
     return None if row is None else (row.digest, row.document)
+
+
+def find_outcome(db: Connection, round_id: str) -> bytes:
+    """Return the aggregator's signed word on a round that has ended."""
+    columns = schema.rounds.c
+    outcome: bytes = db.execute(select(columns.outcome).where(columns.id == round_id)).scalar_one()
+    return outcome

@@ -38,6 +38,7 @@ jobs = Table(
     Column("id", String(64), primary_key=True),
     Column("request", Bytes, nullable=False),
     Column("phase", String(16), nullable=False, index=True),
+    Column("submitted_at", String(24), nullable=False, index=True),
     Column("joined", Integer, nullable=False),
     Column("population", Text),  # a bitmap in base64, once it is fixed
     Column("reason", Text),  # why it failed

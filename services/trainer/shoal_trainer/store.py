@@ -18,7 +18,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.encoding import decode_clients, encode_clients
+from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_trainer import schema
@@ -56,12 +56,13 @@ class FiledRound:
     outcome: bytes | None
 
 
-def add_job(db: Connection, signed: Signed[StudyRequest]) -> bool:
+def add_job(db: Connection, signed: Signed[StudyRequest], *, at: datetime) -> bool:
     """Store a job request that was checked; False if it is known."""
     statement = insert_ignoring(db)(schema.jobs).values(
         id=signed.digest,
         request=signed.encode(),
         phase=JobPhase.JOINING.value,
+        submitted_at=format_time(at),
         joined=0,
     )
     # a row comes back if it is new; the row count of an insertion is not always known
@@ -95,13 +96,11 @@ def open_jobs(db: Connection) -> Sequence[JobRecord]:
     ]
 
 
-def list_jobs(db: Connection, phase: JobPhase | None) -> Sequence[tuple[str, JobPhase]]:
-    """Return all jobs, or those in `phase`, with their phases."""
+def list_jobs(db: Connection, phase: JobPhase) -> Sequence[tuple[str, JobPhase]]:
+    """Return the jobs in `phase`, with it."""
     columns = schema.jobs.c
-    query = select(columns.id, columns.phase).order_by(columns.id)
-    if phase is not None:
-        query = query.where(columns.phase == phase.value)
-    return [(row.id, JobPhase(row.phase)) for row in db.execute(query)]
+    query = select(columns.id).where(columns.phase == phase.value).order_by(columns.id)
+    return [(job, phase) for job in db.execute(query).scalars()]
 
 
 def add_joins(db: Connection, job: str, joins: Sequence[tuple[Signed[Join], BitMap]]) -> None:

@@ -9,6 +9,8 @@ form carries a value that they cannot read (RFC 6265bis, SameSite; synchroniser 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from email import policy
+from email.parser import BytesParser
 from hashlib import sha256
 from http import HTTPStatus
 from importlib.resources import files
@@ -181,8 +183,21 @@ def _to(path: str) -> RedirectResponse:
 
 
 async def _form(request: Request) -> Form:
-    body = (await request.body()).decode("utf-8", errors="replace")
-    return dict(parse_qsl(body, keep_blank_values=True))
+    body, kind = await request.body(), request.headers.get("Content-Type", "")
+    if kind.startswith("multipart/form-data"):
+        return _parts(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
+    return dict(parse_qsl(body.decode("utf-8", errors="replace"), keep_blank_values=True))
+
+
+def _parts(message: bytes) -> Form:
+    """Return the fields of a form with files (RFC 7578), and of each file its text."""
+    found = {}
+    for part in BytesParser(policy=policy.HTTP).parsebytes(message).iter_parts():
+        content = part.get_payload(decode=True)  # None of a form within a form
+        if isinstance(content, bytes):
+            name = part.get_param("name", header="Content-Disposition")
+            found[str(name)] = content.decode("utf-8", errors="replace")
+    return found
 
 
 def _is_equal(given: str, right: str) -> bool:

@@ -1,0 +1,1 @@
+"""The analyst's console: pages on her own machine, which sign with her key."""

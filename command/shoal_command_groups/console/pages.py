@@ -1,0 +1,361 @@
+"""The analyst's pages, and the forms by which she submits and cancels jobs.
+
+A local process serves them, to her own browser, so that her key never leaves her machine. Another
+site that finds the port can neither read a page nor send a form: a request must name this host,
+which a name that is rebound to this machine does not, and a form must come from a page.
+"""
+
+import asyncio
+import base64
+import hashlib
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from prometheus_client import CollectorRegistry
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.expected_error import ASSUMED, ExpectedError
+from shoal.jobs.job_failures import JobFailed
+from shoal.jobs.job_states import JobState
+from shoal_command_groups.certificate_page import rendered
+from shoal_command_groups.console import forms
+from shoal_command_groups.console.pictures import picture
+from shoal_command_groups.job_views import MOST_NUMBERS, until
+from shoal_hosting.clock import Clock
+from shoal_hosting.pages.console import HEADERS, START, Console, Form, go
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.service_calls import NoResult, Refused
+from shoal_hosting.server.application import create_application
+from shoal_hosting.server.openapi import ID_PATTERN
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.studies import STUDIES
+from shoal_protocol.trust.dictionary import Category
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import ProtocolError, UnknownJob
+from shoal_protocol.wire.phases import JobPhase, Phase
+
+NEW, BUDGET, DICTIONARY = (f"{START}/{each}" for each in ("new", "budget", "dictionary"))
+JOB: Final = f"{START}/jobs/{{job}}"
+HOSTS: Final = ["127.0.0.1", "localhost"]
+NEWEST_JOBS: Final = 50
+PAGE_SECONDS: Final = 8.0  # for what a page only shows; what is sent is tried for longer
+_OPEN: Final = (JobPhase.JOINING, JobPhase.RUNNING)
+_REMEMBERED: Final = 64  # results and certificates, which do not change
+_FAULTS: Final = (Unavailable, Refused, NoResult, ProtocolError)
+
+
+def console_of(connect: Callable[[], AsyncAnalyst], *, token: str, clock: Clock) -> FastAPI:
+    """Return the console of the analyst whom `connect` makes, for one event loop.
+
+    Whoever has the `token` may sign in.
+    """
+    pages = _Pages(token=token, clock=clock)
+
+    @asynccontextmanager
+    async def connected(app: FastAPI) -> AsyncIterator[None]:
+        async with connect() as pages.analyst:
+            yield
+
+    async def ready() -> None:
+        return None
+
+    app = create_application(
+        "Analyst's console",
+        ready=ready,
+        registry=CollectorRegistry(),
+        metrics_token=token,
+        lifespan=connected,
+    )
+    app.include_router(pages.console.routes)
+
+    @app.get("/", include_in_schema=False)
+    async def begin() -> Response:
+        return RedirectResponse(START)
+
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
+    return app
+
+
+class _Pages:
+    analyst: AsyncAnalyst
+
+    def __init__(self, *, token: str, clock: Clock) -> None:
+        self._clock = clock
+        self._requests: dict[str, StudyRequest] = {}
+        self._reports: dict[str, PosteriorReport] = {}
+        self._submitted: dict[str, asyncio.Task[str]] = {}  # by the form's ticket
+        self.console = Console(
+            title="Shoal, analyst",
+            sections={START: "Jobs", NEW: "New job", BUDGET: "Budget", DICTIONARY: "Dictionary"},
+            token=token,
+            token_file="what `shoal console` printed at its start",
+            package=__package__,
+            clock=clock,
+            is_encrypted=False,  # it never leaves the machine
+        )
+        for path, show in {
+            START: self.jobs,
+            NEW: self.new,
+            BUDGET: self.budget,
+            DICTIONARY: self.dictionary,
+            JOB: self.job,
+            f"{JOB}/picture.svg": self.picture,
+            f"{JOB}/certificate": self.certificate,
+            f"{JOB}/certificate.json": self.certificate_file,
+            f"{JOB}/result.json": self.result_file,
+        }.items():
+            self.console.page(path, partial(self._or_why_not, show))
+        for path, act in {
+            f"{NEW}/check": self.check,
+            f"{NEW}/submit": self.submit,
+            f"{JOB}/cancel": self.cancel,
+        }.items():
+            self.console.action(path, partial(self._or_why_not, act))
+
+    async def _or_why_not(
+        self, show: Callable[..., Awaitable[Response]], request: Request, *form: Form
+    ) -> Response:
+        try:
+            async with asyncio.timeout(None if form else PAGE_SECONDS):
+                return await show(request, *form)
+        except (*_FAULTS, TimeoutError) as error:
+            gone = isinstance(error, Unavailable | TimeoutError)
+            remedy = f" {error.remedy}" if isinstance(error, ProtocolError) else ""
+            return self._show(
+                request,
+                "message.html",
+                status=HTTPStatus.BAD_GATEWAY if gone else HTTPStatus.CONFLICT,
+                heading="The trainer does not answer" if gone else "This cannot be done",
+                message=f"{str(error) or 'It may be starting anew: try again soon'}.{remedy}",
+            )
+
+    def _show(self, request: Request, template: str, **values: Any) -> Response:
+        to_go = partial(until, now=self._clock())
+        return self.console.shown(request, template, to_go=to_go, **values)
+
+    async def jobs(self, request: Request) -> Response:
+        """Show all analysts' newest jobs."""
+        listed = await self.analyst.jobs(newest=NEWEST_JOBS)
+        return self._show(
+            request,
+            "jobs.html",
+            jobs=listed.jobs,
+            own=self.analyst.identity.name,
+            running=sum(each.phase in _OPEN for each in listed.jobs),
+            most=NEWEST_JOBS,
+        )
+
+    async def budget(self, request: Request) -> Response:
+        """Show how much epsilon clients have left for one more job."""
+        listed = await self.analyst.jobs(newest=1)
+        cap = self.analyst.identity.book.current.manifest.policy.cap
+        return self._show(request, "budget.html", budgets=listed.budgets, cap=cap)
+
+    async def dictionary(self, request: Request) -> Response:
+        """Show the consortium's data dictionary."""
+        variables = await self.analyst.variables()
+        return self._show(request, "dictionary.html", variables=list(variables.values()))
+
+    async def new(self, request: Request) -> Response:
+        """Show the form for a job of the kind that the address names."""
+        name = request.query_params.get("task", "regression")
+        return await self._form(request, name if name in STUDIES else "regression", {})
+
+    async def _form(
+        self, request: Request, name: str, form: Form, *, wrong: str = "", toml: str = ""
+    ) -> Response:
+        variables = await self.analyst.variables()
+        usable = [
+            each
+            for each in variables.values()
+            if not each.retired and not isinstance(each, Category)
+        ]
+        return self._show(
+            request,
+            "new.html",
+            status=HTTPStatus.UNPROCESSABLE_ENTITY if wrong else HTTPStatus.OK,
+            wrong=wrong,
+            toml=toml or forms.example_of(name),
+            name=name,
+            names=list(STUDIES),
+            parameters=forms.parameters_of(name),
+            roles=forms.roles_of(name),
+            variables=usable,
+            numbers=forms.NUMBERS,
+            form=form,
+        )
+
+    async def check(self, request: Request, form: Form) -> Response:
+        """Show what would become of the job of a form or a file; nothing is submitted."""
+        try:
+            toml = forms.toml_in(form)
+        except ValueError as error:
+            return await self._form(request, form.get("task", "regression"), form, wrong=str(error))
+        return await self._checked(request, toml)
+
+    async def _checked(self, request: Request, toml: str) -> Response:
+        try:
+            file = forms.parsed(toml)
+            report = await self.analyst.check(file.task, file.settings)
+        except ValueError as error:
+            return await self._form(request, "regression", {}, wrong=str(error), toml=toml)
+        variables = await self.analyst.variables()
+        errors: tuple[ExpectedError, ...] = ()
+        unknown = ""
+        try:
+            errors = await asyncio.to_thread(report.expected_errors, variables.values())
+        except ValueError as error:
+            unknown = str(error)
+        return self._show(
+            request,
+            "check.html",
+            report=report,
+            toml=toml,
+            errors=errors[:MOST_NUMBERS],
+            count=len(errors),
+            unknown=unknown,
+            assumed=ASSUMED,
+            ticket=secrets.token_hex(16),
+        )
+
+    async def submit(self, request: Request, form: Form) -> Response:
+        """Submit a job; the same page sent twice is the same job."""
+        ticket, toml = form.get("ticket", ""), form.get("toml", "")
+        try:
+            file = forms.parsed(toml)
+        except ValueError as error:
+            return await self._form(request, "regression", {}, wrong=str(error), toml=toml)
+
+        async def submitted() -> str:
+            return (await self.analyst.submit(file.task, file.settings)).id
+
+        if ticket not in self._submitted:
+            self._submitted[ticket] = asyncio.create_task(submitted())
+        job = await asyncio.shield(self._submitted[ticket])
+        return go(f"{START}/jobs/{job}")
+
+    async def job(self, request: Request) -> Response:
+        """Show how a job stands and, once it is finished, its result."""
+        job = _job_in(request)
+        state, asked = await self.analyst.job(job).state(), await self._request(job)
+        report = await self._report(job) if state.has_result else None
+        return self._show(
+            request,
+            "job.html",
+            state=state,
+            asked=asked,
+            published=state.published,
+            is_open=state.phase in _OPEN,
+            is_own=asked.analyst == self.analyst.identity.name,
+            report=report,
+            summary=None if report is None else report.summary(),
+            deadline=_next_deadline(state, asked),
+        )
+
+    async def cancel(self, request: Request, form: Form) -> Response:
+        """Cancel a job of her own."""
+        job = _job_in(request)
+        if form.get("sure") != "on":
+            return self._show(
+                request,
+                "message.html",
+                status=HTTPStatus.CONFLICT,
+                heading="Nothing was changed",
+                message="A job that is cancelled does not come back: tick the box if you mean it.",
+            )
+        await self.analyst.job(job).withdraw()
+        return go(f"{START}/jobs/{job}")
+
+    async def picture(self, request: Request) -> Response:
+        """Draw the posterior."""
+        report = await self._report(_job_in(request))
+        try:
+            drawn = await asyncio.to_thread(picture, report)
+        except ImportError as error:
+            return Response(str(error), HTTPStatus.NOT_FOUND, HEADERS, "text/plain")
+        return Response(drawn, headers=HEADERS, media_type="image/svg+xml")
+
+    async def result_file(self, request: Request) -> Response:
+        """Hand out the report, verified, as JSON."""
+        job = _job_in(request)
+        content = (await self._report(job)).model_dump_json(indent=2)
+        return _file(f"result-{job[:12]}.json", content.encode())
+
+    async def certificate_file(self, request: Request) -> Response:
+        """Hand out the release certificate, verified."""
+        job = _job_in(request)
+        return _file(f"certificate-{job[:12]}.json", await self._certificate(job))
+
+    async def certificate(self, request: Request) -> Response:
+        """Show the page of the release certificate, as `shoal certificate page` writes it."""
+        encoded = await self._certificate(_job_in(request))
+        page = await asyncio.to_thread(self._rendered, encoded)
+        style = page.partition("<style>")[2].partition("</style>")[0].encode()
+        digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
+        rule = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
+        return HTMLResponse(page, headers=HEADERS | {"Content-Security-Policy": rule})
+
+    def _rendered(self, encoded: bytes) -> str:
+        book = self.analyst.identity.book
+        bound_to = book.get(decode(encoded, ReleaseCertificate).body.manifest)
+        manifest = bound_to.signed_manifest.encode()
+        return rendered(verify_certificate(encoded, manifest, known=book.versions))
+
+    async def _certificate(self, job: str) -> bytes:
+        encoded = await self.analyst.job(job).certificate()
+        if encoded is None:
+            raise JobFailed("the job is not finished, and has no certificate yet")
+        return encoded
+
+    async def _request(self, job: str) -> StudyRequest:
+        if job not in self._requests:
+            found = await self.analyst.job(job).request()
+            _remember(self._requests, job, found)
+        return self._requests[job]
+
+    async def _report(self, job: str) -> PosteriorReport:
+        if job not in self._reports:
+            found = await self.analyst.job(job).result()
+            if found is None:
+                raise JobFailed("the job has no posterior yet")
+            _remember(self._reports, job, found)
+        return self._reports[job]
+
+
+def _remember(kept: dict[str, Any], job: str, found: object) -> None:
+    if len(kept) >= _REMEMBERED:
+        kept.clear()
+    kept[job] = found
+
+
+def _job_in(request: Request) -> str:
+    job = str(request.path_params["job"])
+    if not re.fullmatch(ID_PATTERN, job):
+        raise UnknownJob
+    return job
+
+
+def _next_deadline(state: JobState, asked: StudyRequest) -> datetime | None:
+    """Return until when the job waits for data holders; None if it does not."""
+    if state.phase is JobPhase.JOINING:
+        return asked.join_deadline
+    newest = state.rounds[-1] if state.rounds else None
+    waits = newest is not None and newest.phase in (Phase.ANNOUNCED, Phase.COLLECTING)
+    return newest.deadline if newest is not None and waits else None
+
+
+def _file(name: str, content: bytes) -> Response:
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, headers=HEADERS | disposition, media_type="application/json")

@@ -1,0 +1,100 @@
+"""Answers analysts which jobs there are, and what is left of clients' budgets."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
+from shoal_protocol.jobs.charges_asked import OLDEST_QUERY
+from shoal_protocol.privacy.accounting import NOTHING
+from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.epsilons import epsilon_left
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import format_time
+from shoal_protocol.wire.service_errors import StaleQuery
+from shoal_trainer import schema, store
+from shoal_trainer.resources import Resources
+from shoal_trainer.store import JobRecord
+
+_MOST_GROUPS: Final = 100  # of clients with as much left
+
+
+class Listing:
+    """What only analysts are told, of all analysts' jobs."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    async def answer(self, encoded: bytes) -> dict[str, Any]:
+        """Answer a query that an analyst signed just now.
+
+        `budgets` are groups of enrolled clients with the largest epsilon of one more job that each
+        of them could pay, pure or Gaussian, by the public ledger and what open jobs may cost.
+
+        Raises:
+            MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
+            StaleQuery: it was signed too long ago, or by a clock that is ahead.
+        """
+        own = self._resources
+        signed = await asyncio.to_thread(decode, encoded, JobsQuery)
+        body = signed.body
+        own.book.in_force(body.manifest).verify(signed)
+        if abs(own.clock() - body.at) > OLDEST_QUERY:
+            raise StaleQuery
+        found = await own.storage.run(newest_jobs, after=body.after, count=body.count)
+        return {
+            "jobs": await asyncio.to_thread(_shown, found),
+            "budgets": await asyncio.to_thread(_budgets, own.committed.copy(), own.book.current),
+            "next": body.after + body.count if len(found) == body.count else None,
+        }
+
+
+def newest_jobs(db: Connection, *, after: int, count: int) -> Sequence[tuple[JobRecord, str]]:
+    """Return `count` jobs and when each was submitted, the newest first, but the `after` newest."""
+    columns = schema.jobs.c
+    query = store.all_jobs().add_columns(columns.submitted_at)
+    query = query.order_by(columns.submitted_at.desc(), columns.id).offset(after).limit(count)
+    return [(store.job_record(row[:-1]), row.submitted_at) for row in db.execute(query)]
+
+
+def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]]:
+    enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
+    charged = enrolled & committed.charged
+    sizes = Counter(committed.of(charged).values())
+    groups = sorted(sizes.items(), key=lambda each: (each[0].mu, each[0].epsilon))
+    if untouched := len(enrolled) - len(charged):
+        groups.insert(0, (NOTHING, untouched))
+    if len(groups) > _MOST_GROUPS:  # the rest, none of whom have less left than this
+        rest = sum(size for _, size in groups[_MOST_GROUPS - 1 :])
+        groups = [*groups[: _MOST_GROUPS - 1], (committed.largest(enrolled), rest)]
+    shown = []
+    for spent, size in groups:
+        pure, gaussian = epsilon_left(cap, spent)
+        shown.append({"clients": size, "left": {"pure": pure, "gaussian": gaussian}})
+    return shown
+
+
+def _shown(found: Sequence[tuple[JobRecord, str]]) -> list[dict[str, Any]]:
+    shown = []
+    for record, submitted_at in found:
+        request = decode(record.request, StudyRequest).body
+        shown.append(
+            {
+                "job": record.job,
+                "phase": record.phase.value,
+                "submitted_at": submitted_at,
+                "ends_by": format_time(request.ends_by),
+                "analyst": request.analyst,
+                "task": request.task.name,
+                "columns": list(request.task.column_names),
+                "purpose": request.purpose,
+                "epsilon": request.privacy.epsilon,
+                "delta": request.privacy.delta,
+                "reason": record.reason,
+            }
+        )
+    return shown

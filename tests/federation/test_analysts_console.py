@@ -1,0 +1,346 @@
+"""The analyst's console over a whole federation: every page, every form, and who may not."""
+
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal_command_groups.console import forms
+from shoal_command_groups.console.pages import console_of
+from shoal_hosting.clock import system_clock
+from shoal_hosting.pages.console import SIGN_IN, START
+from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
+from shoal_protocol.wire.documents import decode
+from tests.world.browsers import DESK, PHONE, browser_page, findings, needs_browser, picture
+from tests.world.federation import Federation
+from tests.world.loopback import served
+from tests.world.trust import SITES, Trust
+
+TOKEN = "a-token-of-many-letters"
+VARIABLES = (
+    Number(name="age", meaning="age at admission", unit="years", lower=18, upper=90),
+    Number(name="pressure", meaning="systolic", lower=80, upper=180, missing="indicator"),
+    Flag(name="smoker", meaning="smokes now"),
+    Category(name="stage", meaning="of the disease", levels=("I", "II", "III", "IV")),
+    Date(name="since", meaning="first visit", earliest=date(2000, 1, 1), latest=date(2026, 1, 1)),
+)
+CLIENTS = sum(SITES.values())
+TASK_FILE = f"""
+purpose = "what raises <b>blood pressure</b>"
+[task]
+name = "linear_regression"
+method = "plain"
+[features]
+age = [18, 90]
+[target]
+pressure = [80, 180]
+[privacy]
+epsilon = 2.0
+delta = 1e-6
+dropouts = 2
+colluders = 2
+[population]
+minimum = 10
+maximum = {CLIENTS}
+[deadlines]
+join = 10
+round = 40
+grace = 40
+"""
+
+
+class Desk:
+    """An analyst at her browser: the console of a federation, and forms that are sent from it."""
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        own = federation.analyst.identity
+        self.app: FastAPI = console_of(self._analyst, token=TOKEN, clock=own.clock)
+        self.http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:8470"
+        )
+
+    def _analyst(self) -> AsyncAnalyst:
+        own, federation = self.federation.analyst.identity, self.federation
+        return AsyncAnalyst(
+            name=own.name,
+            key=own.key_in,
+            book=own.book,
+            clock=own.clock,
+            random_bytes=own.random_bytes,
+            transport=federation.wire.of(federation._analyst_life),
+        )
+
+    async def get(self, path: str) -> httpx.Response:
+        return await self.federation.after(self.http.get(path))
+
+    async def send(self, path: str, fields: dict[str, str], **more: Any) -> httpx.Response:
+        page = (await self.get(START)).text
+        found = re.search(r'name="form" value="([0-9a-f]{64})"', page)
+        assert found is not None
+        sent = self.http.post(path, data={"form": found[1], **fields}, **more)
+        return await self.federation.after(sent)
+
+    async def submit(self) -> str:
+        """Check the task file and submit it from the page that says so; return the job."""
+        page = (await self.send("/console/new/check", {"toml": TASK_FILE})).text
+        assert "It would run" in page
+        fields = dict(re.findall(r'name="(ticket)" value="([^"]*)"', page))
+        taken = await self.send("/console/new/submit", {**fields, "toml": TASK_FILE})
+        again = await self.send("/console/new/submit", {**fields, "toml": TASK_FILE})
+        assert taken.headers["location"] == again.headers["location"]
+        return str(taken.headers["location"]).rpartition("/")[2]
+
+
+@pytest.fixture
+async def desk(federation: Federation) -> AsyncIterator[Desk]:
+    await federation.step()
+    opened = Desk(federation)
+    async with opened.app.router.lifespan_context(opened.app):
+        await opened.http.post(SIGN_IN, data={"token": TOKEN})
+        yield opened
+        await opened.http.aclose()
+
+
+async def test_a_job_is_checked_submitted_followed_and_read_in_the_console(desk: Desk) -> None:
+    assert "No job is under way" in (await desk.get(START)).text
+    job = await desk.submit()
+    joining = (await desk.get(f"{START}/jobs/{job}")).text
+    for said in (
+        "Clients are joining",
+        "Joining closes in 0 min",
+        "0 of 1 published",
+        "at the latest, in",
+    ):
+        assert said in joining
+    assert "what raises &lt;b&gt;blood pressure" in joining
+    await desk.federation.until(lambda: desk.federation.is_collecting(job))
+    running = (await desk.get(f"{START}/jobs/{job}")).text
+    assert "Rounds are under way" in running and "collecting" in running and " data-live" in running
+    state = await desk.federation.finish(job)
+    finished = (await desk.get(f"{START}/jobs/{job}")).text
+    report = await desk.federation.report(job)
+    for said in (
+        "The job is finished",
+        "intercept",
+        f"{report.posterior.mean[1]:.5g}",
+        "1 of 1 published",
+    ):
+        assert said in finished
+    [cohort] = report.cohort_sizes
+    assert [(each["asked"], each["cohort"]) for each in state["rounds"]] == [(CLIENTS, cohort)]
+    assert " data-live" not in finished and "Cancel the job" not in finished
+    late = await desk.send(f"{START}/jobs/{job}/cancel", {"sure": "on"})
+    assert late.status_code == 409 and "This cannot be done" in late.text
+    listed = (await desk.get(START)).text
+    assert "linear regression of age, pressure" in listed and "finished" in listed
+    budget = (await desk.get("/console/budget")).text
+    assert f"{CLIENTS} clients" in budget and "One more job may cost" in budget
+
+
+async def test_result_picture_and_certificate_are_those_of_the_job(desk: Desk) -> None:
+    job = await desk.submit()
+    await desk.federation.finish(job)
+    report = await desk.federation.report(job)
+    base = f"{START}/jobs/{job}"
+    told = PosteriorReport.model_validate_json((await desk.get(f"{base}/result.json")).content)
+    assert told == report
+    drawn = await desk.get(f"{base}/picture.svg")
+    assert drawn.headers["content-type"] == "image/svg+xml" and b">age</text>" in drawn.content
+    encoded = (await desk.get(f"{base}/certificate.json")).content
+    assert decode(encoded, ReleaseCertificate).body.job == job
+    page = await desk.get(f"{base}/certificate")
+    assert "This certificate holds" in page.text
+    assert "'unsafe-inline'" not in page.headers["content-security-policy"]
+
+
+async def test_a_job_is_cancelled_once_the_box_is_ticked(desk: Desk) -> None:
+    job = await desk.submit()
+    path = f"{START}/jobs/{job}"
+    unsure = await desk.send(f"{path}/cancel", {})
+    assert unsure.status_code == 409 and "Nothing was changed" in unsure.text
+    assert (await desk.send(f"{path}/cancel", {"sure": "on"})).headers["location"] == path
+    assert (await desk.federation.state(job))["phase"] == "withdrawn"
+    assert "The job was cancelled" in (await desk.get(path)).text
+    assert (await desk.send(f"{path}/cancel", {"sure": "on"})).headers["location"] == path
+
+
+async def test_a_job_that_would_not_run_says_why_and_a_file_that_is_none_is_shown_again(
+    desk: Desk,
+) -> None:
+    few = TASK_FILE.replace("minimum = 10", "minimum = 11").replace("pressure =", "presure =")
+    page = await desk.send("/console/new/check", {"toml": few})
+    assert "It would not run" in page.text and "did you mean &#39;pressure&#39;?" in page.text
+    assert "Submit it all the same" in page.text
+    refused = await desk.send("/console/new/submit", {"ticket": "1", "toml": few})
+    assert refused.status_code == 409 and "it declares no variable" in refused.text
+    for broken, why in (("epsilon = ", "not TOML"), ("[task]\nname = 'x'", "is missing")):
+        shown = await desk.send("/console/new/check", {"toml": broken})
+        assert shown.status_code == 422 and why in shown.text and broken.split()[0] in shown.text
+
+
+async def test_a_file_that_is_uploaded_is_what_is_checked(desk: Desk) -> None:
+    files = {"file": ("job.toml", TASK_FILE.replace("epsilon = 2.0", "epsilon = 1.5").encode())}
+    page = await desk.send("/console/new/check", {"toml": TASK_FILE}, files=files)
+    assert "ε = 1.5 at δ = 1e-06" in page.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8470", "10.0.0.1:8470", ""])
+async def test_a_name_that_is_rebound_to_this_machine_reaches_nothing(
+    desk: Desk, host: str
+) -> None:
+    for path in (START, SIGN_IN, "/healthz"):
+        answer = await desk.http.get(path, headers={"Host": host})
+        assert answer.status_code == 400 and TOKEN not in answer.text
+
+
+async def test_strangers_see_the_sign_in_and_forms_from_elsewhere_change_nothing(
+    desk: Desk,
+) -> None:
+    job = await desk.submit()
+    paths = ("", "/new", "/budget", "/dictionary", f"/jobs/{job}", f"/jobs/{job}/certificate.json")
+    transport = httpx.ASGITransport(desk.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as stranger:
+        for path in paths:
+            assert (await stranger.get(START + path)).headers["location"] == SIGN_IN
+        assert (await stranger.post(SIGN_IN, data={"token": "guessed"})).status_code == 403
+        assert (await stranger.get("/metrics")).status_code == 401
+    forged = await desk.http.post(f"{START}/jobs/{job}/cancel", data={"sure": "on"})
+    assert forged.status_code == 403
+    assert (await desk.federation.state(job))["phase"] != "withdrawn"
+    policy = (await desk.get(START)).headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+
+
+async def test_a_job_that_nobody_knows_is_said_in_words(desk: Desk) -> None:
+    for job in ("ab" * 32, "none"):
+        answer = await desk.get(f"{START}/jobs/{job}")
+        assert answer.status_code == 409 and "This cannot be done" in answer.text
+
+
+class Replay:
+    """What a real trainer told the analyst, told again: a browser does not wait for moved clocks.
+
+    It stands for both the analyst and her only job.
+    """
+
+    def __init__(self, **told: Any) -> None:
+        self.identity = told.pop("identity")
+        self._told = told
+
+    async def __aenter__(self) -> "Replay":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def job(self, job: str) -> "Replay":
+        assert job == self._told["state"].job
+        return self
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        told = self._told[name]
+
+        async def tell(*_: Any, **__: Any) -> Any:
+            return told
+
+        return tell
+
+
+@pytest.fixture
+async def replay(trust: Trust, tmp_path: Path) -> Replay:
+    """A federation's answers after a job, with variables as a dictionary has them."""
+    async with Federation(trust, tmp_path) as federation:
+        await federation.step()
+        job = await federation.submit(purpose="what raises blood pressure")
+        await federation.finish(job)
+        analyst, after = federation.analyst, federation.after
+        file = forms.parsed(TASK_FILE)
+        return Replay(
+            identity=analyst.identity,
+            state=await after(analyst.job(job).state()),
+            request=await after(analyst.job(job).request()),
+            result=await after(analyst.job(job).result()),
+            certificate=await after(analyst.job(job).certificate()),
+            jobs=await after(analyst.jobs()),
+            check=await after(analyst.check(file.task, file.settings)),
+            variables={each.name: each for each in VARIABLES},
+            submit=analyst.job(job),
+        )
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+async def test_pages_are_accessible_on_desk_and_phone(
+    replay: Replay, dark: bool, size: dict[str, int]
+) -> None:
+    look = f"{'dark' if dark else 'light'}-{size['width']}"
+    app = console_of(lambda: cast("AsyncAnalyst", replay), token=TOKEN, clock=system_clock)
+    async with served(app) as port, browser_page(dark=dark, size=size) as page:
+        wrong: list[str] = []
+        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+        await page.goto(f"http://127.0.0.1:{port}/")
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+
+        async def look_at(name: str, heading: str) -> None:
+            await page.get_by_role("heading", name=heading, level=1).wait_for()
+            assert await findings(page) == []
+            assert await page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+            await picture(page, f"analyst-{name}-{look}")
+
+        await look_at("jobs", "Jobs")
+        for name in ("Budget", "Dictionary", "New job"):
+            await page.get_by_role("link", name=name, exact=True).click()
+            await look_at(name.replace(" ", "-"), name)
+        await page.get_by_label("Or its text").fill(TASK_FILE)
+        await page.get_by_role("button", name="Check the file").click()
+        await look_at("check", "Would this job run?")
+        await page.get_by_role("link", name="Jobs", exact=True).click()
+        await page.get_by_role("link", name="linear regression of age, pressure").click()
+        await look_at("job", "Linear regression of age, pressure")
+        assert await page.evaluate("document.querySelector('img').naturalWidth") > 100
+        await page.get_by_role("link", name="The certificate’s page").click()
+        await look_at("certificate", "Release certificate")
+        assert wrong == []
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.parametrize("scripts", [True, False])
+async def test_a_job_is_written_by_form_with_the_keyboard_and_without_scripts(
+    replay: Replay, scripts: bool
+) -> None:
+    app = console_of(lambda: cast("AsyncAnalyst", replay), token=TOKEN, clock=system_clock)
+    async with served(app) as port, browser_page(scripts=scripts) as page:
+        await page.goto(f"http://127.0.0.1:{port}{START}")
+        await page.get_by_label("Token").press_sequentially(TOKEN)
+        await page.keyboard.press("Enter")
+        await page.get_by_role("link", name="New job").click()
+        await page.get_by_label("age in the job").select_option("feature")
+        await page.get_by_label("pressure in the job").select_option("target")
+        await page.get_by_label("pressure to").fill("high")
+        await page.get_by_role("button", name="Check", exact=True).press("Enter")
+        await page.get_by_text("pressure: a number is due").wait_for()
+        assert await page.get_by_label("age in the job").input_value() == "features"
+        await page.get_by_label("pressure to").fill("200")
+        await page.get_by_role("button", name="Check", exact=True).press("Enter")
+        await page.get_by_role("heading", name="Would this job run?").wait_for()
+        toml = await page.get_by_label("Change it").input_value()
+        task = forms.parsed(toml).task
+        assert [(each.name, each.upper) for each in task.columns] == [
+            ("age", 90),
+            ("pressure", 200),
+        ]
+        await page.get_by_role("button", name="Submit the job").press("Enter")
+        await page.get_by_text("The job is finished").wait_for()

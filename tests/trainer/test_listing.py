@@ -1,0 +1,91 @@
+"""What analysts are told of all jobs and of budgets, and nobody else."""
+
+from datetime import timedelta
+from typing import Any
+
+from shoal_protocol.certificates.study_request import JobsQuery
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.encoding import format_time
+from shoal_trainer.assembly import Service
+from tests.trainer.test_jobs import JOB, post, running
+from tests.world import examples
+from tests.world.around_trainer import CONSORTIUM, job, signed_job
+from tests.world.clock import HandMovedClock
+from tests.world.parties import client_of, problem_code
+
+LIST = "/v1/jobs/list"
+
+
+def query(clock: HandMovedClock, **changes: Any) -> Signed[JobsQuery]:
+    fields = {"manifest": CONSORTIUM.digest, "analyst": "analyst", "at": clock.now} | changes
+    return examples.named("analyst", JobsQuery(**fields))
+
+
+async def ask(trainer: Service, signed: Signed[JobsQuery]) -> Any:
+    async with client_of(trainer.app) as http:
+        return await http.post(LIST, content=signed.encode())
+
+
+async def test_an_analyst_sees_who_asked_what_when_at_which_price_and_how_it_stands(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    first = clock.now
+    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 201
+    clock.now += timedelta(seconds=1)
+    other = job(nonce="0b" * 16)
+    assert await post(trainer, "/v1/jobs", signed_job(other)) == 201
+    found = (await ask(trainer, query(clock))).json()
+    assert [each["job"] for each in found["jobs"]] == [other.digest, JOB.digest]
+    assert found["next"] is None
+    assert found["jobs"][1] == {
+        "job": JOB.digest,
+        "phase": "joining",
+        "submitted_at": format_time(first),
+        "ends_by": format_time(JOB.ends_by),
+        "analyst": "analyst",
+        "task": JOB.task.name,
+        "columns": list(JOB.task.column_names),
+        "purpose": JOB.purpose,
+        "epsilon": JOB.privacy.epsilon,
+        "delta": JOB.privacy.delta,
+        "reason": None,
+    }
+    page = (await ask(trainer, query(clock, after=1, count=1))).json()
+    assert [each["job"] for each in page["jobs"]] == [JOB.digest] and page["next"] == 2
+
+
+async def test_budgets_are_of_groups_of_clients_who_have_as_much_left(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    enrolled = len(CONSORTIUM.roster.enrolled_set)
+    [untouched] = (await ask(trainer, query(clock))).json()["budgets"]
+    assert untouched["clients"] == enrolled
+    await running(trainer, clock)
+    groups = (await ask(trainer, query(clock))).json()["budgets"]
+    assert sum(each["clients"] for each in groups) == enrolled
+    assert groups[-1]["left"]["gaussian"] < untouched["left"]["gaussian"]
+    assert len({each["left"]["gaussian"] for each in groups}) == len(groups)
+
+
+async def test_a_query_is_refused_unless_an_analyst_signed_it_just_now(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    assert (await ask(trainer, query(clock))).status_code == 200
+    old = query(clock, at=clock.now - timedelta(minutes=11))
+    assert problem_code(await ask(trainer, old)) == "stale-query"
+    ahead = query(clock, at=clock.now + timedelta(minutes=11))
+    assert problem_code(await ask(trainer, ahead)) == "stale-query"
+    stranger = query(clock, analyst="aggregator")
+    assert problem_code(await ask(trainer, stranger)) in ("wrong-signer", "unknown-signer")
+    async with client_of(trainer.app) as http:
+        assert (await http.get(LIST)).status_code == 405
+
+
+async def test_strangers_see_only_what_data_holders_act_on(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    await running(trainer, clock)
+    async with client_of(trainer.app) as http:
+        for phase in ("running", "finished", "failed", "withdrawn"):
+            assert (await http.get(f"/v1/jobs?phase={phase}")).status_code == 422
+        assert (await http.get("/v1/jobs")).json() == {"jobs": []}
