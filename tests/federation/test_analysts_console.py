@@ -15,10 +15,9 @@ from shoal_command_groups.console import forms
 from shoal_command_groups.console.pages import console_of
 from shoal_hosting.clock import system_clock
 from shoal_hosting.pages.console import SIGN_IN, START
+from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
-from shoal_protocol.wire.documents import decode
 from tests.world.browsers import DESK, PHONE, browser_page, findings, needs_browser, picture
 from tests.world.federation import Federation
 from tests.world.loopback import served
@@ -156,7 +155,7 @@ async def test_result_picture_and_certificate_are_those_of_the_job(desk: Desk) -
     drawn = await desk.get(f"{base}/picture.svg")
     assert drawn.headers["content-type"] == "image/svg+xml" and b">age</text>" in drawn.content
     encoded = (await desk.get(f"{base}/certificate.json")).content
-    assert decode(encoded, ReleaseCertificate).body.job == job
+    assert read_certificate(encoded).body.job == job
     page = await desk.get(f"{base}/certificate")
     assert "This certificate holds" in page.text
     assert "'unsafe-inline'" not in page.headers["content-security-policy"]

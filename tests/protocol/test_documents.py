@@ -75,7 +75,8 @@ def accept(encoded: bytes, like: Signed[Any]) -> Signed[Any]:
     signed = decode(encoded, type(like.body))
     if isinstance(signed.body, manifest.Manifest):
         roster = CONSORTIUM.roster.encode()
-        manifest.Consortium.pinned(encoded, roster, digest=like.digest)
+        pinned = manifest.Consortium.pinned(encoded, roster, digest=like.digest)
+        signed = pinned.signed_manifest
     elif isinstance(signed.body, dictionary.DataDictionary):
         dictionary.read_dictionary(encoded, CONSORTIUM)
     else:

@@ -53,6 +53,7 @@ MAY_SIGN = {
     "posterior_report": {"trainer"},
     "release_certificate": {"trainer"},
     "job_end": {"trainer"},
+    "log_request": {"trainer"},
     "job_total": {"compute-0", "compute-1", "compute-2"},
     "charges": {"compute-0", "compute-1", "compute-2"},
     "holdings": {"compute-0", "compute-1", "compute-2"},

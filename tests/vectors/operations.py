@@ -17,6 +17,7 @@ from shoal_protocol.crowds import draws, updates
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import check_age
+from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, spec_checks
@@ -67,6 +68,7 @@ KINDS: Mapping[str, type[Document]] = {
         declarations.HolderDeclaration,
         study_request.JobCheck,
         study_request.JobsQuery,
+        LogRequest,
         membership.JobWithdrawal,
         charges.ChargesQuery,
         charges.Charges,

@@ -18,6 +18,8 @@ from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.log.entries import CertificateEntry
+from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.posteriors.convergence import Convergence
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.privacy.accounting import Cost
@@ -430,6 +432,12 @@ CERTIFICATE = ReleaseCertificate.of(
 )
 
 
+LOGGED_CERTIFICATE = CertificateEntry(
+    digest=CERTIFICATE.digest,
+    job=JOB.digest,
+    rounds=1,
+    ledger=seed("newest entry of the trainer's ledger").hex(),
+)
 DOCUMENTS: Mapping[str, Signed[Any]] = {
     signed.body.kind: signed
     for signed in (
@@ -499,5 +507,6 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
         named("trainer", JobEnd(manifest=CONSORTIUM.digest, job=JOB.digest)),
         TOTALS[1],
         named("trainer", CERTIFICATE),
+        named("trainer", LogRequest(manifest=CONSORTIUM.digest, entry=LOGGED_CERTIFICATE)),
     )
 }

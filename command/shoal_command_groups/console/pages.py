@@ -37,12 +37,11 @@ from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.openapi import ID_PATTERN
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.trust.dictionary import Category
-from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob
 from shoal_protocol.wire.phases import JobPhase, Phase
 
@@ -309,7 +308,7 @@ class _Pages:
 
     def _rendered(self, encoded: bytes) -> str:
         book = self.analyst.identity.book
-        bound_to = book.get(decode(encoded, ReleaseCertificate).body.manifest)
+        bound_to = book.get(read_certificate(encoded).body.manifest)
         manifest = bound_to.signed_manifest.encode()
         return rendered(verify_certificate(encoded, manifest, known=book.versions))
 

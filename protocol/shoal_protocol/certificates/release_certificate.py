@@ -134,7 +134,10 @@ class ReleaseCertificate(BoundDocument):
         return cls(
             manifest=chain[-1].digest,
             job=request.digest,
-            earlier_manifests=tuple(each.signed_manifest for each in chain[:-1]),
+            earlier_manifests=tuple(
+                Signed(each.body, each.signer, each.signature)  # without its proof of the log
+                for each in (version.signed_manifest for version in chain[:-1])
+            ),
             request=request,
             population=encode_clients(population),
             rounds=tuple(rounds),

@@ -13,7 +13,7 @@ from shoal_protocol.trust.manifest_bundle import framed
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import BadSignature
 from shoal_redteam.attack import Attack
-from shoal_redteam.findings import Finding, refused, seen
+from shoal_redteam.findings import Finding, documented, refused, seen
 from shoal_redteam.target import Target
 
 _FOLLOWS: Final = "a node signs only what follows the checkpoint that it signed last"
@@ -77,13 +77,17 @@ class ForkedLog(Attack):
 
     async def _unlogged(self, target: Target) -> Finding:
         """Offer a version that the authority signed and nobody logged."""
-        before = target.consortium
+        before, what = target.consortium, "every service: a manifest that the log does not have"
+        if before.manifest.policy.cosignatures is None:  # taken, it would end the other tries
+            before.manifest.policy.cosignatures is None
+        ):  # it would be taken, and end the other tries
+            answered = "not offered: the policy has no cosignatures, so every service would take it"
+            return documented(what, answered=answered, where="docs/threat-model.md")
         place = {"sequence": before.manifest.sequence + 1, "previous": before.digest}
         body = before.manifest.model_copy(update=place)
         signed = sign(body, AUTHORITY_NAME, target.keys.authority)
         content = framed(signed.encode(), before.roster.encode())
         answers = await target.tell(target.services, "/v1/manifest", content, method="PUT")
-        what = "every service: a manifest that the log does not have"
         return refused(what, answers, by={TooFewWitnesses.code}, check=_WITNESSED)
 
 
