@@ -79,8 +79,6 @@ class ForkedLog(Attack):
         """Offer a version that the authority signed and nobody logged."""
         before, what = target.consortium, "every service: a manifest that the log does not have"
         if before.manifest.policy.cosignatures is None:  # taken, it would end the other tries
-            before.manifest.policy.cosignatures is None
-        ):  # it would be taken, and end the other tries
             answered = "not offered: the policy has no cosignatures, so every service would take it"
             return documented(what, answered=answered, where="docs/threat-model.md")
         place = {"sequence": before.manifest.sequence + 1, "previous": before.digest}
