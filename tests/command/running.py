@@ -1,5 +1,8 @@
 """Runs the `shoal` command in the process of a test."""
 
+import logging
+
+import structlog
 from typer.testing import CliRunner, Result
 
 from shoal_command import available, command_line
@@ -8,8 +11,18 @@ app = command_line(available())
 
 
 def run(*arguments: object, typed: str | bytes | None = None) -> Result:
-    """Run the command with `typed` on its standard input, however it ends."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
+    """Run the command with `typed` on its standard input, however it ends.
+
+    A command that logs to its standard error, which is closed then, leaves logs as they were.
+    """
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level = root.handlers, root.level
+    try:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
+    finally:
+        structlog.configure(**before)
+        root.handlers = handlers
+        root.setLevel(level)
 
 
 def shoal(*arguments: object, status: int = 0) -> Result:
