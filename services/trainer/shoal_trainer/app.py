@@ -51,7 +51,13 @@ from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_r
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
 from shoal_trainer.job_views import JobViews
-from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished, WrongJob
+from shoal_trainer.jobs import (
+    CertificateIncomplete,
+    DocumentsDeleted,
+    JobFailed,
+    JobFinished,
+    WrongJob,
+)
 from shoal_trainer.joining import Joining
 from shoal_trainer.listing import Listing, check_query
 from shoal_trainer.releases import LOGGED
@@ -62,6 +68,7 @@ JOINS_LIMIT_BYTES: Final = 16 << 20
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 _STATE: Final = having("job", "phase", "rounds")
 _ENDED: Final = (UnknownJob, JobFailed, JobWithdrawn)
+_KEPT: Final = (*_ENDED, DocumentsDeleted)
 _BY_HOLDER: Final = (UnknownJob, *SIGNED, UnknownHolder, RevokedHolder, WrongJob, WrongPhase)
 
 
@@ -225,7 +232,10 @@ def create_app(
         is_new = await joining.withdraw(job, await request.body())
         return taken({"job": job}, is_new=is_new)
 
-    @app.get("/v1/jobs/{job}/withdrawal", **answers(signed(JobWithdrawal), UnknownJob, WrongPhase))
+    @app.get(
+        "/v1/jobs/{job}/withdrawal",
+        **answers(signed(JobWithdrawal), UnknownJob, WrongPhase, DocumentsDeleted),
+    )
     async def show_withdrawal(job: JobId) -> Response:
         """Serve the withdrawal as the job's analyst signed it: 409 if the job is not withdrawn."""
         return document(await views.withdrawal(job))
@@ -243,7 +253,7 @@ def create_app(
 
     @app.get(
         "/v1/jobs/{job}/result",
-        **answers(signed(PosteriorReport), *_ENDED, pending=_STATE, is_tagged=True),
+        **answers(signed(PosteriorReport), *_KEPT, pending=_STATE, is_tagged=True),
     )
     async def show_result(
         job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
@@ -258,7 +268,7 @@ def create_app(
         "/v1/jobs/{job}/certificate",
         **answers(
             BINARY,
-            *_ENDED,
+            *_KEPT,
             WrongPhase,
             CertificateIncomplete,
             as_type="application/gzip",
