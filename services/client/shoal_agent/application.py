@@ -143,6 +143,15 @@ def create_agent_application(
         body = {"sealed": b64encode(await holder.backup()).decode()}
         return Response(canonical_json(body), media_type=JSON)
 
+    @app.get(
+        "/v1/jobs/{job}",
+        dependencies=for_the_owner,
+        **answers(having("job", "request", "parties"), UnknownJob),
+    )
+    async def show_job(job: JobId) -> Response:
+        """A job that was joined, as its analyst signed it, and who its answers go to."""
+        return Response((await holder.job(job)).model_dump_json(), media_type=JSON)
+
     @app.post(
         "/v1/jobs/{job}/leave",
         dependencies=for_the_owner,

@@ -26,6 +26,7 @@ from shoal_agent.crowds.beside import Beside
 from shoal_agent.declaring import Declaring
 from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
+from shoal_agent.job_view import JobView, job_view
 from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
 from shoal_agent.reupload import Reupload
@@ -311,6 +312,14 @@ class DataHolder:
         """
         left: Joined = await self._told(Ask(question="leave", job=job))
         return left
+
+    async def job(self, job: str) -> JobView:
+        """Return a job that was joined, as its analyst signed it, and who its answers go to.
+
+        Raises:
+            UnknownJob: it was not joined here.
+        """
+        return job_view(await self._told(Ask(question="joined", job=job)), self._directory.parties)
 
     async def reserved(self) -> list[ReservedBudget]:
         """Return what open jobs hold of their clients' budgets, and until when."""

@@ -365,7 +365,7 @@ class Ask(Message):
 
     kind: Literal["ask"] = "ask"
     question: Literal[
-        "status", "policy", "spent", "committed", "ledger", "chain", "reserved", "leave"
+        "status", "policy", "spent", "committed", "ledger", "chain", "reserved", "joined", "leave"
     ]
     job: Digest | None = None
     after: Count = 0

@@ -15,7 +15,6 @@ from shoal_holder.state import State
 from shoal_holder.status import JobStatus
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.wire.errors import UnknownJob
 
 StatedCost = tuple[float, float | None]
 """mu and epsilon as documents have them: None is infinite."""
@@ -28,6 +27,7 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "ledger": TypeAdapter(list[ClientCharge]),
     "chain": TypeAdapter(list[LedgerEntry]),
     "reserved": TypeAdapter(list[ReservedBudget]),
+    "joined": TypeAdapter(Joined),
     "leave": TypeAdapter(Joined),
 }
 """What each question is answered with."""
@@ -45,7 +45,7 @@ class OwnerQueries:
         """Return the answer as JSON.
 
         Raises:
-            UnknownJob, WrongPhase: as `Jobs.leave`.
+            UnknownJob, WrongPhase: as `exits.joined` and `Jobs.leave`.
         """
         return TOLD[asked.question].dump_json(self._found(asked))
 
@@ -70,10 +70,10 @@ class OwnerQueries:
                 return state.chain(after=asked.after, count=asked.count)
             case "reserved":
                 return exits.reserved(state.file)
+            case "joined":
+                return exits.joined(state.file, asked.job or "")
             case "leave":
-                if asked.job is None:
-                    raise UnknownJob
-                return self._jobs.leave(asked.job)
+                return self._jobs.leave(asked.job or "")
 
 
 def _stated(cost: Cost) -> StatedCost:
