@@ -30,6 +30,7 @@ from shoal_command.connection import (
     own_agent,
 )
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_options_of
+from shoal_command.owner_console import console
 from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
@@ -41,6 +42,7 @@ from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.crowds.evidence import CrowdEvidence
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
+app.command()(console)
 
 _NEEDED = {
     "fastapi",

@@ -1,0 +1,214 @@
+"""The data owner's pages, and the forms by which jobs are left.
+
+They show what the agent tells its owner and nothing else, so nothing is kept here. Entries client
+by client are on the ledger's page alone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from shoal_agent.console import sentences
+from shoal_agent.console.own_agent import OwnAgent, Trouble, request_of
+from shoal_agent.job_view import JobView
+from shoal_agent.status import HolderStatus
+from shoal_holder.status import JobStatus, RoundStatus
+from shoal_hosting.clock import Clock
+from shoal_hosting.pages import own_machine
+from shoal_hosting.pages.console import START, Console, Form, go
+from shoal_protocol.jobs.job_request import JobRequest
+
+JOBS, LEDGER, SENT, RULES = (f"{START}/{each}" for each in ("jobs", "ledger", "sent", "policy"))
+JOB: Final = f"{JOBS}/{{job}}"
+NEWEST_JOBS: Final = 25
+ROWS: Final = 50  # of entries, or of answers, on one page
+PAGE_SECONDS: Final = 10.0
+
+
+def console_of(agent: OwnAgent, *, token: str, clock: Clock) -> FastAPI:
+    """Return the console of the owner of an agent; whoever has the `token` may sign in."""
+    pages = _Pages(agent, token=token, clock=clock)
+    return own_machine.application("Data owner's console", pages.console, token=token)
+
+
+class _Pages:
+    def __init__(self, agent: OwnAgent, *, token: str, clock: Clock) -> None:
+        self._agent, self._clock = agent, clock
+        self.console = Console(
+            title="Shoal, data owner",
+            sections={
+                START: "Asks",
+                JOBS: "Jobs",
+                LEDGER: "Ledger",
+                SENT: "What left",
+                RULES: "Policy",
+            },
+            token=token,
+            token_file="what `shoal agent console` printed at its start",
+            package=__package__,
+            clock=clock,
+            is_encrypted=False,  # it never leaves the machine
+        )
+        for path, show in {
+            START: self.asks,
+            JOBS: self.jobs,
+            JOB: self.job,
+            f"{JOB}/leave": self.ask_to_leave,
+            LEDGER: self.ledger,
+            SENT: self.sent,
+            RULES: self.rules,
+        }.items():
+            self.console.page(path, partial(self._or_what_to_do, show))
+        for path, act in {f"{JOB}/leave": self.leave}.items():
+            self.console.action(path, partial(self._or_what_to_do, act))
+
+    async def _or_what_to_do(
+        self, show: Callable[..., Awaitable[Response]], request: Request, *form: Form
+    ) -> Response:
+        try:
+            async with asyncio.timeout(None if form else PAGE_SECONDS):
+                return await show(request, *form)
+        except TimeoutError:
+            trouble = Trouble(
+                HTTPStatus.BAD_GATEWAY, "The agent takes too long", "Open the page again."
+            )
+        except Trouble as error:
+            trouble = error
+        return self._show(
+            request,
+            "message.html",
+            status=trouble.status,
+            heading=trouble.heading,
+            message=str(trouble),
+        )
+
+    def _show(self, request: Request, template: str, **values: Any) -> Response:
+        return self.console.shown(request, template, words=sentences, **values)
+
+    async def asks(self, request: Request) -> Response:
+        """Show what needs the owner."""
+        status = await self._agent.status()
+        return self._show(
+            request,
+            "asks.html",
+            troubles=list(sentences.troubles(status)),
+            refused=status.refused,
+            refused_crowds=status.refused_crowds,
+        )
+
+    async def jobs(self, request: Request) -> Response:
+        """Show the newest jobs that were joined, and crowd jobs."""
+        status = await self._agent.status()
+        newest = status.jobs[: -NEWEST_JOBS - 1 : -1]
+        asked = await self._requests(each.job for each in newest)
+        return self._show(
+            request,
+            "jobs.html",
+            jobs=[(each, asked[each.job], *_counts(each)) for each in newest],
+            crowds=status.crowds,
+            older=len(status.jobs) - len(newest),
+        )
+
+    async def job(self, request: Request) -> Response:
+        """Show one job: what it asks, and how each of its rounds was answered."""
+        status, view = await self._found(request)
+        asked = request_of(view.request, view.job).body
+        return self._show(
+            request,
+            "job.html",
+            job=status,
+            asked=asked,
+            facts=dict(sentences.asked(asked, view.parties, now=self._clock()))
+            | {"Records here": f"{status.slots:,} slots take part", "Job": status.job},
+            rounds=status.rounds[: -ROWS - 1 : -1],
+        )
+
+    async def ask_to_leave(self, request: Request) -> Response:
+        """Ask whether a job is to be left for good."""
+        status, view = await self._found(request)
+        asked = request_of(view.request, view.job).body
+        return self._show(request, "leave.html", job=status, asked=asked)
+
+    async def leave(self, request: Request, form: Form) -> Response:
+        """Leave a job for good."""
+        del form
+        status, _ = await self._found(request)
+        await self._agent.leave(status.job)
+        return go(f"{JOBS}/{status.job}")
+
+    async def ledger(self, request: Request) -> Response:
+        """Show what was spent and what is left, and who was charged what, entry by entry."""
+        after = request.query_params.get("after", "0")
+        after = after if after.isascii() and after.isdecimal() and len(after) < 16 else "0"
+        page = await self._agent.ledger(after=int(after), count=ROWS)
+        policy = await self._agent.policy()
+        return self._show(request, "ledger.html", page=page, cap=policy.cap, after=int(after))
+
+    async def sent(self, request: Request) -> Response:
+        """Show what left: answers with their times, and what the trainer was told."""
+        status, policy = await self._agent.status(), await self._agent.policy()
+        answers = sorted(
+            ((at, job, each) for job in status.jobs for at, each in _answered(job)),
+            key=lambda found: found[0],
+            reverse=True,
+        )
+        newest = status.jobs[: -NEWEST_JOBS - 1 : -1]
+        shown = {job.job for _, job, _ in answers[:ROWS]} | {each.job for each in newest}
+        asked = await self._requests(shown)
+        return self._show(
+            request,
+            "sent.html",
+            answers=[(at, job, asked[job.job], each) for at, job, each in answers[:ROWS]],
+            older=len(answers) - ROWS,
+            told=[(each, asked[each.job]) for each in newest],
+            crowds=status.crowds,
+            policy=policy,
+        )
+
+    async def rules(self, request: Request) -> Response:
+        """Show what the owner allows, and how the agent stands."""
+        status, policy = await self._agent.status(), await self._agent.policy()
+        return self._show(
+            request,
+            "policy.html",
+            rules=dict(sentences.rules(policy)),
+            health=dict(sentences.health(status)),
+            troubles=list(sentences.troubles(status)),
+        )
+
+    async def _requests(self, jobs: Iterable[str]) -> dict[str, JobRequest]:
+        views = await asyncio.gather(*map(self._agent.job, jobs))
+        return {each.job: request_of(each.request, each.job).body for each in views}
+
+    async def _found(self, request: Request) -> tuple[JobStatus, JobView]:
+        status = await self._agent.status()
+        return _job_in(request, status), await self._agent.job(_job_in(request, status).job)
+
+
+def _job_in(request: Request, status: HolderStatus) -> JobStatus:
+    """Return the job that a path names."""
+    for each in status.jobs:
+        if each.job == request.path_params["job"]:
+            return each
+    raise Trouble(
+        HTTPStatus.NOT_FOUND, "There is no such job", "It was not joined here: see “Jobs”."
+    )
+
+
+def _answered(job: JobStatus) -> list[tuple[str, RoundStatus]]:
+    """Return the rounds that were answered, each with when."""
+    return [(each.answered_at, each) for each in job.rounds if each.answered_at is not None]
+
+
+def _counts(job: JobStatus) -> tuple[int, int, int]:
+    """Return how many rounds were answered, and how many envelopes were taken and still wait."""
+    envelopes = [each.envelopes for each in job.rounds]
+    taken, waiting = (
+        sum(each.get(outcome, 0) for each in envelopes) for outcome in ("acknowledged", "pending")
+    )
+    return len(_answered(job)), taken, waiting
