@@ -111,7 +111,9 @@ class _Site:
         except RuntimeError:
             self._tell_end()
         else:
-            say(f"{self._process.name} runs at {self._url}")
+            name, data = self._process.name, self._process.environment["SHOAL_DATA"]
+            own = f"--agent {self._home} --data {data} --url {self._url}"
+            say(f"{name} runs at {self._url}; its owner's pages: shoal agent console {own}")
 
     def _tell_end(self) -> None:
         warn(
