@@ -164,9 +164,15 @@ async def test_a_job_is_left_after_a_page_that_asks(desk: Desk) -> None:
 
 async def test_refused_jobs_and_what_needs_the_owner_stand_first(desk: Desk) -> None:
     assert "This needs you: A backup is due" in await desk.get(START)
-    desk.world.submit(privacy=PRIVACY.model_copy(update={"colluders": 1}))
+    few = PRIVACY.model_copy(update={"colluders": 1})
+    job = desk.world.submit(purpose=PURPOSE, privacy=few).digest
     await desk.holder.step()
-    assert "colluders is below this data holder&#39;s 2" in await desk.get(START)
+    why = "colluders is below this data holder&#39;s 2"
+    assert f"by analyst, ε = 1 at δ = 1e-06 {why}" in await desk.get(START)
+    page = await desk.get(f"{START}/asks/{job}")
+    assert f"Your agent refused it. {why}" in page and "age, between 0 and 120" in page
+    for other in ("ab" * 32, "none"):
+        assert (await desk.http.get(f"{START}/asks/{other}")).status_code == 404
 
 
 async def test_an_agent_that_answers_nothing_says_why(desk: Desk) -> None:

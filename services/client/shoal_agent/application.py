@@ -149,7 +149,7 @@ def create_agent_application(
         **answers(having("job", "request", "parties"), UnknownJob),
     )
     async def show_job(job: JobId) -> Response:
-        """A job that was joined, as its analyst signed it, and who its answers go to."""
+        """A job that was joined or is open, as its analyst signed it, and its parties."""
         return Response((await holder.job(job)).model_dump_json(), media_type=JSON)
 
     @app.post(

@@ -314,12 +314,11 @@ class DataHolder:
         return left
 
     async def job(self, job: str) -> JobView:
-        """Return a job that was joined, as its analyst signed it, and who its answers go to.
-
-        Raises:
-            UnknownJob: it was not joined here.
-        """
-        return job_view(await self._told(Ask(question="joined", job=job)), self._directory.parties)
+        """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""
+        request = self._joining.requests.get(job)
+        if request is None:
+            request = (await self._told(Ask(question="joined", job=job))).request
+        return job_view(job, request, self._directory.parties)
 
     async def reserved(self) -> list[ReservedBudget]:
         """Return what open jobs hold of their clients' budgets, and until when."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import pydantic
 
-from shoal_holder.exits import Joined
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
 from shoal_protocol.wire.documents import decode
@@ -37,22 +36,20 @@ class JobView(pydantic.BaseModel):
 
 def parties_of(request: JobRequest, manifest: Manifest) -> Parties:
     """Return a job's parties, of the manifest that it is bound to."""
-    [analyst] = (each for each in manifest.analysts if each.name == request.analyst)
+    analysts = {each.name: _view(each) for each in manifest.analysts}
+    unknown = PartyView(name=request.analyst, operator="not in the manifest")
     return Parties(
-        analyst=_view(analyst),
+        analyst=analysts.get(request.analyst, unknown),
         trainer=_view(manifest.trainer),
         compute_nodes=[_view(each) for each in manifest.compute_nodes],
     )
 
 
-def job_view(joined: Joined, manifest_of: Callable[[str], Manifest]) -> JobView:
-    """Return the view of a job that was joined."""
-    request = decode(joined.request, JobRequest).body
-    return JobView(
-        job=joined.job,
-        request=json.loads(joined.request),
-        parties=parties_of(request, manifest_of(request.manifest)),
-    )
+def job_view(job: str, signed: bytes, manifest_of: Callable[[str], Manifest]) -> JobView:
+    """Return the view of a job with this signed request."""
+    request = decode(signed, JobRequest).body
+    parties = parties_of(request, manifest_of(request.manifest))
+    return JobView(job=job, request=json.loads(signed), parties=parties)
 
 
 def _view(party: ServiceParty | Analyst) -> PartyView:

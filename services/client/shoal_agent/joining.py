@@ -48,6 +48,8 @@ class Joining:
         self._taken: set[str] = set()
         self.refused: dict[str, str] = {}
         """Why jobs that the trainer lists are not joined; asked anew after a restart."""
+        self.requests: dict[str, bytes] = {}
+        """The requests of jobs that it lists, as their analysts signed them, known here or not."""
 
     async def look_for_jobs(self) -> None:
         """Offer each job that is joining and was not offered yet."""
@@ -55,6 +57,7 @@ class Joining:
         try:
             listed = _listed_jobs(await trainer.get("/v1/jobs", phase="joining"))
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
+            self.requests = {job: each for job, each in self.requests.items() if job in listed}
             for job in listed:
                 if job not in self.refused and job not in self._taken:
                     await self._offer(trainer, job)
@@ -66,7 +69,10 @@ class Joining:
         if answer.status != OK:
             return  # it may be gone since it was listed
         try:
-            await self._directory.follow_to(decode(answer.body, JobRequest).body.manifest)
+            request = decode(answer.body, JobRequest)
+            await self._directory.follow_to(request.body.manifest)
+            if request.digest == job:
+                self.requests[job] = answer.body
             await self._charges.before_joining()
             decided = await self._vault.ask(OfferJob(job=job, parts=(answer.body,)), Decided)
             reason = decided.reason

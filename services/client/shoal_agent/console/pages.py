@@ -25,6 +25,7 @@ from shoal_protocol.jobs.job_request import JobRequest
 
 JOBS, LEDGER, SENT, RULES = (f"{START}/{each}" for each in ("jobs", "ledger", "sent", "policy"))
 JOB: Final = f"{JOBS}/{{job}}"
+ASK: Final = f"{START}/asks/{{job}}"
 NEWEST_JOBS: Final = 25
 ROWS: Final = 50  # of entries, or of answers, on one page
 PAGE_SECONDS: Final = 10.0
@@ -56,6 +57,7 @@ class _Pages:
         )
         for path, show in {
             START: self.asks,
+            ASK: self.ask,
             JOBS: self.jobs,
             JOB: self.job,
             f"{JOB}/leave": self.ask_to_leave,
@@ -97,8 +99,28 @@ class _Pages:
             request,
             "asks.html",
             troubles=list(sentences.troubles(status)),
-            refused=status.refused,
+            refused=[
+                (job, reason, await self._known(job)) for job, reason in status.refused.items()
+            ],
             refused_crowds=status.refused_crowds,
+        )
+
+    async def ask(self, request: Request) -> Response:
+        """Show one job that asks."""
+        status, job = await self._agent.status(), str(request.path_params["job"])
+        if job not in status.refused:
+            raise Trouble(
+                HTTPStatus.NOT_FOUND, "This job asks no more", "See “Jobs” for those joined."
+            )
+        view = await self._agent.job(job)
+        asked = request_of(view.request, job).body
+        return self._show(
+            request,
+            "ask.html",
+            job=job,
+            asked=asked,
+            facts=dict(sentences.asked(asked, view.parties, now=self._clock())) | {"Job": job},
+            reason=status.refused[job],
         )
 
     async def jobs(self, request: Request) -> Response:
@@ -180,6 +202,13 @@ class _Pages:
             health=dict(sentences.health(status)),
             troubles=list(sentences.troubles(status)),
         )
+
+    async def _known(self, job: str) -> JobRequest | None:
+        """Return the request of an open job, None if there is none with its digest."""
+        try:
+            return request_of((await self._agent.job(job)).request, job).body
+        except Trouble:
+            return None
 
     async def _requests(self, jobs: Iterable[str]) -> dict[str, JobRequest]:
         views = await asyncio.gather(*map(self._agent.job, jobs))
