@@ -6,10 +6,8 @@ from typing import Any
 
 import pydantic
 
-from shoal_holder.exits import Joined
-from shoal_protocol.jobs.job_request import JobRequest
+from shoal_holder.approvals import JobAsking, OwnerDecision, Stage
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
-from shoal_protocol.wire.documents import decode
 
 
 class PartyView(pydantic.BaseModel):
@@ -35,9 +33,19 @@ class JobView(pydantic.BaseModel):
     parties: Parties
 
 
-def parties_of(request: JobRequest, manifest: Manifest) -> Parties:
-    """Return a job's parties, of the manifest that it is bound to."""
-    [analyst] = (each for each in manifest.analysts if each.name == request.analyst)
+class AskingView(JobView):
+    """A job of either kind that asked the owners, as `JobAsking`."""
+
+    holder: int | None
+    asked_at: str
+    until: str
+    needed: int
+    stage: Stage
+    decisions: tuple[OwnerDecision, ...]
+
+
+def _parties_of(analyst_name: str, manifest: Manifest) -> Parties:
+    [analyst] = (each for each in manifest.analysts if each.name == analyst_name)
     return Parties(
         analyst=_view(analyst),
         trainer=_view(manifest.trainer),
@@ -45,13 +53,27 @@ def parties_of(request: JobRequest, manifest: Manifest) -> Parties:
     )
 
 
-def job_view(joined: Joined, manifest_of: Callable[[str], Manifest]) -> JobView:
-    """Return the view of a job that was joined."""
-    request = decode(joined.request, JobRequest).body
-    return JobView(
-        job=joined.job,
-        request=json.loads(joined.request),
-        parties=parties_of(request, manifest_of(request.manifest)),
+def job_view(job: str, encoded: bytes, manifest_of: Callable[[str], Manifest]) -> JobView:
+    """Return the view of a job by its signed request; its parties are of the manifest it names."""
+    request = json.loads(encoded)
+    body = request["body"]
+    parties = _parties_of(body["analyst"], manifest_of(body["manifest"]))
+    return JobView(job=job, request=request, parties=parties)
+
+
+def asking_view(asking: JobAsking, manifest_of: Callable[[str], Manifest]) -> AskingView:
+    """Return the view of a job that asked the owners."""
+    view = job_view(asking.job, asking.request, manifest_of)
+    return AskingView(
+        job=view.job,
+        request=view.request,
+        parties=view.parties,
+        holder=asking.holder,
+        asked_at=asking.asked_at,
+        until=asking.until,
+        needed=asking.needed,
+        stage=asking.stage,
+        decisions=asking.decisions,
     )
 
 
