@@ -59,6 +59,7 @@ def up(
         say(f"{len(started)} services run. Ctrl-C ends them.")
         token = home / "data" / shown[0].name / "operator.token"
         say(f"What {shown[0].name} does: {shown[0].url}/console, by the token in {token}")
+        say("Agents take part without asking their owners: SHOAL_AGENT_APPROVAL is automatic.")
         for site in sites:
             site.begin(federation)
         who = f"--party {home}/parties/analyst --consortium {home}/consortium"

@@ -70,6 +70,7 @@ POLICY = Policy(
     delta=1e-6,
     minimum_population=10,
     minimum_colluders=2,
+    approval="automatic",
 )
 
 

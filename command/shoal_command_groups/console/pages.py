@@ -237,6 +237,7 @@ class _Pages:
             is_own=asked.analyst == self.analyst.identity.name,
             report=report,
             summary=None if report is None else report.summary(),
+            approvals=state.approvals.in_words("until joining closes"),
             deadline=_next_deadline(state, asked),
         )
 

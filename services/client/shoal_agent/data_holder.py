@@ -26,7 +26,7 @@ from shoal_agent.crowds.beside import Beside
 from shoal_agent.declaring import Declaring
 from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
-from shoal_agent.job_view import JobView, job_view
+from shoal_agent.job_view import AskingView, JobView, asking_view, job_view
 from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
 from shoal_agent.reupload import Reupload
@@ -34,11 +34,12 @@ from shoal_agent.sessions import Sessions
 from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
+from shoal_holder.approvals import JobAsking
 from shoal_holder.crowds.status import CrowdAccounts
 from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.keys import given_keys
 from shoal_holder.ledger import ClientCharge
-from shoal_holder.messages import Ask, AskBackup, Bytes, Hello, Opened, Told
+from shoal_holder.messages import Ask, AskBackup, Bytes, Decide, Done, Hello, Opened, Told
 from shoal_holder.opening import open_vault
 from shoal_holder.owner_queries import TOLD
 from shoal_holder.policy import Policy
@@ -312,6 +313,20 @@ class DataHolder:
         """
         left: Joined = await self._told(Ask(question="leave", job=job))
         return left
+
+    async def approvals(self) -> list[AskingView]:
+        """Return all jobs that asked the owners, the newest first, and who its answers go to."""
+        found: list[JobAsking] = await self._told(Ask(question="approvals"))
+        return [asking_view(each, self._directory.parties) for each in found]
+
+    async def decide(self, approval: bytes) -> None:
+        """Hand over an owner's decision about a job, as a listed key signed it.
+
+        Raises:
+            UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
+                `Approvals.take`.
+        """
+        await self._vault.ask(Decide(parts=(approval,)), Done)
 
     async def job(self, job: str) -> JobView:
         """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""

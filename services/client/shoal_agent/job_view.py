@@ -6,9 +6,8 @@ from typing import Any
 
 import pydantic
 
-from shoal_protocol.jobs.job_request import JobRequest
+from shoal_holder.approvals import JobAsking, OwnerDecision, Stage
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
-from shoal_protocol.wire.documents import decode
 
 
 class PartyView(pydantic.BaseModel):
@@ -34,22 +33,49 @@ class JobView(pydantic.BaseModel):
     parties: Parties
 
 
-def parties_of(request: JobRequest, manifest: Manifest) -> Parties:
-    """Return a job's parties, of the manifest that it is bound to."""
+class AskingView(JobView):
+    """A job of either kind that asked the owners, as `JobAsking`."""
+
+    holder: int | None
+    asked_at: str
+    until: str
+    needed: int
+    stage: Stage
+    decisions: tuple[OwnerDecision, ...]
+
+
+def _parties_of(analyst_name: str, manifest: Manifest) -> Parties:
     analysts = {each.name: _view(each) for each in manifest.analysts}
-    unknown = PartyView(name=request.analyst, operator="not in the manifest")
+    unknown = PartyView(name=analyst_name, operator="not in the manifest")
     return Parties(
-        analyst=analysts.get(request.analyst, unknown),
+        analyst=analysts.get(analyst_name, unknown),
         trainer=_view(manifest.trainer),
         compute_nodes=[_view(each) for each in manifest.compute_nodes],
     )
 
 
-def job_view(job: str, signed: bytes, manifest_of: Callable[[str], Manifest]) -> JobView:
-    """Return the view of a job with this signed request."""
-    request = decode(signed, JobRequest).body
-    parties = parties_of(request, manifest_of(request.manifest))
-    return JobView(job=job, request=json.loads(signed), parties=parties)
+def job_view(job: str, encoded: bytes, manifest_of: Callable[[str], Manifest]) -> JobView:
+    """Return the view of a job by its signed request; its parties are of the manifest it names."""
+    request = json.loads(encoded)
+    body = request["body"]
+    parties = _parties_of(body["analyst"], manifest_of(body["manifest"]))
+    return JobView(job=job, request=request, parties=parties)
+
+
+def asking_view(asking: JobAsking, manifest_of: Callable[[str], Manifest]) -> AskingView:
+    """Return the view of a job that asked the owners."""
+    view = job_view(asking.job, asking.request, manifest_of)
+    return AskingView(
+        job=view.job,
+        request=view.request,
+        parties=view.parties,
+        holder=asking.holder,
+        asked_at=asking.asked_at,
+        until=asking.until,
+        needed=asking.needed,
+        stage=asking.stage,
+        decisions=asking.decisions,
+    )
 
 
 def _view(party: ServiceParty | Analyst) -> PartyView:

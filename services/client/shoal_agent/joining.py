@@ -1,4 +1,4 @@
-"""Finds jobs, offers each to the vault and sends the data holder's signed joins and leaves."""
+"""Finds jobs, offers each to the vault and sends the data holder's signed word on them."""
 
 import re
 from typing import Any, Final, Literal
@@ -46,6 +46,7 @@ class Joining:
         self._directory = directory
         self._report = report
         self._taken: set[str] = set()
+        self._waiting: set[str] = set()  # for the owners' approval, as the vault last said
         self.refused: dict[str, str] = {}
         """Why jobs that the trainer lists are not joined; asked anew after a restart."""
         self.requests: dict[str, bytes] = {}
@@ -59,7 +60,7 @@ class Joining:
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             self.requests = {job: each for job, each in self.requests.items() if job in listed}
             for job in listed:
-                if job not in self.refused and job not in self._taken:
+                if job not in self._taken | self._waiting | self.refused.keys():
                     await self._offer(trainer, job)
         except (Unavailable, MalformedDocument) as error:
             self._report("no list of jobs", reason=str(error))
@@ -76,6 +77,10 @@ class Joining:
             await self._charges.before_joining()
             decided = await self._vault.ask(OfferJob(job=job, parts=(answer.body,)), Decided)
             reason = decided.reason
+            if not decided.taken and reason is None:
+                self._waiting.add(job)
+                self._report("job waits for its owners' approval", job=job)
+                return
         except NotReady as error:  # until enough nodes have said what they charged
             self._report("job not judged yet", job=job, reason=str(error))
             return
@@ -88,15 +93,18 @@ class Joining:
             self._report("job refused", job=job, reason=reason)
 
     async def send(self) -> None:
-        """Send all unanswered joins and leaves."""
+        """Send all unanswered joins, leaves and notices."""
         agenda = await self._vault.ask(AskAgenda(), Agenda)
         self._taken |= {each.job for each in agenda.jobs}
+        self._waiting = set(agenda.waiting)  # what was decided since is offered once more
+        for job in agenda.notices:
+            await self._send("notice", job, "approvals")
         for job in agenda.leaves:
             await self._send("leave", job, "leaves")
         for job in agenda.joins:
             await self._send("join", job, "joins")
 
-    async def _send(self, what: Literal["join", "leave"], job: str, path: str) -> None:
+    async def _send(self, what: Literal["join", "leave", "notice"], job: str, path: str) -> None:
         pending = await self._vault.ask(Pending(what=what, about=job), Bytes)
         if not pending.parts:
             return

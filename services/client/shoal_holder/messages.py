@@ -195,6 +195,8 @@ class Agenda(Answer):
     rounds: tuple[OpenRound, ...]
     joins: tuple[Digest, ...]  # jobs whose join
     leaves: tuple[Digest, ...]  # or leave nobody has answered
+    notices: tuple[Digest, ...] = ()  # or notice that owners have yet to decide, or refused
+    waiting: tuple[Digest, ...] = ()  # jobs that owners have yet to decide about
 
 
 class AskAgenda(Message):
@@ -205,7 +207,10 @@ class AskAgenda(Message):
 
 
 class Decided(Answer):
-    """The decision on a job or round that was offered; `reason` says why it is not taken."""
+    """The decision on a job or round that was offered; `reason` says why it is not taken.
+
+    A job that is not taken without a reason waits for the owners' approval.
+    """
 
     kind: Literal["decided"] = "decided"
     taken: bool
@@ -259,7 +264,7 @@ class Prepare(Message):
 
 # Sending, and its outcomes
 
-What = Literal["join", "leave", "envelope"]
+What = Literal["join", "leave", "notice", "envelope"]
 """What is sent: of a job to the trainer, or of a round to each node."""
 Node = Annotated[int, Field(ge=0, le=255)]
 
@@ -272,7 +277,7 @@ class Bytes(Answer):
 
 
 class Pending(Message):
-    """The join or leave of a job, or the envelope of a round to a node, if it is unanswered."""
+    """A job's join, leave or notice, or a round's envelope to a node, if it is unanswered."""
 
     kind: Literal["pending"] = "pending"
     what: What
@@ -353,6 +358,14 @@ class Told(Answer):
     parts: tuple[bytes] = Field(exclude=True, repr=False)
 
 
+class Decide(Message):
+    """An owner's decision about a job, as it was signed by a key that the policy lists."""
+
+    kind: Literal["decide"] = "decide"
+    parts: tuple[bytes] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Done
+
+
 class AskBackup(Message):
     """A backup for the owner, sealed to a key that is in neither process."""
 
@@ -365,7 +378,16 @@ class Ask(Message):
 
     kind: Literal["ask"] = "ask"
     question: Literal[
-        "status", "policy", "spent", "committed", "ledger", "chain", "reserved", "joined", "leave"
+        "status",
+        "policy",
+        "approvals",
+        "spent",
+        "committed",
+        "ledger",
+        "chain",
+        "reserved",
+        "joined",
+        "leave",
     ]
     job: Digest | None = None
     after: Count = 0
@@ -396,5 +418,5 @@ REQUESTS: Final = kinds_of(
         OfferRound,
         Prepare,
     ),
-    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskDeclaration, AskBackup, Ask),
+    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskDeclaration, Decide, AskBackup, Ask),
 )

@@ -148,6 +148,8 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     book = ManifestBook.open(settings.consortium, pin, settings.data)
     check_not_writable(settings.policy)
     policy = Policy.from_toml(settings.policy)
+    if settings.agent_approval is not None:
+        policy = policy.model_copy(update={"approval": settings.agent_approval})
     key_file = KeyFile(settings.key)
     try:
         records_file = RecordsFile(settings.records, policy, settings.agent_id_column)

@@ -5,6 +5,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from shoal_holder import exits
+from shoal_holder.approvals import Approvals, JobAsking
 from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.jobs import Jobs
 from shoal_holder.ledger import ClientCharge
@@ -22,6 +23,7 @@ StatedCost = tuple[float, float | None]
 TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "status": TypeAdapter(tuple[JobStatus, ...]),
     "policy": TypeAdapter(Policy),
+    "approvals": TypeAdapter(list[JobAsking]),
     "spent": TypeAdapter(dict[int, list[StatedCost]]),
     "committed": TypeAdapter(dict[int, StatedCost]),
     "ledger": TypeAdapter(list[ClientCharge]),
@@ -36,10 +38,11 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
 class OwnerQueries:
     """Answers the questions that the owner may ask."""
 
-    def __init__(self, site: Site, state: State, jobs: Jobs) -> None:
+    def __init__(self, site: Site, state: State, jobs: Jobs, approvals: Approvals) -> None:
         self._site = site
         self._state = state
         self._jobs = jobs
+        self._approvals = approvals
 
     def answer(self, asked: Ask) -> bytes:
         """Return the answer as JSON.
@@ -56,6 +59,8 @@ class OwnerQueries:
                 return state.jobs()
             case "policy":
                 return self._site.policy
+            case "approvals":
+                return self._approvals.all()
             case "spent":
                 return {
                     client: [_stated(cost) for cost in costs]

@@ -67,6 +67,10 @@ class JobViews:
             "population_size": None if population is None else len(population),
             "joined": record.joined,
             "left": await self._storage.run(store.count_left, job),
+            "approvals": {
+                **await self._storage.run(store.count_approvals, job),
+                "holders": self._resources.book.current.roster.in_force,
+            },
             "ends_by": self._ends_by(record),
             "round_counts": {phase.value: size for phase, size in counts.items()},
             "rounds": [
