@@ -346,6 +346,8 @@ def _summed(status: HolderStatus) -> dict[str, Any]:
         "losses": status.losses,
         "records": status.records_fault or "the newest are in use",
         "backup": _age(status.backup_at) + ("; one is due" if status.backup_due else ""),
+        "owners": status.owners_missing or "those who must approve jobs are listed",
+        "jobs_that_wait_for_approval": [{"job": job} for job in status.waiting],
         "jobs": [_job(each) for each in status.jobs],
         "crowd_jobs": [_crowd(each) for each in status.crowds],
         "refused_jobs": [{"job": job, "reason": why} for job, why in status.refused.items()],
