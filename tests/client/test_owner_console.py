@@ -7,20 +7,25 @@ from typing import Any
 
 import httpx
 import pytest
+from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
 from shoal_agent.console.sentences import guess
+from shoal_holder.policy import Policy
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.security import server_tls
+from shoal_protocol.jobs.approvals import approval_of
 from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.wire.documents import sign
 from tests.client.test_charges import CHARGE
 from tests.world.around_holder import POLICY, PRIVACY, World
 from tests.world.browsers import DESK, PHONE, browser_page, findings, needs_browser, picture
+from tests.world.examples import signing_key
 from tests.world.loopback import served
 from tests.world.tls_identities import make_identity
 
@@ -35,7 +40,8 @@ class Desk:
 
     def __init__(self, directory: Path, **policy: Any) -> None:
         self.world = World(directory, CLIENTS)
-        self.holder = self.world.holder(policy=POLICY.model_copy(update=policy))
+        rules = Policy.model_validate(POLICY.model_dump() | policy)
+        self.holder = self.world.holder(policy=rules)
         self.agent = create_agent_application(
             self.holder,
             token=OF_THE_AGENT,
@@ -46,10 +52,17 @@ class Desk:
         self.app = self.console()
         self.http = self.browser()
 
-    def console(self, token: str = OF_THE_AGENT, app: Any = None) -> Any:
+    def console(
+        self, token: str = OF_THE_AGENT, app: Any = None, owner: SigningKey | None = None
+    ) -> Any:
         asked = Endpoint("https://agent.example", None, token)
-        transport = httpx.ASGITransport(app or self.agent)
-        return console_of(OwnAgent(asked, transport=transport), token=TOKEN, clock=self.world.clock)
+        agent = OwnAgent(asked, transport=httpx.ASGITransport(app or self.agent))
+        return console_of(agent, token=TOKEN, clock=self.world.clock, owner_key=owner)
+
+    async def sit_down(self, owner: SigningKey | None) -> None:
+        """Have an owner start a console of her own, and sign in."""
+        self.http = self.browser(self.console(owner=owner))
+        await self.http.post(SIGN_IN, data={"token": TOKEN})
 
     def browser(self, app: Any = None) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(app or self.app)
@@ -59,11 +72,23 @@ class Desk:
         """Have a job joined and its round answered, to a node that is `silent` in vain."""
         request = self.world.submit(purpose=PURPOSE, **changes)
         await self.holder.step()
+        if (await self.holder.policy()).approval != "automatic":
+            for name, key in (("alice", ALICE), ("bob", BOB)):
+                body = approval_of(
+                    request.body, holder=0, owner=name, decision="approve", now=self.world.clock()
+                )
+                await self.holder.decide(sign(body, name, key).encode())
+            await self.settle()
         if silent is not None:
             self.world.scripts[silent] = lambda _: httpx.Response(503)
         self.world.announce(request)
         await self.holder.step()
         return request.digest
+
+    async def settle(self) -> None:
+        """Have the agent see what was decided, and then act on it."""
+        for _ in range(2):
+            await self.holder.step()
 
     async def get(self, path: str) -> str:
         answer = await self.http.get(path)
@@ -80,6 +105,21 @@ class Desk:
 def words(answer: httpx.Response) -> str:
     """Return a page's words."""
     return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", answer.text))
+
+
+ALICE, BOB = signing_key("alice"), signing_key("bob")
+OWNERS = {"alice": bytes(ALICE.verify_key).hex(), "bob": bytes(BOB.verify_key).hex()}
+
+
+@pytest.fixture
+async def asking(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    """A desk at which owners approve jobs: one of them, or as many as a test says."""
+    needed = getattr(request, "param", "one")
+    desk = Desk(tmp_path, approval=needed, owners=OWNERS)
+    await desk.sit_down(ALICE)
+    yield desk
+    await desk.http.aclose()
+    await desk.holder.close()
 
 
 @pytest.fixture
@@ -256,21 +296,137 @@ async def test_an_agent_that_shows_another_job_is_not_believed(
     assert answer.status_code == 502 and "do not trust this agent" in answer.text
 
 
+async def ask(desk: Desk, **changes: Any) -> str:
+    """Have a job ask; return the path of its page."""
+    job = desk.world.submit(purpose=PURPOSE, **changes).digest
+    await desk.holder.step()
+    return f"{START}/asks/{job}"
+
+
+async def test_a_job_that_waits_says_what_it_would_cost_and_leave(asking: Desk) -> None:
+    path = await ask(asking)
+    listed = await asking.get(START)
+    assert "One job waits for a decision." in listed
+    assert "analyst (Operator of analyst) asks about age, between 0 and 120;" in listed
+    page = await asking.get(path)
+    for said in (
+        "It waits for a decision.",
+        "One owner must approve it. Nobody has decided yet.",
+        "What would be left To the record that has least, ε = 2.77",
+        "of 3 that it has now",
+        "Approve… Refuse…",
+    ):
+        assert said in page, page
+    assert asking.world.trainer.joined == {}
+
+
+async def test_an_approval_is_signed_here_after_a_page_that_asks(asking: Desk) -> None:
+    path = await ask(asking)
+    page = await asking.get(f"{path}/approve")
+    assert "Approve this job?" in page and "Approve as alice" in page
+    assert "Your agent takes part from now on." in page
+    await asking.settle()
+    assert asking.world.trainer.joined == {}  # to look approves nothing
+    assert (await asking.send(f"{path}/approve")).headers["location"] == path
+    assert "It is approved: your agent takes part." in await asking.get(path)
+    await asking.settle()
+    assert list(asking.world.trainer.joined) == [path.rpartition("/")[2]]
+    assert "alice approved it 2026" in await asking.get(path.replace("asks", "jobs"))
+    assert "Nothing waits" not in await asking.get(START)
+
+
+async def test_a_refusal_is_for_good(asking: Desk) -> None:
+    path = await ask(asking)
+    assert "takes no part in it, for good" in await asking.get(f"{path}/refuse")
+    await asking.send(f"{path}/refuse")
+    assert "It is refused, for good." in await asking.get(path)
+    late = await asking.send(f"{path}/approve")
+    assert late.status_code == 409 and "for good" in late.text
+    await asking.settle()
+    assert asking.world.trainer.joined == {}
+    assert "by an owner of this data holder" in await asking.get(START)
+
+
+@pytest.mark.parametrize("asking", ["two"], indirect=True)
+async def test_where_two_must_approve_one_is_not_enough(asking: Desk) -> None:
+    path = await ask(asking)
+    assert "Once one more owner approves it, too" in await asking.get(f"{path}/approve")
+    for _ in range(2):  # the same one twice is one
+        await asking.send(f"{path}/approve")
+    assert "It waits for a decision." in await asking.get(path)
+    await asking.sit_down(BOB)
+    page = await asking.get(path)
+    assert "2 owners must approve it. alice approved it" in page
+    assert "takes part from now on" in await asking.get(f"{path}/approve")
+    await asking.send(f"{path}/approve")
+    await asking.settle()
+    assert len(asking.world.trainer.joined) == 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [(None, "This console only shows"), (signing_key("eve"), "does not list this key")],
+)
+async def test_who_is_no_owner_sees_and_decides_nothing(
+    asking: Desk, owner: SigningKey | None, said: str
+) -> None:
+    path = await ask(asking)
+    await asking.sit_down(owner)
+    page = await asking.get(path)
+    assert said in page and "Approve" not in page
+    for decision in ("approve", "refuse"):
+        assert said in (await asking.http.get(f"{path}/{decision}")).text
+        refused = await asking.send(f"{path}/{decision}")
+        assert refused.status_code == 409 and said in refused.text
+    assert "It waits for a decision." in await asking.get(path)
+
+
+async def test_no_form_from_elsewhere_decides(asking: Desk) -> None:
+    path = await ask(asking)
+    forged = await asking.http.post(f"{path}/approve", data={"form": "0" * 64})
+    assert forged.status_code == 403
+    assert "It waits for a decision." in await asking.get(path)
+    for part in ("approve", "refuse"):
+        elsewhere = f"{START}/asks/{'ab' * 32}/{part}"
+        assert (await asking.http.get(elsewhere)).status_code == 404
+        assert (await asking.send(elsewhere)).status_code == 409
+
+
+async def test_a_job_that_the_least_record_cannot_pay_says_so(asking: Desk) -> None:
+    path = await ask(asking)
+    await asking.send(f"{path}/approve")
+    await asking.settle()
+    dear = PRIVACY.model_copy(update={"epsilon": 2.95})
+    assert "What would be left Nothing" not in await asking.get(START)
+    path = await ask(asking, privacy=dear)
+    assert "none has budget left" in await asking.get(path)  # nobody is asked about it
+
+
+async def test_the_owner_is_told_that_nobody_can_approve(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, approval="two", owners={"alice": OWNERS["alice"]})
+    await desk.sit_down(ALICE)
+    assert "lists too few keys. shoal agent owner-key makes one" in await desk.get(START)
+    await desk.holder.close()
+
+
 @needs_browser
 @pytest.mark.slow
 @pytest.mark.parametrize("scripts", [True, False])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("asking", ["two"], indirect=True)
 async def test_its_pages_are_readable_in_a_browser(
-    desk: Desk, scripts: bool, dark: bool, size: dict[str, int]
+    asking: Desk, scripts: bool, dark: bool, size: dict[str, int]
 ) -> None:
+    desk = asking
     desk.world.submit(privacy=PRIVACY.model_copy(update={"colluders": 1}))
     for silent in (None, "compute-2"):
         for node in desk.world.nodes:  # which keep one answer each
             node.held.clear()
         await desk.job(silent=silent)
+    await ask(desk)
     look = {"scripts": scripts, "dark": dark, "size": size}
-    async with served(desk.app) as port, browser_page(**look) as page:
+    async with served(desk.console(owner=ALICE)) as port, browser_page(**look) as page:
         wrong: list[str] = []
         page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
 
@@ -286,6 +442,12 @@ async def test_its_pages_are_readable_in_a_browser(
         await page.get_by_label("Token").fill(TOKEN)
         await page.keyboard.press("Enter")
         await look_at("asks", "Asks")
+        await page.get_by_role("link", name="Read and decide").press("Enter")
+        await look_at("ask", "what raises")
+        await page.get_by_role("link", name="Approve…").press("Enter")
+        await look_at("decide", "Approve this job?")
+        await page.get_by_role("button", name="Approve as alice").press("Enter")
+        await page.get_by_text("alice approved it").wait_for()
         for name in ("Ledger", "What left", "Policy", "Jobs"):
             await page.get_by_role("link", name=name, exact=True).first.press("Enter")
             await look_at(name.replace(" ", "-").lower(), name)

@@ -187,6 +187,8 @@ class FakeTrainer:
                 return httpx.Response(200, json={"jobs": listed})
             case ["jobs", job, "request"]:
                 return httpx.Response(200, content=self.requests[job])
+            case ["jobs", _, "approvals"]:
+                return httpx.Response(201, json={})
             case ["jobs", _, "joins"]:
                 return httpx.Response(self.take_join(json.loads(request.content))["status"])
             case ["jobs", job, "rounds", number]:

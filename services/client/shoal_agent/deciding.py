@@ -9,7 +9,8 @@ from typing import Any
 import pydantic
 from nacl.signing import SigningKey
 
-from shoal_agent.job_view import AskingView
+from shoal_agent.job_view import AskingView, JobView
+from shoal_agent.ledger_pages import Left
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.approvals import Decision, approval_of
 from shoal_protocol.jobs.job_request import JobRequest
@@ -20,15 +21,14 @@ from shoal_protocol.wire.encoding import canonical_json
 class ApprovalsView(pydantic.BaseModel):
     """What an agent shows of the jobs that ask: `missing` says why none can be approved.
 
-    `owners` has the listed names and keys in hex; `left` the epsilon that the client has who has
-    least, for pure jobs and for Gaussian ones.
+    `owners` has the listed names and keys in hex; `left` is before a job that is not joined yet.
     """
 
     approval: str
     needed: int
     owners: dict[str, str]
     missing: str | None
-    left: dict[str, float]
+    left: Left
     jobs: tuple[AskingView, ...]
 
     def asking(self, job: str) -> AskingView:
@@ -57,7 +57,7 @@ class ApprovalsView(pydantic.BaseModel):
         )
 
 
-def request_of(view: AskingView) -> JobRequest | CrowdJobRequest:
+def request_of(view: JobView) -> JobRequest | CrowdJobRequest:
     """Return a job's request, which an agent that lies might show for another job's.
 
     Raises:
@@ -66,7 +66,7 @@ def request_of(view: AskingView) -> JobRequest | CrowdJobRequest:
     """
     signed: Signed[Any] = decode(canonical_json(view.request), JobRequest, CrowdJobRequest)
     if signed.digest != view.job:
-        raise ValueError("the agent shows another job's request: do not decide, and find out why")
+        raise ValueError("the agent shows another job's request: do not trust this agent")
     request: JobRequest | CrowdJobRequest = signed.body
     return request
 

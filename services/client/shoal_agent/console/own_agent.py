@@ -1,19 +1,22 @@
 """Asks a data holder's agent what its owner may ask, and says what to do where it does not tell."""
 
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import httpx
 import pydantic
 
+from shoal_agent.deciding import ApprovalsView
+from shoal_agent.deciding import request_of as checked_request
 from shoal_agent.job_view import JobView
 from shoal_agent.ledger_pages import AgentPage
 from shoal_agent.status import HolderStatus
 from shoal_holder.policy import Policy
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.peers.service_calls import Endpoint, call
+from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.wire.documents import Signed, describe, from_json
+from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
 OTHER_VERSION: Final = "Run the console in the agent's own version of Shoal."
@@ -55,9 +58,16 @@ class OwnAgent:
         """Return a job that was joined."""
         if job not in self._jobs:
             found = await self.ask(JobView, f"/v1/jobs/{job}")
-            request_of(found.request, job)
             self._jobs[job] = found
         return self._jobs[job]
+
+    async def approvals(self) -> ApprovalsView:
+        """Return the jobs that asked the owners, and what these decided."""
+        return await self.ask(ApprovalsView, "/v1/approvals")
+
+    async def decide(self, approval: bytes) -> None:
+        """Hand over an owner's signed decision."""
+        await self.ask(dict, "/v1/approvals", method="POST", content=approval)
 
     async def leave(self, job: str) -> None:
         """Leave a job for good."""
@@ -95,25 +105,19 @@ class OwnAgent:
             ) from None
 
 
-def request_of(value: dict[str, Any], job: str) -> Signed[JobRequest]:
+def request_of(view: JobView) -> JobRequest | CrowdJobRequest:
     """Return a job's request, whatever the agent shows: its digest is the job's id.
 
     Raises:
         Trouble: it is another job's, or none.
     """
+    heading = "The agent does not show the job"
     try:
-        signed = from_json(value, JobRequest)
+        return checked_request(view)
+    except ValueError as error:
+        raise Trouble(HTTPStatus.BAD_GATEWAY, heading, f"{error}.") from None
     except ProtocolError as error:
-        raise Trouble(
-            HTTPStatus.BAD_GATEWAY, "The agent shows no job", f"{error}. {OTHER_VERSION}"
-        ) from None
-    if signed.digest != job:
-        raise Trouble(
-            HTTPStatus.BAD_GATEWAY,
-            "The agent shows another job",
-            "Its request has not the digest that is the job's id: do not trust this agent.",
-        )
-    return signed
+        raise Trouble(HTTPStatus.BAD_GATEWAY, heading, f"{error}. {OTHER_VERSION}") from None
 
 
 def _refuse(reply: Reply) -> None:

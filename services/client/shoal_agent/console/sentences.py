@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from statistics import NormalDist
 
-from shoal_agent.job_view import Parties, PartyView
+from shoal_agent.job_view import AskingView, Parties, PartyView
+from shoal_agent.ledger_pages import Left
 from shoal_agent.status import HolderStatus
 from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.exits import LEFT
@@ -14,12 +15,15 @@ from shoal_holder.jobs import WITHDRAWN
 from shoal_holder.policy import Policy
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
+from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.declarations import read_ranges
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.privacy_breakdown import MEASURED
 from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.sharing.schemes import Sharing
 
+Request = JobRequest | CrowdJobRequest
 Facts = Iterator[tuple[str, str]]
 Answers = Iterator[tuple[str, str | list[str]]]
 
@@ -32,10 +36,11 @@ def price(cap: Cap) -> str:
 def guess(cap: Cap) -> str:
     """Say what a price means for one record, in the worst case.
 
-    The chance to tell two equally likely records apart is at most Φ(µ/2), for the Gaussian
-    parameter µ that the price has (Dong, Roth and Su 2022, arXiv:1905.02383).
+    The chance to tell two equally likely records apart is at most 1 / (1 + e^-ε), and by Gaussian
+    noise with the parameter µ at most Φ(µ/2) (Dong, Roth and Su 2022, arXiv:1905.02383).
     """
-    cases = math.ceil(100.0 * NormalDist().cdf(cap.whole.mu / 2.0) - 1e-9)
+    pure = 1.0 / (1.0 + math.exp(-cap.epsilon))
+    cases = math.ceil(100.0 * (pure if cap.is_pure else NormalDist().cdf(cap.mu / 2.0)) - 1e-9)
     return (
         "Whoever knows all other records, and finds two versions of this one equally likely, "
         f"would pick the true one in at most {cases} of 100 cases; without the job in 50."
@@ -73,8 +78,39 @@ def party(of: PartyView) -> str:
     return f"{of.name} ({of.operator})"
 
 
-def title(request: JobRequest) -> str:
+def cost(request: Request) -> Cap:
+    """Return what all of a job may cost one record."""
+    if isinstance(request, CrowdJobRequest):
+        return Cap(epsilon=request.record_epsilon, delta=0.0)
+    return request.privacy.cap
+
+
+def left_after(request: Request, left: Left, cap: Cap) -> str:
+    """Say what a job would leave to the record that has least left, of the owner's cap.
+
+    Squares of µ add up, and so does a pure epsilon.
+    """
+    price_of, now = cost(request), left.pure if cap.is_pure else left.gaussian
+    if now <= 0.0:
+        return "Nothing is left to the record that has least."
+    before = Cap(epsilon=now, delta=cap.delta)
+    if not before.allows(price_of.whole):
+        return (
+            f"The record that has least has {price(before)} left, which is not enough: records "
+            "that cannot pay take no part."
+        )
+    after = now - price_of.epsilon
+    if not cap.is_pure:
+        mu = math.sqrt(max(0.0, before.mu**2 - price_of.whole.mu**2))
+        after = gaussian_epsilon(mu=mu, delta=cap.delta)
+    return f"To the record that has least, ε = {max(0.0, after):.3g} of {now:.3g} that it has now."
+
+
+def title(request: Request) -> str:
     """Return a job's purpose, or else what it asks."""
+    if isinstance(request, CrowdJobRequest):
+        names = request.task.column_names
+        return f"A crowd’s {request.task.family} regression of {', '.join(names[:4])}"
     if request.purpose:
         return request.purpose
     names = request.terms.column_names
@@ -82,10 +118,11 @@ def title(request: JobRequest) -> str:
     return f"{MEASURED[request.terms.query_names[0]]}: {', '.join(names[:4])}{more}".capitalize()
 
 
-def variables(request: JobRequest) -> list[str]:
+def variables(request: Request) -> list[str]:
     """Name each variable that a job reads, with the bounds to which its values are cut."""
     ends: dict[str, tuple[float, float]] = {}
-    for name, lower, upper in read_ranges(request.terms.read):
+    read = request.terms.read if isinstance(request, JobRequest) else request.task.columns
+    for name, lower, upper in read_ranges(read):
         least, most = ends.get(name, (lower, upper))
         ends[name] = min(least, lower), max(most, upper)
     return [
@@ -94,12 +131,50 @@ def variables(request: JobRequest) -> list[str]:
     ]
 
 
-def asked(request: JobRequest, parties: Parties, *, now: datetime) -> Answers:
-    """Yield who asks what, of whom and how often, until when, at what price, and who gets it."""
-    terms, privacy = request.terms, request.privacy
+def asked(request: Request, parties: Parties, *, now: datetime, left: str | None = None) -> Answers:
+    """Yield who asks what, of whom and how often, until when, at what price, and who gets it.
+
+    `left` says what it would leave.
+    """
     yield "Who asks", party(parties.analyst)
+    if isinstance(request, CrowdJobRequest):
+        yield "Variables", variables(request)
+        yield from _asked_of_crowd(request, now=now, left=left)
+        yield "Who gets what leaves here", f"{party(parties.trainer)}, which sees each contribution"
+        return
     yield "What for", request.purpose or "The request does not say."
     yield "Variables", variables(request)
+    yield from _asked_in_rounds(request, now=now, left=left)
+    yield (
+        "Who gets what leaves here",
+        [
+            f"{party(parties.trainer)}: that you take part",
+            *(f"{party(each)}: one sealed part of each answer" for each in parties.compute_nodes),
+        ],
+    )
+
+
+def _asked_of_crowd(request: CrowdJobRequest, *, now: datetime, left: str | None) -> Facts:
+    task = request.task
+    yield "What is sent", f"noised steps of a {task.family} regression, each on one record"
+    yield (
+        "How often",
+        f"At most {_count(request.contributions_per_client, 'contribution')} of a client, "
+        f"{request.contributions_per_record:,} with one of its records.",
+    )
+    yield "Of how many", f"{_count(request.contributions, 'contribution')} of all data holders"
+    yield (
+        "Cost to each record",
+        f"{price(cost(request))} at most; ε = {task.contribution_epsilon:g} for each contribution",
+    )
+    yield "In plain words", guess(cost(request))
+    if left is not None:
+        yield "What would be left", left
+    yield "Until", f"The job closes {ahead(request.closes_at, now=now)} at the latest."
+
+
+def _asked_in_rounds(request: JobRequest, *, now: datetime, left: str | None) -> Facts:
+    terms, privacy = request.terms, request.privacy
     kinds = [
         f"{MEASURED[each.query.name]}, {_count(each.rounds, 'round')}"
         for each in terms.kinds  # in their order
@@ -114,6 +189,8 @@ def asked(request: JobRequest, parties: Parties, *, now: datetime) -> Answers:
     )
     yield "Cost to each record", f"{price(privacy.cap)}, all rounds together"
     yield "In plain words", guess(privacy.cap)
+    if left is not None:
+        yield "What would be left", left
     yield (
         "This holds while",
         f"at most {privacy.dropouts:,} clients of a round are missing and {privacy.colluders:,} "
@@ -123,13 +200,6 @@ def asked(request: JobRequest, parties: Parties, *, now: datetime) -> Answers:
         "Until",
         f"Joining closes {ahead(request.join_deadline, now=now)}; all is over by "
         f"{ahead(request.ends_by, now=now)}.",
-    )
-    yield (
-        "Who gets what leaves here",
-        [
-            f"{party(parties.trainer)}: that you take part",
-            *(f"{party(each)}: one sealed part of each answer" for each in parties.compute_nodes),
-        ],
     )
 
 
@@ -141,6 +211,27 @@ def _closed(sharing: Sharing) -> str:
     if sharing.scheme == "additive":
         return f"not all {nodes} are in league"
     return f"fewer than {sharing.threshold} of the {nodes} are in league"
+
+
+def decisions(asking: AskingView) -> list[str]:
+    """Say who decided what about a job, and how many owners must approve it."""
+    owners = "One owner" if asking.needed == 1 else f"{asking.needed} owners"
+    said = [
+        f"{each.owner} {'approved' if each.decision == 'approve' else 'refused'} it "
+        f"{moment(each.decided_at)}"
+        for each in asking.decisions
+    ]
+    return [f"{owners} must approve it.", *(said or ["Nobody has decided yet."])]
+
+
+def stage(asking: AskingView) -> tuple[str, str]:
+    """Say how far owners are with a job, and how good that is, as style.css names it."""
+    return {
+        "waits": ("It waits for a decision.", "waits"),
+        "approved": ("It is approved: your agent takes part.", "holds"),
+        "refused": ("It is refused, for good.", "fails"),
+        "expired": ("Its time is over: nobody decided.", "fails"),
+    }[asking.stage]
 
 
 def standing(job: JobStatus) -> tuple[str, str]:
@@ -227,6 +318,12 @@ def rules(policy: Policy) -> Facts:
     if policy.minimum_committee is not None:
         nodes += f", in committees of {policy.minimum_committee} or more"
     yield "Who can open an answer", nodes
+    needed = {"automatic": "Nobody is asked.", "one": "One owner", "two": "Two owners"}
+    yield (
+        "Who approves a job",
+        needed[policy.approval]
+        + ("" if policy.approval == "automatic" else f" of: {_list(policy.owners)}"),
+    )
     yield "Noise", _list(policy.mechanisms or (policy.cap.mechanism,))
     if "tables" in policy.queries:
         yield "Smallest cell of a table", f"{policy.smallest_cell:,} records"
