@@ -21,6 +21,7 @@ from shoal_agent.leaving_alone import leave_alone
 from shoal_agent.restoring import restore_state
 from shoal_agent.settings import Settings
 from shoal_agent.status import HolderStatus
+from shoal_command import approving
 from shoal_command.connection import (
     AgentData,
     AgentDirectory,
@@ -43,6 +44,8 @@ from shoal_protocol.crowds.evidence import CrowdEvidence
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
 app.command()(console)
+for command in (approving.owner_key, approving.approvals, approving.approve, approving.refuse):
+    app.command()(command)
 
 _NEEDED = {
     "fastapi",
