@@ -29,6 +29,7 @@ from shoal_hosting.server.replies import (
 from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
+from shoal_protocol.jobs.approvals import ApprovalNotice
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal, JobWithdrawn, Join, Leave
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -91,6 +92,7 @@ def create_app(
             "/dictionary": LIMIT_BYTES,
             "/joins": JOINS_LIMIT_BYTES,
             "/leaves": JOINS_LIMIT_BYTES,
+            "/approvals": JOINS_LIMIT_BYTES,
             "/submissions": SUBMISSIONS_LIMIT_BYTES,
         },
     )
@@ -216,6 +218,17 @@ def create_app(
     async def leave(job: JobId, request: Request) -> Response:
         """Take one signed leave, or {"documents": [...]}, in which each is judged by itself."""
         return settled({"job": job}, await joining.leave(job, await request.body()))
+
+    @app.post(
+        "/v1/jobs/{job}/approvals",
+        **stores(ANY, *_BY_HOLDER, takes=one_or_several(signed(ApprovalNotice))),
+    )
+    async def note(job: JobId, request: Request) -> Response:
+        """Take a data holder's word that its owners have yet to approve the job, or refused it.
+
+        One signed notice, or {"documents": [...]}, in which each is judged by itself.
+        """
+        return settled({"job": job}, await joining.notice(job, await request.body()))
 
     @app.post(
         "/v1/jobs/{job}/withdrawal",

@@ -73,6 +73,16 @@ leaves = Table(
     Column("document", Bytes, nullable=False),
 )
 
+# what data holders said of their owners' approval: nobody's part in the job follows from it
+notices = Table(
+    "notices",
+    metadata,
+    _job(primary_key=True),
+    Column("holder", BigInteger, primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("document", Bytes, nullable=False),
+)
+
 withdrawals = Table(
     "withdrawals",
     metadata,
