@@ -10,6 +10,7 @@ from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, joined, post, running, state
 from tests.trainer.test_joining import bulk
 from tests.trainer.test_leaving import LEAVES, leave
+from tests.trainer.test_listing import ask, query
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, job, join, signed_job
 from tests.world.clock import HandMovedClock
@@ -33,7 +34,7 @@ async def counted(service: Service) -> tuple[int, int]:
 
 
 async def test_who_waits_is_counted_until_it_joins_leaves_or_refuses(
-    trainer: Service, assembled: Assemble
+    trainer: Service, assembled: Assemble, clock: HandMovedClock
 ) -> None:
     assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 201
     assert await counted(trainer) == (0, 0)
@@ -46,6 +47,8 @@ async def test_who_waits_is_counted_until_it_joins_leaves_or_refuses(
     assert await post(trainer, NOTICES, notice(2, "refused")) == 201
     again = assembled()
     assert await counted(again) == (1, 1)
+    [listed] = (await ask(again, query(clock))).json()["jobs"]
+    assert listed["approvals"] == (await state(again))["approvals"]
     assert await post(again, NOTICES, notice(2, "waits")) == 200  # an older word, shown again
     assert await counted(again) == (1, 1)
 
