@@ -75,3 +75,8 @@ def test_a_data_owner_s_mistake_is_said_before_anything_is_served(tmp_path: Path
     at = ("--agent", tmp_path, "--data", tmp_path, "--url", "https://127.0.0.1:9")
     result = run("agent", "console", *at)
     assert result.exit_code == 1 and "tls.crt" in result.stderr
+    make_identity().write(tmp_path)
+    (tmp_path / "owner.token").write_text("b" * 64)
+    (tmp_path / "owner.token").chmod(0o600)
+    result = run("agent", "console", *at, "--owner", tmp_path / "none")
+    assert result.exit_code == 1 and f"{tmp_path / 'none'}" in result.stderr

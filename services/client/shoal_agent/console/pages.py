@@ -109,17 +109,17 @@ class _Pages:
         )
 
     def _show(self, request: Request, template: str, **values: Any) -> Response:
-        return self.console.shown(request, template, words=sentences, **values)
+        now = self._clock()
+        return self.console.shown(request, template, words=sentences, now=now, **values)
 
     async def asks(self, request: Request) -> Response:
         """Show what needs the owner: jobs that wait for a decision first."""
         status, shown = await self._agent.status(), await self._agent.approvals()
-        troubles = [*([] if shown.missing is None else [shown.missing])]
         return self._show(
             request,
             "asks.html",
             waiting=[(each, request_of(each)) for each in shown.jobs if each.stage == WAITS],
-            troubles=[*troubles, *sentences.troubles(status)],
+            troubles=[*filter(None, [shown.missing]), *sentences.troubles(status)],
             approval=shown.approval,
             refused=[
                 (job, reason, await self._known(job)) for job, reason in status.refused.items()

@@ -68,8 +68,9 @@ def to_go(at: datetime, *, now: datetime) -> str:
     return f"in {left.total_seconds():.0f} seconds"
 
 
-def ahead(at: datetime, *, now: datetime) -> str:
-    """Say a time, and how far ahead it is."""
+def ahead(at: datetime | str, *, now: datetime) -> str:
+    """Say a time, given as such or as documents have it, and how far ahead it is."""
+    at = datetime.fromisoformat(at) if isinstance(at, str) else at
     return f"{moment(at)} ({to_go(at, now=now)})"
 
 
@@ -90,7 +91,13 @@ def left_after(request: Request, left: Left, cap: Cap) -> str:
 
     Squares of µ add up, and so does a pure epsilon.
     """
-    price_of, now = cost(request), left.pure if cap.is_pure else left.gaussian
+    now = left.pure if cap.is_pure else left.gaussian
+    if isinstance(request, CrowdJobRequest):
+        return (
+            f"A client may spend ε = {request.client_epsilon:g} of its budget on it, and nothing "
+            "beyond the policy’s cap."
+        )
+    price_of = request.privacy.cap
     if now <= 0.0:
         return "Nothing is left to the record that has least."
     before = Cap(epsilon=now, delta=cap.delta)
@@ -215,7 +222,7 @@ def _closed(sharing: Sharing) -> str:
 
 def decisions(asking: AskingView) -> list[str]:
     """Say who decided what about a job, and how many owners must approve it."""
-    owners = "One owner" if asking.needed == 1 else f"{asking.needed} owners"
+    owners = {1: "One owner", 2: "Two owners"}.get(asking.needed, f"{asking.needed} owners")
     said = [
         f"{each.owner} {'approved' if each.decision == 'approve' else 'refused'} it "
         f"{moment(each.decided_at)}"
