@@ -10,6 +10,7 @@ from shoal_protocol.wire.encoding import Digest, HolderIndex, Name, Timestamp
 from shoal_protocol.wire.errors import UnknownSigner, WrongSigner
 
 Decision = Literal["approve", "refuse"]
+State = Literal["waits", "refused"]
 
 WAITS: Final = "waits"
 REFUSED: Final = "refused"
@@ -43,7 +44,7 @@ class ApprovalNotice(BoundDocument):
     kind: Literal["approval_notice"] = "approval_notice"
     job: Digest
     holder: HolderIndex
-    state: Literal["waits", "refused"]
+    state: State
 
 
 def check_approval(signed: Signed[Approval], key: str | None) -> None:

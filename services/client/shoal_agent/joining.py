@@ -19,6 +19,7 @@ from shoal_holder.messages import (
 from shoal_holder.reporting import Report
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer
+from shoal_protocol.jobs.approvals import State
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
@@ -46,7 +47,8 @@ class Joining:
         self._directory = directory
         self._report = report
         self._taken: set[str] = set()
-        self._waiting: set[str] = set()  # for the owners' approval, as the vault last said
+        self.waiting: set[str] = set()
+        """Jobs that wait for the owners' approval, as the vault last said."""
         self.refused: dict[str, str] = {}
         """Why jobs that the trainer lists are not joined; asked anew after a restart."""
         self.requests: dict[str, bytes] = {}
@@ -60,7 +62,7 @@ class Joining:
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             self.requests = {job: each for job, each in self.requests.items() if job in listed}
             for job in listed:
-                if job not in self._taken | self._waiting | self.refused.keys():
+                if job not in self._taken | self.waiting | self.refused.keys():
                     await self._offer(trainer, job)
         except (Unavailable, MalformedDocument) as error:
             self._report("no list of jobs", reason=str(error))
@@ -78,7 +80,7 @@ class Joining:
             decided = await self._vault.ask(OfferJob(job=job, parts=(answer.body,)), Decided)
             reason = decided.reason
             if not decided.taken and reason is None:
-                self._waiting.add(job)
+                self.waiting.add(job)
                 self._report("job waits for its owners' approval", job=job)
                 return
         except NotReady as error:  # until enough nodes have said what they charged
@@ -96,15 +98,15 @@ class Joining:
         """Send all unanswered joins, leaves and notices."""
         agenda = await self._vault.ask(AskAgenda(), Agenda)
         self._taken |= {each.job for each in agenda.jobs}
-        self._waiting = set(agenda.waiting)  # what was decided since is offered once more
-        for job in agenda.notices:
-            await self._send("notice", job, "approvals")
+        self.waiting = set(agenda.waiting)  # what was decided since is offered once more
+        for job, state in agenda.notices.items():
+            await self._send(state, job, "approvals")
         for job in agenda.leaves:
             await self._send("leave", job, "leaves")
         for job in agenda.joins:
             await self._send("join", job, "joins")
 
-    async def _send(self, what: Literal["join", "leave", "notice"], job: str, path: str) -> None:
+    async def _send(self, what: Literal["join", "leave"] | State, job: str, path: str) -> None:
         pending = await self._vault.ask(Pending(what=what, about=job), Bytes)
         if not pending.parts:
             return

@@ -11,14 +11,14 @@ from typing import Any, Final, Literal
 
 from shoal_holder.policy import Policy
 from shoal_holder.site import Site
-from shoal_holder.state import State
-from shoal_hosting.outcome import PENDING
+from shoal_holder.state_file import StateFile
 from shoal_protocol.jobs.approvals import (
     REFUSED,
     WAITS,
     Approval,
     ApprovalNotice,
     Decision,
+    State,
     check_approval,
 )
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
@@ -32,8 +32,12 @@ from shoal_protocol.wire.errors import (
 )
 
 REFUSED_BY_OWNER: Final = "refused: by an owner of this data holder"
-UNTOLD: Final = "untold"
-"""Outcome of a notice that nobody is sent: of a crowd job, which waits for nobody."""
+_NOTHING, _NEVER = "nothing", "never"
+"""What the trainer was told of a job; of a crowd job, which waits for nobody, it never is."""
+_TAKEN: Final = (
+    "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
+    " UNION ALL SELECT 1 FROM crowds WHERE job = ?1"
+)
 
 Stage = Literal["waits", "approved", "refused", "expired"]
 
@@ -68,10 +72,9 @@ class JobAsking:
 class Approvals:
     """The jobs that asked the owners, and their decisions, in the state file."""
 
-    def __init__(self, site: Site, state: State) -> None:
+    def __init__(self, site: Site, file: StateFile) -> None:
         self._site = site
-        self._state = state
-        self._file = state.file
+        self._file = file
 
     def are_given(self, request: Signed[Any], *, until: datetime, tell: bool) -> bool:
         """Tell whether the owners let a job go ahead; they are asked from the first time on.
@@ -92,7 +95,7 @@ class Approvals:
                     request.encode(),
                     format_time(self._site.clock()),
                     format_time(until),
-                    PENDING if tell else UNTOLD,
+                    _NOTHING if tell else _NEVER,
                 ),
             )
         stage = self._stage(request.digest, until)
@@ -105,7 +108,8 @@ class Approvals:
 
         Raises:
             UnknownJob: no such job asked.
-            WrongPhase: the owner refused it already, or the time to decide is over.
+            WrongPhase: the owner refused it already, the time to decide is over, or the job is
+                taken part in.
             MalformedDocument: it is about another data holder, or another manifest.
             UnknownSigner, WrongSigner, BadSignature: no owner whose key is listed signed it.
         """
@@ -117,23 +121,21 @@ class Approvals:
             raise UnknownJob("no such job asks this data holder's owners")
         if (body.holder, body.manifest) != (self._site.holder, asked[0]):
             raise MalformedDocument("the decision is about another data holder's part in a job")
-        now = format_time(self._site.clock())
-        if asked[1] <= now:
+        kept = self._file.one(
+            "SELECT document FROM approvals WHERE job = ? AND owner = ?", body.job, body.owner
+        )
+        if kept is not None and kept[0] == encoded:
+            return body.job
+        if kept is not None and decode(kept[0], Approval).body.decision == "refuse":
+            raise WrongPhase("this owner refused the job, which is for good")
+        if self._is_taken(body.job):
+            raise WrongPhase("the data holder takes part already: `shoal agent leave` ends that")
+        if asked[1] <= format_time(self._site.clock()):
             raise WrongPhase("the time to decide about the job is over")
         with self._file.transaction():
-            kept = self._file.one(
-                "SELECT document FROM approvals WHERE job = ? AND owner = ?", body.job, body.owner
-            )
-            if kept is not None and decode(kept[0], Approval).body.decision == "refuse":
-                raise WrongPhase("this owner refused the job, which is for good")
             self._file.database.execute(
                 "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)", (body.job, body.owner, encoded)
             )
-            if body.decision == "refuse":
-                self._file.database.execute(
-                    "UPDATE asked SET outcome = ? WHERE job = ? AND outcome <> ?",
-                    (PENDING, body.job, UNTOLD),
-                )
         return body.job
 
     def waiting(self) -> tuple[str, ...]:
@@ -165,46 +167,49 @@ class Approvals:
             for job, request, asked_at, until in rows
         ]
 
-    def unsent_notices(self) -> tuple[str, ...]:
-        """Return the jobs of which the trainer has yet to learn that they wait, or are refused."""
-        rows = self._file.rows(
-            "SELECT job FROM asked WHERE outcome = ? AND until > ? ORDER BY job",
-            PENDING,
+    def notices(self) -> dict[str, State]:
+        """Return of which jobs the trainer has yet to learn that they wait, or are refused."""
+        found: dict[str, State] = {}
+        for job, until, told in self._file.rows(
+            "SELECT job, until, told FROM asked WHERE told IN (?, ?) AND until > ? ORDER BY job",
+            _NOTHING,
+            WAITS,
             format_time(self._site.clock()),
-        )
-        return tuple(job for (job,) in rows if self._notice(job) is not None)
+        ):
+            stage = self._stage(job, until)
+            if (stage == WAITS or stage == REFUSED) and stage != told:
+                found[job] = stage
+        return found
 
-    def notice(self, job: str) -> bytes | None:
-        """Return what the trainer is to be told about a job, signed; None if that is nothing."""
-        found = self._notice(job)
-        return None if found is None else sign(found, Role.HOLDER, self._site.key).encode()
+    def notice(self, job: str, state: State) -> bytes | None:
+        """Return what the trainer is to be told about a job, signed; None if it is not this."""
+        holder = self._site.holder
+        if holder is None or self.notices().get(job) != state:
+            return None
+        (manifest,) = self._file.one("SELECT manifest FROM asked WHERE job = ?", job)
+        body = ApprovalNotice(manifest=manifest, job=job, holder=holder, state=state)
+        return sign(body, Role.HOLDER, self._site.key).encode()
 
-    def settle_notice(self, job: str, outcome: str) -> None:
-        """Record the outcome of a notice."""
+    def settle_notice(self, job: str, state: State) -> None:
+        """Record that the trainer answered a notice."""
         with self._file.transaction():
             self._file.database.execute(
-                "UPDATE asked SET outcome = ? WHERE job = ? AND outcome = ?",
-                (outcome, job, PENDING),
+                "UPDATE asked SET told = ? WHERE job = ? AND told <> ?", (state, job, _NEVER)
             )
-
-    def _notice(self, job: str) -> ApprovalNotice | None:
-        asked = self._file.one("SELECT manifest, until FROM asked WHERE job = ?", job)
-        holder = self._site.holder
-        if asked is None or holder is None:
-            return None
-        stage = self._stage(job, asked[1])
-        if stage == WAITS or stage == REFUSED:
-            return ApprovalNotice(manifest=asked[0], job=job, holder=holder, state=stage)
-        return None
 
     def _stage(self, job: str, until: datetime | str) -> Stage:
         decisions = self._decisions(job)
+        if self._is_taken(job):
+            return "approved"
         if any(each.decision == "refuse" for each in decisions):
             return REFUSED
         if len(decisions) >= owners_needed(self._site.policy):
             return "approved"
         end = until if isinstance(until, str) else format_time(until)
         return "expired" if end <= format_time(self._site.clock()) else WAITS
+
+    def _is_taken(self, job: str) -> bool:
+        return self._file.one(_TAKEN, job) is not None
 
     def _decisions(self, job: str) -> list[Approval]:
         """Return the decisions about a job of owners whose keys are listed now."""

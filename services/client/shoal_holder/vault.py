@@ -100,7 +100,7 @@ class Vault:
         self._isolation = isolation
         self._events: list[Event] = []
         self._charges = ChargeComparison(site, state, self._report, without=without_nodes)
-        self._approvals = Approvals(site, state)
+        self._approvals = Approvals(site, state.file)
         self._jobs = Jobs(site, state, self._charges, self._approvals, self._report)
         self._sessions = self._open_sessions()
         self._rounds = Rounds(site, state, self._charges, self._report, self._sessions)
@@ -234,7 +234,7 @@ class Vault:
             rounds=rounds,
             joins=tuple(self._state.pending_joins()),
             leaves=tuple(exits.pending(self._state.file)),
-            notices=self._approvals.unsent_notices(),
+            notices=self._approvals.notices(),
             waiting=self._approvals.waiting(),
         )
 
@@ -278,8 +278,8 @@ class Vault:
             case "leave":
                 if found := exits.pending(self._state.file).get(asked.about):
                     found = sign_again(found, Leave, key)
-            case "notice":
-                found = self._approvals.notice(asked.about)
+            case "waits" | "refused":
+                found = self._approvals.notice(asked.about, asked.what)
         return _bytes(found)
 
     def _bundle(self, asked: AskBundle) -> Bundle:
@@ -321,8 +321,8 @@ class Vault:
                 self._state.settle_join(told.about, told.outcome)
             case "leave":
                 exits.settle(self._state.file, told.about, told.outcome)
-            case "notice":
-                self._approvals.settle_notice(told.about, told.outcome)
+            case "waits" | "refused":
+                self._approvals.settle_notice(told.about, told.what)
         return Done()
 
     def _decide(self, asked: Decide) -> Done:

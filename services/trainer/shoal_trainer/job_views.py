@@ -14,7 +14,7 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import JobPhase, Phase
-from shoal_trainer import releases, store
+from shoal_trainer import notices, releases, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished
 from shoal_trainer.resources import Resources
@@ -68,7 +68,7 @@ class JobViews:
             "joined": record.joined,
             "left": await self._storage.run(store.count_left, job),
             "approvals": {
-                **await self._storage.run(store.count_approvals, job),
+                **await self._storage.run(notices.count, job),
                 "holders": self._resources.book.current.roster.in_force,
             },
             "ends_by": self._ends_by(record),

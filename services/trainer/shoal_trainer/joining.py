@@ -21,7 +21,7 @@ from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_c
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
-from shoal_trainer import store
+from shoal_trainer import notices, store
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
@@ -266,7 +266,7 @@ class Joining:
         """Keep for each data holder its word on the owners' approval; a refusal stays."""
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
-        known = await own.storage.run(store.approvals, job)
+        known = await own.storage.run(notices.states, job)
         new: dict[int, Signed[ApprovalNotice]] = {}
 
         def note(notice: Signed[ApprovalNotice]) -> Outcome:
@@ -280,7 +280,7 @@ class Joining:
 
         outcomes = [each if isinstance(each, ProtocolError) else note(each) for each in read]
         if new:
-            await own.storage.run(store.put_notices, job, list(new.values()))
+            await own.storage.run(notices.put, job, list(new.values()))
         return outcomes
 
     async def withdraw(self, job: str, encoded: bytes) -> bool:

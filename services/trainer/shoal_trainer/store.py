@@ -13,7 +13,6 @@ from sqlalchemy import Connection, Table, func, select
 
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.jobs.approvals import REFUSED, WAITS, ApprovalNotice
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
@@ -361,45 +360,6 @@ def add_leaves(
     columns = schema.jobs.c
     fewer = schema.jobs.update().where(columns.id == job)
     db.execute(fewer.values(joined=columns.joined - fewer_joined))
-
-
-def approvals(db: Connection, job: str) -> dict[int, str]:
-    """Return what data holders said of their owners' approval of a job, by holder."""
-    columns = schema.notices.c
-    query = select(columns.holder, columns.state).where(columns.job == job)
-    return {holder: state for holder, state in db.execute(query)}
-
-
-def count_approvals(db: Connection, job: str) -> dict[str, int]:
-    """Return how many data holders that are not in a job wait for approval, or were refused."""
-    columns = schema.notices.c
-    decided = [
-        columns.holder.not_in(select(each.c.holder).where(each.c.job == job))
-        for each in (schema.joins, schema.leaves)
-    ]
-    query = select(columns.state, func.count()).where(columns.job == job, *decided)
-    counts = {state: count for state, count in db.execute(query.group_by(columns.state))}
-    return {state: counts.get(state, 0) for state in (WAITS, REFUSED)}
-
-
-def put_notices(db: Connection, job: str, notices: Sequence[Signed[ApprovalNotice]]) -> None:
-    """Store notices, each in the place of its data holder's earlier one."""
-    columns = schema.notices.c
-    for each in notices:
-        own = (columns.job == job) & (columns.holder == each.body.holder)
-        db.execute(schema.notices.delete().where(own))
-    db.execute(
-        schema.notices.insert(),
-        [
-            {
-                "job": job,
-                "holder": each.body.holder,
-                "state": each.body.state,
-                "document": each.encode(),
-            }
-            for each in notices
-        ],
-    )
 
 
 def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime) -> bool:
