@@ -119,6 +119,9 @@ class _Pages:
             request,
             "asks.html",
             waiting=[(each, request_of(each)) for each in shown.jobs if each.stage == WAITS],
+            decided=[(each, request_of(each)) for each in shown.jobs if each.stage != WAITS][
+                :NEWEST_JOBS
+            ],
             troubles=[*filter(None, [shown.missing]), *sentences.troubles(status)],
             approval=shown.approval,
             refused=[
