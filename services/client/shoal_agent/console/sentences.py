@@ -235,7 +235,7 @@ def stage(asking: AskingView) -> tuple[str, str]:
     """Say how far owners are with a job, and how good that is, as style.css names it."""
     return {
         "waits": ("It waits for a decision.", "waits"),
-        "approved": ("It is approved: your agent takes part.", "holds"),
+        "approved": ("It is approved.", "holds"),
         "refused": ("It is refused, for good.", "fails"),
         "expired": ("Its time is over: nobody decided.", "fails"),
     }[asking.stage]
@@ -255,6 +255,14 @@ def standing(job: JobStatus) -> tuple[str, str]:
     if job.join != ACKNOWLEDGED:
         return f"the trainer refused the join ({job.join})", "fails"
     return "taking part", "waits"
+
+
+def told(outcome: str | None) -> str:
+    """Say whether the trainer was told something."""
+    if outcome is None:
+        return "no"
+    words = {ACKNOWLEDGED: "yes", PENDING: "not yet: it does not answer"}
+    return words.get(outcome, f"yes, and it refused ({outcome})")
 
 
 def sent(a_round: RoundStatus) -> tuple[str, str]:
