@@ -51,11 +51,11 @@ LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-share")
 class Courier:
     """What is on the other side of a vault's pipe."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, **changes: Any) -> None:
         self.world = world
         # of what nodes charged another test tells: here there are none to be asked
         everybody = tuple(f"compute-{node}" for node in range(NODES))
-        self.holder = world.holder(without_nodes=everybody)
+        self.holder = world.holder(without_nodes=everybody, **changes)
         self.vault: Vault = vault_of(self.holder)
         self.ask(SettleCharges())
         self.envelopes: dict[tuple[str, int], bytes] = {}

@@ -31,7 +31,7 @@ from shoal_protocol.wire.errors import (
     WrongPhase,
 )
 
-REFUSED_BY_OWNER: Final = "refused: by an owner of this data holder"
+REFUSED_BY_OWNER: Final = "refused by an owner of this data holder"
 _NOTHING, _NEVER = "nothing", "never"
 """What the trainer was told of a job; of a crowd job, which waits for nobody, it never is."""
 _TAKEN: Final = (
@@ -100,7 +100,7 @@ class Approvals:
             )
         stage = self._stage(request.digest, until)
         if stage == REFUSED:
-            raise RefusedJob(REFUSED_BY_OWNER.removeprefix("refused: "))
+            raise RefusedJob(REFUSED_BY_OWNER)
         return stage == "approved"
 
     def take(self, encoded: bytes) -> str:
