@@ -55,7 +55,7 @@ class FakeNetwork(httpx.AsyncBaseTransport):
         """Answer as a trainer and as Compute nodes that have agreed to everything."""
         body, parts = await request.aread(), request.url.path.strip("/").split("/")
         match parts:
-            case ["v1", "jobs"]:
+            case ["v1", "jobs", "joining"]:
                 return _json({"jobs": [{"job": self.job.digest, "phase": "joining"}]})
             case ["v1", "jobs", _, "request"]:
                 return httpx.Response(_OK, content=self.job.encode())

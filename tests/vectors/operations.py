@@ -16,7 +16,7 @@ from shoal_protocol.crowds import documents as crowd
 from shoal_protocol.crowds import draws, updates
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import approvals, charges, declarations, membership, totals
-from shoal_protocol.jobs.charges_asked import check_age
+from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
 from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
@@ -63,6 +63,7 @@ KINDS: Mapping[str, type[Document]] = {
     for document in (
         manifest.Manifest,
         study_request.StudyRequest,
+        membership.HolderQuery,
         membership.Join,
         membership.Leave,
         declarations.HolderDeclaration,
@@ -73,6 +74,7 @@ KINDS: Mapping[str, type[Document]] = {
         LogRequest,
         membership.JobWithdrawal,
         charges.ChargesQuery,
+        NodeQuery,
         charges.Charges,
         posterior_report.PosteriorReport,
         release_certificate.ReleaseCertificate,
@@ -342,7 +344,7 @@ def accept_query(given: Inputs) -> Output:
     """Decode, verify and check the age of a query for charges."""
     signed = decode(bytes.fromhex(given["document"]), charges.ChargesQuery)
     _consortium(given).verify(signed)
-    check_age(signed.body, datetime.fromisoformat(given["now"]))
+    check_age(signed.body.at, datetime.fromisoformat(given["now"]))
     return {"digest": signed.digest}
 
 

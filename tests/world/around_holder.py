@@ -26,7 +26,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import HolderQuery, Join
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import QueryName
@@ -170,6 +170,7 @@ class FakeTrainer:
     joined: dict[str, dict[int, bytes]] = field(default_factory=dict)  # by job and data holder
     specs: dict[tuple[str, int], bytes] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    queries: list[Signed[HolderQuery]] = field(default_factory=list)
 
     def take_join(self, value: Any) -> dict[str, Any]:
         signed = from_json(value, Join)
@@ -182,7 +183,10 @@ class FakeTrainer:
         match parts:
             case ["declarations"]:
                 return httpx.Response(201, json={})
-            case ["jobs"]:
+            case ["jobs", "joining"]:
+                query = decode(request.content, HolderQuery)
+                self.queries.append(query)
+                query.verify_signature(self.world.key.verify_key)
                 listed = [{"job": job, "phase": "joining"} for job in self.requests]
                 return httpx.Response(200, json={"jobs": listed})
             case ["jobs", job, "request"]:

@@ -15,9 +15,10 @@ from shoal_protocol.certificates.release_certificate import CertifiedRound, Rele
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.jobs.approvals import ApprovalNotice, approval_of
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
+from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
+from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal, Join, Leave
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.log.entries import CertificateEntry
 from shoal_protocol.log.requests import LogRequest
@@ -445,6 +446,7 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
     for signed in (
         CONSORTIUM.signed_manifest,
         named("analyst", JOB),
+        named(Role.HOLDER, HolderQuery(manifest=CONSORTIUM.digest, holder=3, at=OPENED_AT)),
         named(Role.HOLDER, Join(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3)),
         named(Role.HOLDER, Leave(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3)),
         named(
@@ -483,6 +485,7 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 at=OPENED_AT,
             ),
         ),
+        named("compute-1", NodeQuery(manifest=CONSORTIUM.digest, node="compute-1", at=OPENED_AT)),
         named("compute-1", CHARGES),
         named(
             "analyst",

@@ -88,6 +88,8 @@ class Federation:
         self._same_noise = same_noise
         self.absent = set(absent)
         """Parties that are not started, nor started again by `step`."""
+        self.accept_loss: dict[str, str] = {}
+        """Tokens that services are started with, by their names."""
         self._directory = directory
         self._holder_arguments = holders or {}
         self._operator = operator
@@ -196,6 +198,7 @@ class Federation:
             "clock": self.clock.of(name),
             "transport": self.wire.of(life),
             "operator": self._operator,
+            "accept_loss": self.accept_loss.get(name),
         }
         if name == "aggregator":
             collecting = aggregator.assemble(**arguments)

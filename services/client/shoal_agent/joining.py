@@ -18,7 +18,7 @@ from shoal_holder.messages import (
 )
 from shoal_holder.reporting import Report
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer
+from shoal_hosting.peers.peer import OK, Answer, Peer
 from shoal_protocol.jobs.approvals import State
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import decode
@@ -58,7 +58,14 @@ class Joining:
         """Offer each job that is joining and was not offered yet."""
         trainer = self._directory.trainer
         try:
-            listed = _listed_jobs(await trainer.get("/v1/jobs", phase="joining"))
+            if (query := await self._directory.query()) is None:
+                return
+            answer = await trainer.post("/v1/jobs/joining", query, "application/json")
+            if answer.is_refusal:
+                self._directory.note_refused_query(trainer, answer.code)
+                self._report("no list of jobs", reason=answer.reason)
+                return
+            listed = _listed_jobs(answer)
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             self.requests = {job: each for job, each in self.requests.items() if job in listed}
             for job in listed:
@@ -126,7 +133,7 @@ class Joining:
 
 
 def _listed_jobs(answer: Answer) -> list[str]:
-    body: Any = answer.json() if answer.status in (OK, ACCEPTED) else {"jobs": []}
+    body: Any = answer.json()
     try:
         jobs = [each["job"] for each in body["jobs"]]
     except (KeyError, TypeError):

@@ -314,8 +314,7 @@ class AskSpec(Message):
 class Receipt(Message):
     """The outcome of what was sent; "lost" means that a node no longer holds an envelope.
 
-    Accepted unsigned: not sending again costs nobody privacy, and sending again sends the same
-    bytes.
+    Accepted unsigned: to send the same bytes again, or no more, costs nobody privacy.
     """
 
     kind: Literal["receipt"] = "receipt"
@@ -326,10 +325,11 @@ class Receipt(Message):
     answer: ClassVar[type[Answer]] = Done
 
 
-class AskDeclaration(Message):
-    """The data holder's declaration, as it signs it now; no part if its owner makes none."""
+class AskSigned(Message):
+    """What the data holder signs now; no part if it is not enrolled, or declares nothing."""
 
-    kind: Literal["ask_declaration"] = "ask_declaration"
+    kind: Literal["ask_signed"] = "ask_signed"
+    what: Literal["query", "declaration"]
     answer: ClassVar[type[Answer]] = Bytes
 
 
@@ -395,5 +395,5 @@ REQUESTS: Final = kinds_of(
         OfferRound,
         Prepare,
     ),
-    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskDeclaration, Decide, AskBackup, Ask),
+    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskSigned, Decide, AskBackup, Ask),
 )

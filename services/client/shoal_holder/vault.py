@@ -25,7 +25,7 @@ from shoal_holder.messages import (
     AskBackup,
     AskBundle,
     AskCharges,
-    AskDeclaration,
+    AskSigned,
     AskSpec,
     Bundle,
     Bytes,
@@ -62,7 +62,7 @@ from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, count
 from shoal_hosting.marks import LOSSES_ACCEPTED
 from shoal_hosting.outcome import LOST
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.jobs.membership import Join, Leave
+from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, sign_envelope
 from shoal_protocol.wire.documents import Role, sign, sign_again
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
@@ -123,7 +123,7 @@ class Vault:
             Receipt: self._receipt,
             Decide: self._decide,
             AskBackup: self._backup,
-            AskDeclaration: self._declaration,
+            AskSigned: self._signed,
             Ask: self._told,
         }
         if losses := state.file.losses:
@@ -343,18 +343,23 @@ class Vault:
             return Refusal(code="no-backup", detail=str(error))
         return _bytes(sealed)
 
-    def _declaration(self, _: AskDeclaration) -> Bytes:
+    def _signed(self, asked: AskSigned) -> Bytes:
         site = self._site
         rules, holder = site.policy.declared, site.holder
-        if rules is None or holder is None:
+        manifest, now = site.book.current.digest, site.clock()
+        body: HolderQuery | HolderDeclaration
+        if holder is not None and asked.what == "query":
+            body = HolderQuery(manifest=manifest, holder=holder, at=now)
+        elif holder is not None and rules is not None:
+            body = HolderDeclaration(
+                manifest=manifest,
+                holder=holder,
+                declared_at=now,
+                variables=tuple(sorted(set(rules.columns) & set(site.records.columns))),
+                rules=rules,
+            )
+        else:
             return Bytes()
-        body = HolderDeclaration(
-            manifest=site.book.current.digest,
-            holder=holder,
-            declared_at=site.clock(),
-            variables=tuple(sorted(set(rules.columns) & set(site.records.columns))),
-            rules=rules,
-        )
         return _bytes(sign(body, Role.HOLDER, site.key).encode())
 
     def _told(self, asked: Ask) -> Told:

@@ -26,7 +26,7 @@ from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
 from shoal_trainer.releases import uncertified_jobs
-from shoal_trainer.resources import JOB_LIST, Resources
+from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()
@@ -89,7 +89,6 @@ class Joining:
         await self._declarations.check(signed.body, consortium)
         is_new = await own.storage.run(store.add_job, signed, at=own.clock())
         log.info("job submitted", job=signed.digest)
-        own.changes.tell(JOB_LIST)
         own.wake.set()
         return signed.digest, is_new
 
@@ -360,7 +359,6 @@ class Joining:
             log.info("population fixed", job=job, size=len(population))
         del self._members[job]
         own.changes.tell(job)
-        own.changes.tell(JOB_LIST)
 
 
 def _together(slots: Mapping[int, BitMap]) -> BitMap:

@@ -6,6 +6,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -39,6 +40,8 @@ jobs = Table(
     Column("request", Bytes, nullable=False),
     Column("phase", String(16), nullable=False, index=True),
     Column("submitted_at", String(24), nullable=False, index=True),
+    Column("ends_by", Double, nullable=False),  # seconds since 1970; it is over then at the latest
+    Column("erased", Boolean, nullable=False),  # its documents are no longer kept
     Column("joined", Integer, nullable=False),
     Column("population", Text),  # a bitmap in base64, once it is fixed
     Column("reason", Text),  # why it failed
