@@ -14,10 +14,11 @@ from prometheus_client import CollectorRegistry
 from shoal_agent.application import create_agent_application
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
-from shoal_agent.console.sentences import asked, guess, left_after, title
+from shoal_agent.console.sentences import asked, guess, left_after, sent, title
 from shoal_agent.job_view import Parties, PartyView
 from shoal_agent.ledger_pages import Left
 from shoal_holder.policy import Policy
+from shoal_holder.status import RoundStatus
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.peers.service_calls import Endpoint
@@ -231,6 +232,21 @@ def test_a_crowd_s_job_is_told_in_plain_words() -> None:
     assert "in at most 89 of 100 cases" in str(told["In plain words"])  # 1 / (1 + e^-2)
     assert "in 7 days" in str(told["Until"])
     assert "smoker, between 0 and 1" in told["Variables"]
+
+
+@pytest.mark.parametrize(
+    ("envelopes", "ended", "said"),
+    [
+        ({}, "delivered", "charged because Compute nodes have it; what was sent is not on file"),
+        ({"acknowledged": 3}, "delivered", "all 3 Compute nodes have it"),
+        ({"acknowledged": 2, "lost": 1}, "over", "2 of 3 have it; 1 lost there (over)"),
+        ({"pending": 1, "too-late": 2}, None, "0 of 3 have it; 1 not yet, 2 too-late"),
+    ],
+)
+def test_how_far_an_answer_came_is_said(
+    envelopes: dict[str, int], ended: str | None, said: str
+) -> None:
+    assert sent(RoundStatus("ab" * 32, 0, ended, 60, envelopes, 0, 0))[0] == said
 
 
 async def test_a_job_is_left_after_a_page_that_asks(desk: Desk) -> None:

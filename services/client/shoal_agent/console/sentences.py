@@ -267,10 +267,12 @@ def told(outcome: str | None) -> str:
 
 def sent(a_round: RoundStatus) -> tuple[str, str]:
     """Say how far an answer's envelopes came, and how good that is, as style.css names it."""
+    if not a_round.envelopes:  # of a state that was lost since
+        return "charged because Compute nodes have it; what was sent is not on file", "waits"
     total, counts = sum(a_round.envelopes.values()), dict(a_round.envelopes)
     got = counts.pop(ACKNOWLEDGED, 0)
     if got == total:
-        return f"all {_count(total, 'Compute node')} have it", "holds"
+        return f"all {total:,} Compute nodes have it", "holds"
     words = {PENDING: "not yet", LOST: "lost there"}
     others = [f"{count:,} {words.get(code, code)}" for code, count in counts.items()]
     over = "" if a_round.ended is None else f" ({a_round.ended})"
