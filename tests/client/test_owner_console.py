@@ -1,5 +1,6 @@
 """The data owner's console over an agent: every page and form, who may not, and what goes wrong."""
 
+import math
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,19 +14,25 @@ from prometheus_client import CollectorRegistry
 from shoal_agent.application import create_agent_application
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
-from shoal_agent.console.sentences import guess
+from shoal_agent.console.sentences import asked, guess, left_after, sent, title
+from shoal_agent.job_view import Parties, PartyView
+from shoal_agent.ledger_pages import Left
 from shoal_holder.policy import Policy
+from shoal_holder.status import RoundStatus
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.security import server_tls
 from shoal_protocol.jobs.approvals import approval_of
+from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.wire.documents import sign
 from tests.client.test_charges import CHARGE
 from tests.world.around_holder import POLICY, PRIVACY, World
 from tests.world.browsers import DESK, PHONE, browser_page, findings, needs_browser, picture
-from tests.world.examples import signing_key
+from tests.world.crowd_examples import CROWD_JOB
+from tests.world.examples import OPENED_AT, signing_key
 from tests.world.loopback import served
 from tests.world.tls_identities import make_identity
 
@@ -157,7 +164,7 @@ async def test_what_left_is_shown_with_its_time_and_outcome(desk: Desk) -> None:
     page = await desk.get(SENT)
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d 1 of 1, what raises", page)
     assert "2 of 3 have it; 1 not yet" in page
-    assert re.search(r"blood pressure&lt;/b&gt; acknowledged no ", page)
+    assert re.search(r"blood pressure&lt;/b&gt; yes no ", page)
     assert "Your agent declares nothing" in page
 
 
@@ -189,6 +196,57 @@ def test_what_a_price_means_is_the_chance_to_tell_two_records_apart(
 ) -> None:
     # e^1 / (1 + e^1) = 0.731, and e^3 / (1 + e^3) = 0.953
     assert f"at most {cases} of 100 cases" in guess(Cap(epsilon=epsilon, delta=delta))
+
+
+def price_of(world: World, epsilon: float, delta: float) -> JobRequest:
+    privacy = PRIVACY.model_copy(update={"epsilon": epsilon, "delta": delta})
+    return world.submit(privacy=privacy).body
+
+
+def test_what_a_job_would_leave_follows_from_what_is_left(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    pure, both = Cap(epsilon=3.0, delta=0.0), Cap(epsilon=3.0, delta=1e-6)
+    left = Left(pure=2.0, gaussian=2.0)
+    assert "ε = 1.5 of 2 that" in left_after(price_of(world, 0.5, 0.0), left, pure)
+    assert "not enough" in left_after(price_of(world, 2.5, 0.0), left, pure)
+    assert "not enough" in left_after(price_of(world, 2.1, 1e-6), left, both)
+    assert "ε = 0 of 2 that" in left_after(price_of(world, 2.0, 1e-6), left, both)
+    half = left_after(price_of(world, 1.0, 1e-6), left, both)
+    after = gaussian_epsilon(
+        mu=math.sqrt(Cap(epsilon=2.0, delta=1e-6).mu ** 2 - Cap(epsilon=1.0, delta=1e-6).mu ** 2),
+        delta=1e-6,
+    )
+    assert f"ε = {after:.3g} of 2 that" in half
+    assert "Nothing is left" in left_after(
+        price_of(world, 1.0, 1e-6), Left(pure=0, gaussian=0), both
+    )
+
+
+def test_a_crowd_s_job_is_told_in_plain_words() -> None:
+    nobody = PartyView(name="trainer", operator="Uni")
+    parties = Parties(analyst=nobody, trainer=nobody, compute_nodes=[])
+    told = dict(asked(CROWD_JOB, parties, now=OPENED_AT))
+    assert title(CROWD_JOB) == "A crowd’s logistic regression of age, pressure, smoker"
+    assert told["How often"] == "At most 2 contributions of a client, 1 with one of its records."
+    assert told["Cost to each record"].startswith("ε = 2 at most; ε = 2 for each")
+    assert "in at most 89 of 100 cases" in str(told["In plain words"])  # 1 / (1 + e^-2)
+    assert "in 7 days" in str(told["Until"])
+    assert "smoker, between 0 and 1" in told["Variables"]
+
+
+@pytest.mark.parametrize(
+    ("envelopes", "ended", "said"),
+    [
+        ({}, "delivered", "charged because Compute nodes have it; what was sent is not on file"),
+        ({"acknowledged": 3}, "delivered", "all 3 Compute nodes have it"),
+        ({"acknowledged": 2, "lost": 1}, "over", "2 of 3 have it; 1 lost there (over)"),
+        ({"pending": 1, "too-late": 2}, None, "0 of 3 have it; 1 not yet, 2 too-late"),
+    ],
+)
+def test_how_far_an_answer_came_is_said(
+    envelopes: dict[str, int], ended: str | None, said: str
+) -> None:
+    assert sent(RoundStatus("ab" * 32, 0, ended, 60, envelopes, 0, 0))[0] == said
 
 
 async def test_a_job_is_left_after_a_page_that_asks(desk: Desk) -> None:
@@ -328,11 +386,12 @@ async def test_an_approval_is_signed_here_after_a_page_that_asks(asking: Desk) -
     await asking.settle()
     assert asking.world.trainer.joined == {}  # to look approves nothing
     assert (await asking.send(f"{path}/approve")).headers["location"] == path
-    assert "It is approved: your agent takes part." in await asking.get(path)
+    assert "It is approved. " in await asking.get(path)
     await asking.settle()
     assert list(asking.world.trainer.joined) == [path.rpartition("/")[2]]
     assert "alice approved it 2026" in await asking.get(path.replace("asks", "jobs"))
-    assert "Nothing waits" not in await asking.get(START)
+    listed = await asking.get(START)
+    assert "waits for a decision" not in listed and "Decided Job Outcome" in listed
 
 
 async def test_a_refusal_is_for_good(asking: Desk) -> None:
@@ -342,6 +401,9 @@ async def test_a_refusal_is_for_good(asking: Desk) -> None:
     assert "It is refused, for good." in await asking.get(path)
     late = await asking.send(f"{path}/approve")
     assert late.status_code == 409 and "for good" in late.text
+    again = await asking.send(f"{path}/refuse")
+    looked = await asking.http.get(f"{path}/approve")
+    assert again.headers["location"] == looked.headers["location"] == path
     await asking.settle()
     assert asking.world.trainer.joined == {}
     assert "by an owner of this data holder" in await asking.get(START)
@@ -356,7 +418,7 @@ async def test_where_two_must_approve_one_is_not_enough(asking: Desk) -> None:
     assert "It waits for a decision." in await asking.get(path)
     await asking.sit_down(BOB)
     page = await asking.get(path)
-    assert "2 owners must approve it. alice approved it" in page
+    assert "Two owners must approve it. alice approved it" in page
     assert "takes part from now on" in await asking.get(f"{path}/approve")
     await asking.send(f"{path}/approve")
     await asking.settle()
@@ -389,7 +451,7 @@ async def test_no_form_from_elsewhere_decides(asking: Desk) -> None:
     for part in ("approve", "refuse"):
         elsewhere = f"{START}/asks/{'ab' * 32}/{part}"
         assert (await asking.http.get(elsewhere)).status_code == 404
-        assert (await asking.send(elsewhere)).status_code == 409
+        assert (await asking.send(elsewhere)).status_code == 404
 
 
 async def test_a_job_that_the_least_record_cannot_pay_says_so(asking: Desk) -> None:
@@ -397,7 +459,6 @@ async def test_a_job_that_the_least_record_cannot_pay_says_so(asking: Desk) -> N
     await asking.send(f"{path}/approve")
     await asking.settle()
     dear = PRIVACY.model_copy(update={"epsilon": 2.95})
-    assert "What would be left Nothing" not in await asking.get(START)
     path = await ask(asking, privacy=dear)
     assert "none has budget left" in await asking.get(path)  # nobody is asked about it
 

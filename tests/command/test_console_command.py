@@ -60,8 +60,13 @@ def test_a_data_owner_signs_in_with_the_printed_token_and_sees_whom_to_start(
     make_identity().write(tmp_path)
     (tmp_path / "owner.token").write_text("b" * 64)
     (tmp_path / "owner.token").chmod(0o600)
+    assert run("agent", "owner-key", tmp_path / "owner.key").exit_code == 0
     at = ("--agent", tmp_path, "--data", tmp_path, "--url", "https://127.0.0.1:9")
-    with console(*at, command=("agent", "console")) as (browser, token, process):
+    with console(*at, "--owner", tmp_path / "owner.key", command=("agent", "console")) as (
+        browser,
+        token,
+        process,
+    ):
         assert browser.get("/console").headers["location"] == SIGN_IN
         assert browser.post(SIGN_IN, data={"token": token}).headers["location"] == "/console"
         shown = browser.get("/console", timeout=30)
@@ -75,3 +80,8 @@ def test_a_data_owner_s_mistake_is_said_before_anything_is_served(tmp_path: Path
     at = ("--agent", tmp_path, "--data", tmp_path, "--url", "https://127.0.0.1:9")
     result = run("agent", "console", *at)
     assert result.exit_code == 1 and "tls.crt" in result.stderr
+    make_identity().write(tmp_path)
+    (tmp_path / "owner.token").write_text("b" * 64)
+    (tmp_path / "owner.token").chmod(0o600)
+    result = run("agent", "console", *at, "--owner", tmp_path / "none")
+    assert result.exit_code == 1 and f"{tmp_path / 'none'}" in result.stderr

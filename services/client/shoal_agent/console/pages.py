@@ -109,17 +109,20 @@ class _Pages:
         )
 
     def _show(self, request: Request, template: str, **values: Any) -> Response:
-        return self.console.shown(request, template, words=sentences, **values)
+        now = self._clock()
+        return self.console.shown(request, template, words=sentences, now=now, **values)
 
     async def asks(self, request: Request) -> Response:
         """Show what needs the owner: jobs that wait for a decision first."""
         status, shown = await self._agent.status(), await self._agent.approvals()
-        troubles = [*([] if shown.missing is None else [shown.missing])]
         return self._show(
             request,
             "asks.html",
             waiting=[(each, request_of(each)) for each in shown.jobs if each.stage == WAITS],
-            troubles=[*troubles, *sentences.troubles(status)],
+            decided=[(each, request_of(each)) for each in shown.jobs if each.stage != WAITS][
+                :NEWEST_JOBS
+            ],
+            troubles=[*filter(None, [shown.missing]), *sentences.troubles(status)],
             approval=shown.approval,
             refused=[
                 (job, reason, await self._known(job)) for job, reason in status.refused.items()
@@ -159,10 +162,9 @@ class _Pages:
     async def ask_to_decide(self, decision: Decision, request: Request) -> Response:
         """Ask whether the owner means it."""
         shown = await self._agent.approvals()
-        _, owner = self._owner_in(shown)
-        asking = _asking(request, shown)
-        if asking is None:
-            raise _unknown("no job with this id asks your agent")
+        (_, owner), asking = self._owner_in(shown), _asked_in(request, shown)
+        if asking.stage != WAITS:
+            return go(f"{START}/asks/{asking.job}")
         others = [each for each in asking.decisions if each.owner != owner]
         return self._show(
             request,
@@ -176,16 +178,17 @@ class _Pages:
         )
 
     async def decide(self, decision: Decision, request: Request, form: Form) -> Response:
-        """Sign the owner's decision here, and hand it to the agent."""
+        """Sign the owner's decision here, and hand it to the agent; the same twice is one."""
         del form
-        shown, job = await self._agent.approvals(), _job_of(request)
-        key, _ = self._owner_in(shown)
-        try:
-            signed = signed_decision(shown, job, decision, key=key, now=self._clock())
-        except (ValueError, ProtocolError) as error:
-            raise Trouble(HTTPStatus.CONFLICT, "Nothing was decided", f"{error}.") from None
-        await self._agent.decide(signed)
-        return go(f"{START}/asks/{job}")
+        shown = await self._agent.approvals()
+        (key, owner), asking = self._owner_in(shown), _asked_in(request, shown)
+        if (owner, decision) not in [(each.owner, each.decision) for each in asking.decisions]:
+            try:
+                signed = signed_decision(shown, asking.job, decision, key=key, now=self._clock())
+            except (ValueError, ProtocolError) as error:
+                raise Trouble(HTTPStatus.CONFLICT, "Nothing was decided", f"{error}.") from None
+            await self._agent.decide(signed)
+        return go(f"{START}/asks/{asking.job}")
 
     def _owner_in(self, shown: ApprovalsView) -> tuple[SigningKey, str]:
         """Return the owner's key, and the name under which the policy lists it."""
@@ -320,6 +323,13 @@ def _job_of(request: Request) -> str:
 def _asking(request: Request, shown: ApprovalsView) -> AskingView | None:
     """Return the job that a path names, if it asked the owners."""
     return next((each for each in shown.jobs if each.job == _job_of(request)), None)
+
+
+def _asked_in(request: Request, shown: ApprovalsView) -> AskingView:
+    """Return the job that a path names, which asked the owners."""
+    if (asking := _asking(request, shown)) is None:
+        raise _unknown("no job with this id asks your agent")
+    return asking
 
 
 def _unknown(why: str) -> Trouble:

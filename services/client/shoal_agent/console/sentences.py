@@ -68,8 +68,9 @@ def to_go(at: datetime, *, now: datetime) -> str:
     return f"in {left.total_seconds():.0f} seconds"
 
 
-def ahead(at: datetime, *, now: datetime) -> str:
-    """Say a time, and how far ahead it is."""
+def ahead(at: datetime | str, *, now: datetime) -> str:
+    """Say a time, given as such or as documents have it, and how far ahead it is."""
+    at = datetime.fromisoformat(at) if isinstance(at, str) else at
     return f"{moment(at)} ({to_go(at, now=now)})"
 
 
@@ -90,7 +91,13 @@ def left_after(request: Request, left: Left, cap: Cap) -> str:
 
     Squares of µ add up, and so does a pure epsilon.
     """
-    price_of, now = cost(request), left.pure if cap.is_pure else left.gaussian
+    now = left.pure if cap.is_pure else left.gaussian
+    if isinstance(request, CrowdJobRequest):
+        return (
+            f"A client may spend ε = {request.client_epsilon:g} of its budget on it, and nothing "
+            "beyond the policy’s cap."
+        )
+    price_of = request.privacy.cap
     if now <= 0.0:
         return "Nothing is left to the record that has least."
     before = Cap(epsilon=now, delta=cap.delta)
@@ -215,7 +222,7 @@ def _closed(sharing: Sharing) -> str:
 
 def decisions(asking: AskingView) -> list[str]:
     """Say who decided what about a job, and how many owners must approve it."""
-    owners = "One owner" if asking.needed == 1 else f"{asking.needed} owners"
+    owners = {1: "One owner", 2: "Two owners"}.get(asking.needed, f"{asking.needed} owners")
     said = [
         f"{each.owner} {'approved' if each.decision == 'approve' else 'refused'} it "
         f"{moment(each.decided_at)}"
@@ -228,7 +235,7 @@ def stage(asking: AskingView) -> tuple[str, str]:
     """Say how far owners are with a job, and how good that is, as style.css names it."""
     return {
         "waits": ("It waits for a decision.", "waits"),
-        "approved": ("It is approved: your agent takes part.", "holds"),
+        "approved": ("It is approved.", "holds"),
         "refused": ("It is refused, for good.", "fails"),
         "expired": ("Its time is over: nobody decided.", "fails"),
     }[asking.stage]
@@ -250,12 +257,22 @@ def standing(job: JobStatus) -> tuple[str, str]:
     return "taking part", "waits"
 
 
+def told(outcome: str | None) -> str:
+    """Say whether the trainer was told something."""
+    if outcome is None:
+        return "no"
+    words = {ACKNOWLEDGED: "yes", PENDING: "not yet: it does not answer"}
+    return words.get(outcome, f"yes, and it refused ({outcome})")
+
+
 def sent(a_round: RoundStatus) -> tuple[str, str]:
     """Say how far an answer's envelopes came, and how good that is, as style.css names it."""
+    if not a_round.envelopes:  # of a state that was lost since
+        return "charged because Compute nodes have it; what was sent is not on file", "waits"
     total, counts = sum(a_round.envelopes.values()), dict(a_round.envelopes)
     got = counts.pop(ACKNOWLEDGED, 0)
     if got == total:
-        return f"all {_count(total, 'Compute node')} have it", "holds"
+        return f"all {total:,} Compute nodes have it", "holds"
     words = {PENDING: "not yet", LOST: "lost there"}
     others = [f"{count:,} {words.get(code, code)}" for code, count in counts.items()]
     over = "" if a_round.ended is None else f" ({a_round.ended})"
