@@ -39,7 +39,10 @@ RUN_BY: Final = {
         "federation/test_set_back.py::test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name",
     ],
     "Upgrade": [],
-    "Delete what is old": [],
+    "Delete what is old": [
+        "command/test_retention_command.py::test_it_shows_and_with_do_deletes",
+        "federation/test_retention.py::test_the_operator_has_what_is_due_deleted_at_once",
+    ],
     "Monitor": [
         "command/test_log_command.py::test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log",
         "test_monitoring.py::test_each_alert_goes_off_in_its_own_trouble_and_none_in_a_healthy_federation",
