@@ -159,6 +159,8 @@ def listed(page: JobsPage) -> RenderableType:
             what += f": {each.purpose}"
         price = f"{each.epsilon:g}" + (f" at delta {each.delta:g}" if each.delta else "")
         said = each.phase + (f": {each.reason}" if each.reason else "")
+        if waits := each.approvals.in_words("until joining closes"):
+            said += f"; {waits}"
         when = f"{each.submitted_at:%Y-%m-%d %H:%M}"
         table.add_row(*map(plain, (when, each.job, each.analyst, what, price, said)))
     left = Table("clients", "epsilon left, Gaussian noise", "epsilon left, Laplace noise")

@@ -98,6 +98,7 @@ class ListedJob(pydantic.BaseModel):
     epsilon: float
     delta: float
     reason: str | None
+    approvals: Approvals = Approvals()
 
 
 class JobsPage(pydantic.BaseModel):
