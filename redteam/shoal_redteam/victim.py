@@ -167,6 +167,7 @@ async def victim(
         delta=target.consortium.manifest.policy.delta,
         minimum_population=request.smallest_round,
         minimum_colluders=request.privacy.colluders,
+        approval="automatic",
     ).model_copy(update=owner or {})
     columns = (*request.terms.column_names, PRIVATE_COLUMN)
     key, roster = target.keys.clients[target.crew[0]], target.consortium.roster

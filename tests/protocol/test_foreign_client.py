@@ -260,7 +260,14 @@ def read_document(given: Inputs) -> dict[str, Any]:
         foreign.require(body["client"] in range(len(roster)), "unknown")
         keys["client"] = roster[body["client"]][1].hex()
     elif given["kind"] in (
-        *("join", "leave", "holder_query", "charges_query", "holder_declaration"),
+        *(
+            "join",
+            "leave",
+            "approval_notice",
+            "holder_query",
+            "charges_query",
+            "holder_declaration",
+        ),
     ):
         foreign.require(body["holder"] in dict(roster), "unknown")
         keys["holder"] = dict(roster)[body["holder"]].hex()

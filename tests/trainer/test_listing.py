@@ -51,6 +51,11 @@ async def test_an_analyst_sees_who_asked_what_when_at_which_price_and_how_it_sta
         "purpose": JOB.purpose,
         "epsilon": JOB.privacy.epsilon,
         "delta": JOB.privacy.delta,
+        "approvals": {
+            "waits": 0,
+            "refused": 0,
+            "holders": len(CONSORTIUM.roster.enrolled_set),  # each of whom has one slot
+        },
         "reason": None,
     }
     page = (await ask(trainer, query(clock, after=1, count=1))).json()

@@ -15,7 +15,7 @@ from shoal_protocol.certificates import posterior_report, release_certificate, s
 from shoal_protocol.crowds import documents as crowd
 from shoal_protocol.crowds import draws, updates
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.jobs import charges, declarations, membership, totals
+from shoal_protocol.jobs import approvals, charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
 from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.privacy import ledger, ledger_checks
@@ -67,6 +67,8 @@ KINDS: Mapping[str, type[Document]] = {
         membership.Join,
         membership.Leave,
         declarations.HolderDeclaration,
+        approvals.Approval,
+        approvals.ApprovalNotice,
         study_request.JobCheck,
         study_request.JobsQuery,
         LogRequest,

@@ -70,6 +70,7 @@ POLICY = Policy(
     delta=1e-6,
     minimum_population=10,
     minimum_colluders=2,
+    approval="automatic",
 )
 
 
@@ -190,6 +191,8 @@ class FakeTrainer:
                 return httpx.Response(200, json={"jobs": listed})
             case ["jobs", job, "request"]:
                 return httpx.Response(200, content=self.requests[job])
+            case ["jobs", _, "approvals"]:
+                return httpx.Response(201, json={})
             case ["jobs", _, "joins"]:
                 return httpx.Response(self.take_join(json.loads(request.content))["status"])
             case ["jobs", job, "rounds", number]:

@@ -13,6 +13,7 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
+from shoal_protocol.jobs.approvals import ApprovalNotice, approval_of
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
@@ -439,6 +440,7 @@ LOGGED_CERTIFICATE = CertificateEntry(
     rounds=1,
     ledger=seed("newest entry of the trainer's ledger").hex(),
 )
+APPROVAL = approval_of(JOB, holder=3, owner="alice", decision="approve", now=OPENED_AT)
 DOCUMENTS: Mapping[str, Signed[Any]] = {
     signed.body.kind: signed
     for signed in (
@@ -463,6 +465,11 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                     minimum_colluders=2,
                 ),
             ),
+        ),
+        named("alice", APPROVAL),
+        named(
+            Role.HOLDER,
+            ApprovalNotice(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3, state="waits"),
         ),
         named("analyst", JobCheck(manifest=CONSORTIUM.digest, analyst="analyst", request=JOB)),
         named("analyst", JobsQuery(manifest=CONSORTIUM.digest, analyst="analyst", at=OPENED_AT)),

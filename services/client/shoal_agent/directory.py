@@ -14,7 +14,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import Peer
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
@@ -64,13 +64,21 @@ class Directory:
         """Return the trainer over connections for one purpose, whose pauses delay nothing else."""
         return self._peer(self._book.current.manifest.trainer, self._apart.setdefault(purpose, {}))
 
+    def parties(self, manifest: str) -> Manifest:
+        """Return a manifest version, with its parties.
+
+        Raises:
+            UnknownManifest: the version was never accepted here.
+        """
+        return self._book.get(manifest).manifest
+
     def nodes(self, manifest: str) -> list[Peer]:
         """Return the Compute nodes of a manifest version, in its order.
 
         Raises:
             UnknownManifest: the version was never accepted here.
         """
-        return [self.node(node) for node in self._book.get(manifest).manifest.compute_nodes]
+        return [self.node(node) for node in self.parties(manifest).compute_nodes]
 
     def verify_keys(self, manifest: str) -> list[VerifyKey]:
         """Return the verify keys of the same nodes.
@@ -78,7 +86,7 @@ class Directory:
         Raises:
             UnknownManifest: the version was never accepted here.
         """
-        listed = self._book.get(manifest).manifest.compute_nodes
+        listed = self.parties(manifest).compute_nodes
         return [VerifyKey(bytes.fromhex(node.verify_key)) for node in listed]
 
     def node_called(self, name: str) -> Peer:

@@ -126,8 +126,8 @@ class Witnesses:
         self._lost = lost
         log.error(
             "this node signed for rounds that are not in its ledger: it was set back, and takes no "
-            f"round. Stop, and {RESTORE}. If that is lost for good, read 'When a database is lost' "
-            f"in docs/node-operators.md, then start once with {ACCEPT}={token}",
+            f"round. Stop, and {RESTORE}. If that is lost for good, read 'Restore' "
+            f"in docs/handbook.md, then start once with {ACCEPT}={token}",
             rounds=len(lost),
         )
 

@@ -29,6 +29,7 @@ from shoal_hosting.server.replies import (
 from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
+from shoal_protocol.jobs.approvals import ApprovalNotice
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal, JobWithdrawn, Join, Leave
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -51,7 +52,13 @@ from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_r
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
 from shoal_trainer.job_views import JobViews
-from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished, WrongJob
+from shoal_trainer.jobs import (
+    CertificateIncomplete,
+    DocumentsDeleted,
+    JobFailed,
+    JobFinished,
+    WrongJob,
+)
 from shoal_trainer.joining import Joining
 from shoal_trainer.listing import Listing, check_query
 from shoal_trainer.releases import LOGGED
@@ -62,6 +69,7 @@ JOINS_LIMIT_BYTES: Final = 16 << 20
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 _STATE: Final = having("job", "phase", "rounds")
 _ENDED: Final = (UnknownJob, JobFailed, JobWithdrawn)
+_KEPT: Final = (*_ENDED, DocumentsDeleted)
 _BY_HOLDER: Final = (UnknownJob, *SIGNED, UnknownHolder, RevokedHolder, WrongJob, WrongPhase)
 
 
@@ -84,6 +92,7 @@ def create_app(
             "/dictionary": LIMIT_BYTES,
             "/joins": JOINS_LIMIT_BYTES,
             "/leaves": JOINS_LIMIT_BYTES,
+            "/approvals": JOINS_LIMIT_BYTES,
             "/submissions": SUBMISSIONS_LIMIT_BYTES,
         },
     )
@@ -211,6 +220,17 @@ def create_app(
         return settled({"job": job}, await joining.leave(job, await request.body()))
 
     @app.post(
+        "/v1/jobs/{job}/approvals",
+        **stores(ANY, *_BY_HOLDER, takes=one_or_several(signed(ApprovalNotice))),
+    )
+    async def note(job: JobId, request: Request) -> Response:
+        """Take a data holder's word that its owners have yet to approve the job, or refused it.
+
+        One signed notice, or {"documents": [...]}, in which each is judged by itself.
+        """
+        return settled({"job": job}, await joining.notice(job, await request.body()))
+
+    @app.post(
         "/v1/jobs/{job}/withdrawal",
         **stores(
             having("job"),
@@ -225,7 +245,10 @@ def create_app(
         is_new = await joining.withdraw(job, await request.body())
         return taken({"job": job}, is_new=is_new)
 
-    @app.get("/v1/jobs/{job}/withdrawal", **answers(signed(JobWithdrawal), UnknownJob, WrongPhase))
+    @app.get(
+        "/v1/jobs/{job}/withdrawal",
+        **answers(signed(JobWithdrawal), UnknownJob, WrongPhase, DocumentsDeleted),
+    )
     async def show_withdrawal(job: JobId) -> Response:
         """Serve the withdrawal as the job's analyst signed it: 409 if the job is not withdrawn."""
         return document(await views.withdrawal(job))
@@ -243,7 +266,7 @@ def create_app(
 
     @app.get(
         "/v1/jobs/{job}/result",
-        **answers(signed(PosteriorReport), *_ENDED, pending=_STATE, is_tagged=True),
+        **answers(signed(PosteriorReport), *_KEPT, pending=_STATE, is_tagged=True),
     )
     async def show_result(
         job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
@@ -258,7 +281,7 @@ def create_app(
         "/v1/jobs/{job}/certificate",
         **answers(
             BINARY,
-            *_ENDED,
+            *_KEPT,
             WrongPhase,
             CertificateIncomplete,
             as_type="application/gzip",

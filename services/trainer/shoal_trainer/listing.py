@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection
 
 from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
+from shoal_protocol.jobs.approvals import REFUSED, WAITS
 from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.privacy.accounting import NOTHING
@@ -16,7 +17,8 @@ from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, decode
 from shoal_protocol.wire.encoding import format_time
-from shoal_trainer import schema, store
+from shoal_protocol.wire.phases import JobPhase
+from shoal_trainer import notices, schema, store
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord
 
@@ -65,8 +67,10 @@ class Listing:
         own = self._resources
         body = await check_query(own, encoded, JobsQuery)
         found = await own.storage.run(newest_jobs, after=body.after, count=body.count)
+        counts = await own.storage.run(_approvals, found)
+        holders = own.book.current.roster.in_force
         return {
-            "jobs": await asyncio.to_thread(_shown, found),
+            "jobs": await asyncio.to_thread(_shown, found, counts, holders),
             "budgets": await asyncio.to_thread(_budgets, own.committed.copy(), own.book.current),
             "next": body.after + body.count if len(found) == body.count else None,
         }
@@ -97,9 +101,20 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
     return shown
 
 
-def _shown(found: Sequence[tuple[JobRecord, str]]) -> list[dict[str, Any]]:
+def _approvals(db: Connection, found: Sequence[tuple[JobRecord, str]]) -> list[dict[str, int]]:
+    """Return how many data holders wait for approval of each job that may be joined."""
+    nobody = dict.fromkeys((WAITS, REFUSED), 0)
+    return [
+        notices.count(db, record.job) if record.phase is JobPhase.JOINING else nobody
+        for record, _ in found
+    ]
+
+
+def _shown(
+    found: Sequence[tuple[JobRecord, str]], counts: Sequence[dict[str, int]], holders: int
+) -> list[dict[str, Any]]:
     shown = []
-    for record, submitted_at in found:
+    for (record, submitted_at), counted in zip(found, counts, strict=True):
         request = decode(record.request, StudyRequest).body
         shown.append(
             {
@@ -113,6 +128,7 @@ def _shown(found: Sequence[tuple[JobRecord, str]]) -> list[dict[str, Any]]:
                 "purpose": request.purpose,
                 "epsilon": request.privacy.epsilon,
                 "delta": request.privacy.delta,
+                "approvals": counted | {"holders": holders},
                 "reason": record.reason,
             }
         )

@@ -35,6 +35,7 @@ class JobRecord:
     joined: int
     population: str | None
     reason: str | None
+    erased: bool
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ def add_job(db: Connection, signed: Signed[StudyRequest], *, at: datetime) -> bo
         request=signed.encode(),
         phase=JobPhase.JOINING.value,
         submitted_at=format_time(at),
+        ends_by=signed.body.ends_by.timestamp(),
+        erased=False,
         joined=0,
     )
     # a row comes back if it is new; the row count of an insertion is not always known
@@ -257,7 +260,9 @@ def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes |
 def all_jobs() -> Any:
     """Return SQL for the columns of `job_record` of every job."""
     jobs = schema.jobs.c
-    return select(jobs.id, jobs.request, jobs.phase, jobs.joined, jobs.population, jobs.reason)
+    return select(
+        *(jobs.id, jobs.request, jobs.phase, jobs.joined, jobs.population, jobs.reason, jobs.erased)
+    )
 
 
 def job_record(row: Any) -> JobRecord:
