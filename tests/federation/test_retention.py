@@ -1,6 +1,7 @@
 """What a job leaves at the services goes when the policy says so, and what proofs rest on stays."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -37,6 +38,10 @@ async def ends_by(federation: Federation, job: str) -> datetime:
     return datetime.fromisoformat((await federation.state(job))["ends_by"])
 
 
+def longest_job(trust: Trust) -> timedelta:
+    return timedelta(seconds=trust.consortium.manifest.policy.maximum_job_seconds)
+
+
 async def go_to(federation: Federation, moment: datetime) -> None:
     """Move the clock, and give each service a step in which it looks at what is due."""
     federation.clock.move((moment - federation.clock.now).total_seconds())
@@ -65,6 +70,10 @@ async def test_a_jobs_documents_go_when_the_days_are_over_and_not_before(
     }
     assert (before["compute-0"]["job requests"], node.pop("job requests")) == (1, 0)
     assert node.items() < before["compute-0"].items()  # all else is there
+    # it knows of rounds only: their job may have gone on as long as the policy allows
+    aggregator = await kept(federation, "aggregator")
+    assert aggregator["rounds"] == before["aggregator"]["rounds"] > 0
+    await go_to(federation, due + longest_job(forgetful) + SECOND)
     aggregator = await kept(federation, "aggregator")
     assert aggregator.pop("log entries") >= before["aggregator"]["log entries"] > 0
     assert set(aggregator.values()) == {0}
@@ -84,12 +93,13 @@ async def test_who_asks_for_what_was_deleted_is_told_so(federation: Federation) 
     assert (listed.job, listed.phase.value) == (job, "finished")
 
 
-async def test_a_deleted_job_cannot_be_run_again(federation: Federation) -> None:
+async def test_a_deleted_job_cannot_be_run_again(federation: Federation, forgetful: Trust) -> None:
     request = federation.request()
     job = await federation.hand_in(request)
     await federation.finish(job)
     spec = (await federation.ask("trainer", f"/v1/jobs/{job}/rounds/0")).content
-    await go_to(federation, await ends_by(federation, job) + timedelta(days=DAYS) + SECOND)
+    due = await ends_by(federation, job) + timedelta(days=DAYS)
+    await go_to(federation, due + longest_job(forgetful) + SECOND)
     again = await federation.ask("trainer", "/v1/jobs", method="POST", content=request.encode())
     assert (again.status_code, again.json()) == (200, {"job": job})  # known, and over
     for name in ("aggregator", "compute-0"):
@@ -132,6 +142,7 @@ async def test_a_withdrawn_job_goes_too(federation: Federation) -> None:
     await go_to(federation, await ends_by(federation, job) + timedelta(days=DAYS) + SECOND)
     answer = await federation.ask("trainer", f"/v1/jobs/{job}/withdrawal")
     assert answer.status_code == 410
+    await federation.after(federation.analyst.job(job).withdraw())  # it is, and stays so
 
 
 async def test_of_a_job_all_goes_or_nothing(
@@ -147,7 +158,7 @@ async def test_of_a_job_all_goes_or_nothing(
         raise OperationalError("the disk is full", None, Exception())
 
     keepings = trainer.retention._keepings
-    broken = retention.Keepings(keepings.kinds, keepings.due, fails)
+    broken = replace(keepings, note=fails)
     monkeypatch.setattr(trainer.retention, "_keepings", broken)
     await trainer.retention.step()
     monkeypatch.setattr(trainer.retention, "_keepings", keepings)

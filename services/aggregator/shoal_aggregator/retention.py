@@ -14,6 +14,7 @@ from shoal_aggregator.schema import (
     results,
     rounds,
 )
+from shoal_aggregator.store import OPEN
 from shoal_hosting.storage.retention import Jobs, Keeping, Keepings
 
 
@@ -22,15 +23,17 @@ def _of_rounds(table: Table) -> Any:
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
-    """Return jobs all of whose rounds were over so long ago, and convict nobody."""
+    """Return jobs all of whose rounds were decided, were over so long ago, and convict nobody."""
     convicting = select(rounds.c.job).join(evidence, evidence.c.round == rounds.c.id)
-    query = select(rounds.c.job).where(rounds.c.job.not_in(convicting)).group_by(rounds.c.job)
+    undecided = select(rounds.c.job).where(rounds.c.phase.in_([each.value for each in OPEN]))
+    others = rounds.c.job.not_in(convicting) & rounds.c.job.not_in(undecided)
+    query = select(rounds.c.job).where(others).group_by(rounds.c.job)
     over = query.having(func.max(rounds.c.give_up_at) < int(before.timestamp() * 1000))
     return db.execute(over.order_by(rounds.c.job).limit(most)).scalars().all()
 
 
-def _note(db: Connection, chosen: Jobs) -> None:
-    """Nothing is left of a job here."""
+def _nothing_to_note(db: Connection, chosen: Jobs) -> None:
+    """A job whose rounds are gone leaves nothing to be told of."""
 
 
 KEEPINGS: Final = Keepings(
@@ -54,5 +57,7 @@ KEEPINGS: Final = Keepings(
         Keeping("log entries", "nobody can rewrite what was published", log_entries),
     ),
     due=_due,
-    note=_note,
+    begin=_nothing_to_note,
+    note=_nothing_to_note,
+    knows_ends=False,
 )

@@ -15,8 +15,8 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     return db.execute(query.order_by(jobs.c.job).limit(most)).scalars().all()
 
 
-def _note(db: Connection, chosen: Jobs) -> None:
-    """Nothing is left of a request here."""
+def _nothing_to_note(db: Connection, chosen: Jobs) -> None:
+    """A request that is gone leaves nothing to be told of."""
 
 
 KEEPINGS: Final = Keepings(
@@ -37,5 +37,6 @@ KEEPINGS: Final = Keepings(
         Keeping("ledger entries", "caps rest on them", ledger.entries),
     ),
     due=_due,
-    note=_note,
+    begin=_nothing_to_note,
+    note=_nothing_to_note,
 )

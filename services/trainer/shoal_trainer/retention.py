@@ -33,29 +33,35 @@ def _sums_of(chosen: Jobs) -> ColumnElement[bool]:
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
-    """Return jobs that ended so long ago; one waits for its certificate, however long it takes."""
+    """Return jobs that ended so long ago, those whose deletion was begun first.
+
+    One waits for its certificate, however long it takes.
+    """
     columns = jobs.c
     certified = select(certificates.c.job)
     uncertified = select(reports.c.job).where(reports.c.job.not_in(certified))
-    query = select(columns.id).where(
-        ~columns.erased,
-        columns.ends_by < before.timestamp(),
-        columns.phase.not_in(_OPEN),
-        columns.id.not_in(uncertified),
-    )
-    return db.execute(query.order_by(columns.id).limit(most)).scalars().all()
+    over = (columns.ends_by < before.timestamp()) & columns.phase.not_in(_OPEN)
+    is_due = columns.erased | (over & columns.id.not_in(uncertified))
+    query = select(columns.id).where(~columns.emptied, is_due)
+    return db.execute(query.order_by(columns.erased.desc(), columns.id).limit(most)).scalars().all()
+
+
+def _begin(db: Connection, chosen: Jobs) -> None:
+    """Have the jobs answer as deleted before the first of their documents goes."""
+    db.execute(update(jobs).where(jobs.c.id.in_(chosen)).values(erased=True))
 
 
 def _note(db: Connection, chosen: Jobs) -> None:
-    db.execute(update(jobs).where(jobs.c.id.in_(chosen)).values(erased=True))
+    db.execute(update(jobs).where(jobs.c.id.in_(chosen)).values(emptied=True))
 
 
 KEEPINGS: Final = Keepings(
     (
+        # before its certificate: a result without one would be certified again
+        Keeping("results", "for the analyst", reports, _of_jobs(reports)),
         Keeping(
             "certificates", "for whoever checks a release", certificates, _of_jobs(certificates)
         ),
-        Keeping("results", "for the analyst", reports, _of_jobs(reports)),
         Keeping("totals that nodes signed", "for certificates", totals, _of_jobs(totals)),
         Keeping("partial sums", "for certificates", partial_sums, _sums_of),
         Keeping("joins", "who took part", joins, _of_jobs(joins)),
@@ -66,5 +72,6 @@ KEEPINGS: Final = Keepings(
         Keeping("ledger entries", "caps rest on them", ledger.entries),
     ),
     due=_due,
+    begin=_begin,
     note=_note,
 )

@@ -42,6 +42,7 @@ jobs = Table(
     Column("submitted_at", String(24), nullable=False, index=True),
     Column("ends_by", Double, nullable=False),  # seconds since 1970; it is over then at the latest
     Column("erased", Boolean, nullable=False),  # its documents are no longer kept
+    Column("emptied", Boolean, nullable=False, index=True),  # and none of them is left
     Column("joined", Integer, nullable=False),
     Column("population", Text),  # a bitmap in base64, once it is fixed
     Column("reason", Text),  # why it failed

@@ -66,6 +66,7 @@ def add_job(db: Connection, signed: Signed[StudyRequest], *, at: datetime) -> bo
         submitted_at=format_time(at),
         ends_by=signed.body.ends_by.timestamp(),
         erased=False,
+        emptied=False,
         joined=0,
     )
     # a row comes back if it is new; the row count of an insertion is not always known
@@ -378,7 +379,7 @@ def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime)
         LedgerBroken
     """
     job = signed.body.job
-    if find_withdrawal(db, job) is not None:
+    if find_job(db, job).phase is JobPhase.WITHDRAWN:  # its withdrawal may be kept no longer
         return False
     move_job(db, job, JobEvent.WITHDRAWN)
     db.execute(schema.withdrawals.insert().values(job=job, document=signed.encode()))

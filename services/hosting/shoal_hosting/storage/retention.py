@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from fastapi import APIRouter, Response
-from sqlalchemy import ColumnElement, Connection, Table, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, tuple_
 
 from shoal_hosting.server.openapi import JSON, answers, having
 from shoal_protocol.wire.encoding import canonical_json
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 BETWEEN_LOOKS: Final = timedelta(hours=1)
 MOST_JOBS: Final = 16
-"""How many jobs' documents go in one transaction, while requests wait."""
+MOST_ROWS: Final = 32
+"""How many documents of a kind go in one transaction, while requests wait. Some are megabytes."""
 PATH: Final = "/v1/retention"
 
 log = structlog.get_logger()
@@ -47,13 +48,17 @@ class Keeping:
 class Keepings:
     """All that a service keeps, kind by kind, in the order in which it is deleted.
 
-    `due` returns up to so many jobs that ended before a moment and have documents left; `note` is
-    told which of them have none any more, in the same transaction.
+    `due` returns up to so many jobs that ended before a moment and have documents left. `begin` is
+    told of them before anything of them is deleted, in the same transaction, and `note` of those
+    that have nothing left, in the last one. A service that does not know when jobs end counts from
+    their last round, and gives each the longest time that the policy allows a job.
     """
 
     kinds: Sequence[Keeping]
     due: Callable[[Connection, datetime, int], Jobs]
+    begin: Callable[[Connection, Jobs], None]
     note: Callable[[Connection, Jobs], None]
+    knows_ends: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ class Retention:
         """Keep what `keepings` lists, in the storage of `resources`."""
         self._own, self._keepings = resources, keepings
         self._next_at: datetime | None = None
+        self._is_in_log = True  # a crash may have come between a deletion and cutting off the log
         self.routes = APIRouter(dependencies=resources.for_the_operator)
         shape = answers(having("retention_days", "is_due", "kinds"))
         self.routes.add_api_route(PATH, self._show, methods=["GET"], **shape)
@@ -90,20 +96,30 @@ class Retention:
             log.warning("storage unavailable: what is due is deleted once it answers again")
 
     async def _delete(self, now: datetime) -> bool:
-        """Delete the documents of a few jobs; tell whether there may be more."""
+        """Delete some documents; tell whether there may be more, and else cut off the log.
+
+        Raises:
+            StorageUnavailable: the log is in use; the next call tries again.
+        """
         before = self._before(now)
         if before is None:
             return False
         storage = self._own.storage
-        if not await storage.run(delete_due, self._keepings, before, MOST_JOBS):
-            return False
-        await asyncio.to_thread(storage.truncate_log)
-        log.info("documents were deleted: the policy keeps them no longer")
-        return True
+        if await storage.run(delete_due, self._keepings, before, MOST_JOBS):
+            self._is_in_log = True
+            return True
+        if self._is_in_log:
+            await asyncio.to_thread(storage.truncate_log)
+            self._is_in_log = False
+            log.info("what the policy keeps no longer is deleted")
+        return False
 
     def _before(self, now: datetime) -> datetime | None:
-        days = self._own.book.current.manifest.policy.retention_days
-        return None if days is None else now - timedelta(days=days)
+        policy = self._own.book.current.manifest.policy
+        if policy.retention_days is None:
+            return None
+        longest = 0 if self._keepings.knows_ends else policy.maximum_job_seconds
+        return now - timedelta(days=policy.retention_days, seconds=longest)
 
     async def _show(self) -> Response:
         """What this service keeps, how much of it, why, and until when."""
@@ -130,15 +146,28 @@ class Retention:
 
 
 def delete_due(db: Connection, keepings: Keepings, before: datetime, most: int) -> bool:
-    """Delete the documents of up to `most` jobs that ended before a moment; tell if any was due."""
+    """Delete documents of up to `most` jobs that ended before a moment; tell if any was due.
+
+    At most `MOST_ROWS` of one kind go, and of the next kind none before all of this one have gone.
+    """
     jobs = keepings.due(db, before, most)
     if not jobs:
         return False
+    keepings.begin(db, jobs)
     for each in keepings.kinds:
-        if each.of is not None:
-            db.execute(delete(each.table).where(each.of(jobs)))
+        if each.of is not None and _delete_some(db, each.table, each.of(jobs)):
+            return True
     keepings.note(db, jobs)
     return True
+
+
+def _delete_some(db: Connection, table: Table, chosen: ColumnElement[bool]) -> bool:
+    """Delete up to `MOST_ROWS` rows of those; tell whether there may be more."""
+    key = tuple(table.primary_key)
+    found = [tuple(row) for row in db.execute(select(*key).where(chosen).limit(MOST_ROWS))]
+    if found:
+        db.execute(delete(table).where(tuple_(*key).in_(found)))
+    return len(found) == MOST_ROWS
 
 
 def count(db: Connection, keepings: Keepings, days: int | None) -> list[Kept]:
