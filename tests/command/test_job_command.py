@@ -688,6 +688,7 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
                     "client": entry,
                     "mu": 0.2,
                     "epsilon": None,
+                    "at": "2026-03-01T12:00:00.000Z",
                 }
                 for entry in entries
             ],
