@@ -289,7 +289,7 @@ def test_names_that_a_peer_made_up_are_not_told_but_our_own_are() -> None:
     told = describe(refusal.value, Outer)
     assert MARKER not in told
     assert "inner.depth: " in told
-    assert "inner.*: is not a known setting" in told
+    assert "inner.*: is not known to release 1.0" in told
     assert "table.*.depth: " in told
     assert f"inner.{MARKER}: " in describe(refusal.value)  # for a file of one's own
 

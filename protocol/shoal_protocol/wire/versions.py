@@ -11,6 +11,7 @@ from typing import Final
 RELEASE: Final = "1.0"
 WIRE: Final = 1
 WIRE_MINOR: Final = 0
+WIRE_VERSION: Final = f"{WIRE}.{WIRE_MINOR}"
 COMPUTE_DATABASE: Final = 11
 TRAINER_DATABASE: Final = 11
 AGGREGATOR_DATABASE: Final = 7
