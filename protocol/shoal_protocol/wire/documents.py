@@ -189,6 +189,18 @@ def decode(encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     return from_json(parse_canonical_json(encoded), *kinds)
 
 
+def read_kept(encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+    """Decode a document from one's own store, which was checked when it was taken.
+
+    A later release may have taken it, if this one was put back: fields that are not known here are
+    left out of the body, not of what is encoded, hashed and signed.
+
+    Raises:
+        MalformedDocument, UnsupportedVersion: as `decode`.
+    """
+    return read_uncompared(parse_canonical_json(encoded), *kinds, kept=True)
+
+
 def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     """Decode a signed document from a JSON value that came in canonical form.
 
@@ -206,8 +218,10 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     return signed
 
 
-def read_uncompared(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+def read_uncompared(value: Any, *kinds: type[DocumentT], kept: bool = False) -> Signed[DocumentT]:
     """Decode a signed document inside another one that is itself checked to be canonical.
+
+    One that is `kept` is read as by `read_kept`, with those inside it.
 
     Raises:
         MalformedDocument, UnsupportedVersion: as `decode`.
@@ -224,7 +238,7 @@ def read_uncompared(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
         raise UnsupportedVersion
     for kind in kinds:
         if body.get("kind") == _kind_of(kind):
-            return Signed(_validated(kind, body), signer, signature)
+            return Signed(_validated(kind, body, kept=kept), signer, signature)
     raise MalformedDocument("a document of another kind is due here")
 
 
@@ -233,11 +247,14 @@ def _kind_of(document: type[Document]) -> str:
     return kind
 
 
-def _validated(kind: type[DocumentT], body: dict[str, Any]) -> DocumentT:
+def _validated(kind: type[DocumentT], body: dict[str, Any], *, kept: bool) -> DocumentT:
     try:
-        return kind.model_validate(body)
+        read = kind.model_validate(body, extra="ignore" if kept else None, context=kept)
     except pydantic.ValidationError as error:
         raise MalformedDocument(describe(error, kind)) from None
+    if kept:
+        read.__dict__["canonical"] = canonical_json(body)
+    return read
 
 
 def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | None = None) -> str:

@@ -13,7 +13,7 @@ from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.documents import decode, read_kept
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.service_errors import StaleQuery
 from shoal_trainer import schema, store
@@ -81,7 +81,7 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
 def _shown(found: Sequence[tuple[JobRecord, str]]) -> list[dict[str, Any]]:
     shown = []
     for record, submitted_at in found:
-        request = decode(record.request, StudyRequest).body
+        request = read_kept(record.request, StudyRequest).body
         shown.append(
             {
                 "job": record.job,
