@@ -5,6 +5,7 @@ A backup is a ZIP archive with the database and the manifests that its rounds ar
 that starts over an older copy learns that something is missing, and refuses.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from shoal_hosting.data_directory import hold_data_directory
 from shoal_hosting.manifests.manifest_book import HISTORY, MANIFEST, ROSTER
 from shoal_hosting.marks import (
     Mark,
@@ -35,6 +35,7 @@ ROLES: Final = ("compute", "aggregator", "trainer")
 _DATABASE: Final = re.compile(rf"({'|'.join(ROLES)})\.sqlite")
 _MANIFEST: Final = re.compile(rf"{HISTORY}/\d{{6}}-({re.escape(MANIFEST)}|{re.escape(ROSTER)})")
 _MARK: Final = "memory"  # beside an SQLite file
+_LOCK: Final = "lock"  # that a running service holds
 _IN_POSTGRESQL: Final = "database"  # in the data directory, where the state is in PostgreSQL
 _URL: Final = '"${SHOAL_DATABASE_URL/+psycopg/}"'
 _DUMP: Final = (
@@ -103,8 +104,7 @@ def restore(backup: Path, data: Path) -> Restored:
 
     Raises:
         ValueError: the file is no backup or damaged, or `data` has a database, which may know more,
-            or a mark that is damaged; nothing is changed then.
-        StartupRefused: a service runs over `data`, or `data` cannot be written.
+            or a mark that is damaged, or a service runs over it; nothing is changed then.
         OSError: a file cannot be read or written.
     """
     with _held(data):
@@ -156,11 +156,14 @@ def _mark_in(data: Path) -> Mark | None:
 
 @contextmanager
 def _held(data: Path) -> Iterator[None]:
-    is_new = not data.exists()
-    descriptor = hold_data_directory(data)
+    """Keep services from a data directory, which is made if there is none."""
+    data.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    descriptor = os.open(data / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
-        if is_new:
-            data.chmod(PRIVATE_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"a service runs over {data}: stop it first") from None
         yield
     finally:
         os.close(descriptor)

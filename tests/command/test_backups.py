@@ -1,5 +1,6 @@
 """Backups of services: whole at any moment, never half a file, never in a newer's place."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -17,9 +18,9 @@ from sqlalchemy import Connection, create_engine
 
 from shoal_compute import schema
 from shoal_consortium.backups import back_up
-from shoal_hosting.data_directory import hold_data_directory
 from shoal_hosting.service import open_storage
 from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.data_directory import LOCK
 from shoal_hosting.storage.database import StorageThread, sqlite_url
 from shoal_hosting.storage.database_choice import note_choice
 from tests.command.running import refused, shoal
@@ -190,13 +191,12 @@ def test_a_restore_is_refused_while_the_service_runs(data: Path, tmp_path: Path)
     back_up(data, tmp_path / "backup")
     (data / "compute.sqlite").unlink()
     restore = ("party", "restore", tmp_path / "backup", "--data", data)
-    held = hold_data_directory(data)
-    try:
-        assert "another process uses the data directory" in refused(*restore)
-    finally:
-        os.close(held)
+    with (data / LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "a service runs over" in refused(*restore)
     shoal(*restore)
-    os.close(hold_data_directory(data))  # and it lets go of it
+    with (data / LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # and it lets go of it
 
 
 DAMAGES = {

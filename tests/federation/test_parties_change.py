@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal_agent.client_files import write_pin
 from shoal_consortium import changes, consortium_files, party_files
 from shoal_consortium.cards import KeyKind, PartyRole, new_party
 from shoal_consortium.party_files import read_party_card, read_signing_key
@@ -215,38 +214,6 @@ async def test_a_job_goes_on_without_a_node_that_was_retired(trust: Trust, tmp_p
         forged = signed_by_an_old_key(trust, "compute-2", body)
         answer = await federation.ask("aggregator", path, method="POST", content=forged)
         assert problem(answer) == "unknown-signer"
-
-
-async def test_a_job_goes_on_with_a_node_that_was_added(trust: Trust, tmp_path: Path) -> None:
-    async with Federation(trust, tmp_path / "run") as federation:
-        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
-        home = newcomer(trust, PartyRole.COMPUTE, "compute-3")
-        second = change(trust, [home])
-        write_pin(home, second.digest, replace_other=False)
-        federation.wire.party_of = Trust(trust.directory, second).party_of
-        federation.names.append("compute-3")
-        await publish(federation, second, *federation.services)
-        state = await federation.finish(job)
-
-        assert state["phase"] == "finished", state
-        certificate = await certified(federation, job, second)
-        assert certificate.rounds[1].spec.body.compute_nodes[3:] == ("compute-3",)
-
-
-async def test_a_job_ends_where_a_node_takes_the_place_of_another(
-    trust: Trust, tmp_path: Path
-) -> None:
-    """The new one has charged nothing, and the only honest one may be gone."""
-    async with Federation(trust, tmp_path / "run") as federation:
-        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
-        home = newcomer(trust, PartyRole.COMPUTE, "compute-3")
-        second = change(trust, [home], retired=["compute-2"])
-        await publish(federation, second, *federation.services)
-        state = await federation.finish(job)
-
-        assert state["phase"] == "failed"
-        assert "compute-3 took the place of compute-2" in state["reason"]
-        assert "submit the job anew" in state["reason"]
 
 
 async def test_a_trainer_whose_place_another_took_ends_what_it_began(

@@ -190,27 +190,20 @@ class Federation:
         return Running(life, holder.step, holder.close, holder)
 
     def _service(self, name: str, life: Life) -> Running:
-        arguments: dict[str, Any] = {
-            "party": load_party(self.trust.directory / "parties" / name),
-            "book": self._book(name),
-            "data_directory": self._data(name),
-            "database_url": None,
-            "clock": self.clock.of(name),
-            "transport": self.wire.of(life),
-            "operator": self._operator,
-            "accept_loss": self.accept_loss.get(name),
-        }
-        if name == "aggregator":
-            collecting = aggregator.assemble(**arguments)
-            running = Running(life, collecting.step, collecting.resources.storage.close, collecting)
-        elif name == "trainer":
-            learning = trainer.assemble(**arguments)
-            running = Running(life, learning.step, learning.resources.storage.close, learning)
-        else:
-            node = compute.assemble(**arguments)
-            running = Running(life, node.step, node.resources.storage.close, node)
-        self.wire.apps[name] = running.party.app
-        return running
+        party = load_party(self.trust.directory / "parties" / name)
+        assembly: Any = {"aggregator": aggregator, "trainer": trainer}.get(party.card.role, compute)
+        service = assembly.assemble(
+            party=party,
+            book=self._book(name),
+            data_directory=self._data(name),
+            database_url=None,
+            clock=self.clock.of(name),
+            transport=self.wire.of(life),
+            operator=self._operator,
+            accept_loss=self.accept_loss.get(name),
+        )
+        self.wire.apps[name] = service.app
+        return Running(life, service.step, service.resources.storage.close, service)
 
     def app(self, name: str) -> ASGIApp:
         """Return a service's application."""

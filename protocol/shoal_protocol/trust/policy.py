@@ -104,6 +104,13 @@ class Policy(Model):
         description="allow documents what minor versions of the protocol up to this one added; "
         "raise it when every party has a release that knows it, lower it before one goes back",
     )
+    retention_days: int | None = Field(
+        default=None,
+        ge=30,
+        le=36_500,
+        exclude_if=lambda value: value is None,
+        description="how long services keep a job's documents from its end on; without it for ever",
+    )
 
     @pydantic.model_validator(mode="after")
     def _pure_cap_has_pure_noise(self) -> Self:

@@ -231,8 +231,9 @@ class Log:
     def _stop(self, node: str, why: str) -> None:
         if self._broken is None:
             log.error(
-                f"{why}: nothing of it is signed any more. Rounds go on. Stop, and {RESTORE}; or "
-                "bring back the log with `shoal log restore` from a copy that somebody keeps",
+                f"{why}: nothing of it is signed any more. Rounds go on. Stop, and {RESTORE}; if "
+                "that is lost for good, another aggregator of another name begins another log: see "
+                "'A key is lost' in docs/handbook.md",
                 party=node,
             )
         self._broken = why

@@ -250,8 +250,8 @@ def what_is_lost(mark: Mark | None, found: Stored, path: Path) -> str:
 def _refusal(mark: Mark | None, found: Stored, path: Path, token: str) -> str:
     return (
         f"{what_is_lost(mark, found, path)}. Stop, and {RESTORE}: what lies here may know less "
-        "than was signed and charged. If that is lost for good, read 'When a database is lost' in "
-        f"docs/node-operators.md, then start once with {ACCEPT}={token}"
+        "than was signed and charged. If that is lost for good, read 'Restore' in "
+        f"docs/handbook.md, then start once with {ACCEPT}={token}"
     )
 
 

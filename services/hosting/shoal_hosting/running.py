@@ -11,7 +11,6 @@ from typing import Literal, TextIO, cast
 from pydantic import BaseModel
 
 from shoal_hosting.clock import system_clock
-from shoal_hosting.data_directory import hold_data_directory
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.present import newest_with
 from shoal_hosting.marks import DAMAGED
@@ -26,6 +25,7 @@ from shoal_hosting.service import Service
 from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.data_directory import hold_data_directory
 from shoal_hosting.storage.database_choice import check_choice, note_choice, why_unavailable
 from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest

@@ -10,7 +10,7 @@ from shoal_hosting.startup import StartupRefused
 LOCK: Final = "lock"
 
 
-def hold_data_directory(path: Path) -> int:
+def hold_data_directory(path: Path) -> None:
     """Make `path` if it is missing, and hold it until this process ends, however it ends.
 
     Two processes over the same files would each judge by what it remembers, and together spend
@@ -22,6 +22,7 @@ def hold_data_directory(path: Path) -> int:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
+        # never closed: closing it would give the directory up
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StartupRefused(
@@ -36,4 +37,3 @@ def hold_data_directory(path: Path) -> int:
             if isinstance(error, BlockingIOError)
             else f"the data directory {path} cannot be locked: {error.strerror}"
         ) from None
-    return descriptor
