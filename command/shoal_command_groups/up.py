@@ -64,6 +64,7 @@ def up(
             site.begin(federation)
         who = f"--party {home}/parties/analyst --consortium {home}/consortium"
         say(f"Submit a job: shoal job submit --wait {who} TASK.toml")
+        say(f"The same in a browser: shoal console {who}")
         while not stopping.wait(_LOOK_SECONDS):
             _look_after(started)
             for site in sites:

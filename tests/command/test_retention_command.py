@@ -29,8 +29,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None]]:
     found: list[tuple[str, str, str | None]] = []
 
     async def call(
-        endpoint: service_calls.Endpoint, method: str, path: str, query: object
+        endpoint: service_calls.Endpoint,
+        method: str,
+        path: str,
+        query: object,
+        *,
+        content: bytes | None,
     ) -> Reply:
+        assert content is None  # the token is enough
         found.append((method, endpoint.url + path, endpoint.token))
         return Reply(200, json.dumps(SHOWN).encode())
 

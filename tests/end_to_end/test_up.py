@@ -84,6 +84,8 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
     with up(home) as terminal:
         terminal.wait_for("hospital-b waits for policy.toml and records")
         assert "5 services run" in terminal.said
+        wanted = f"shoal console --party {home}/parties/analyst --consortium {home}/consortium\n"
+        assert wanted in terminal.said
         url = re.search(r"https://127\.0\.0\.1:\d+/console", terminal.said)
         assert url is not None
         context = ssl._create_unverified_context()

@@ -271,6 +271,8 @@ def test_only_the_party_in_charge_may_sign(kind: str, party: str) -> None:
 
 def test_every_document_but_a_clients_and_a_manifest_is_signed_by_a_named_party() -> None:
     by_others = {
+        "approval",
+        "approval_notice",
         "charges_query",
         "holder_declaration",
         "holder_query",

@@ -40,6 +40,7 @@ from shoal_protocol.wire.phases import JobPhase, Phase
 
 NEW, BUDGET, DICTIONARY = (f"{START}/{each}" for each in ("new", "budget", "dictionary"))
 JOB: Final = f"{START}/jobs/{{job}}"
+CROWDS: Final = f"{START}/crowds"
 NEWEST_JOBS: Final = 50
 PAGE_SECONDS: Final = 8.0  # for what a page only shows; what is sent is tried for longer
 _OPEN: Final = (JobPhase.JOINING, JobPhase.RUNNING)
@@ -74,7 +75,13 @@ class _Pages:
         self._submitted: dict[str, asyncio.Task[str]] = {}  # by the form's ticket
         self.console = Console(
             title="Shoal, analyst",
-            sections={START: "Jobs", NEW: "New job", BUDGET: "Budget", DICTIONARY: "Dictionary"},
+            sections={
+                START: "Jobs",
+                CROWDS: "Crowd jobs",
+                NEW: "New job",
+                BUDGET: "Budget",
+                DICTIONARY: "Dictionary",
+            },
             token=token,
             token_file="what `shoal console` printed at its start",
             package=__package__,
@@ -87,6 +94,8 @@ class _Pages:
             BUDGET: self.budget,
             DICTIONARY: self.dictionary,
             JOB: self.job,
+            CROWDS: self.crowds,
+            f"{CROWDS}/{{job}}": self.crowd,
             f"{JOB}/picture.svg": self.picture,
             f"{JOB}/certificate": self.certificate,
             f"{JOB}/certificate.json": self.certificate_file,
@@ -132,6 +141,18 @@ class _Pages:
             running=sum(each.phase in _OPEN for each in listed.jobs),
             most=NEWEST_JOBS,
         )
+
+    async def crowds(self, request: Request) -> Response:
+        """Show all analysts' crowd jobs."""
+        listed = await self.analyst.crowds()
+        own = self.analyst.identity.name
+        return self._show(request, "crowds.html", crowds=listed, own=own)
+
+    async def crowd(self, request: Request) -> Response:
+        """Show what a crowd job asks, and where it stands by the trainer's word."""
+        job = self.analyst.crowd(_job_in(request))
+        asked, state = await job.request(), await job.state()
+        return self._show(request, "crowd.html", asked=asked, state=state)
 
     async def budget(self, request: Request) -> Response:
         """Show how much epsilon clients have left for one more job."""

@@ -91,7 +91,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         leadership=leadership,
         witnesses=witnesses,
     )
-    uploads = Uploads(own, rounds, tallies, metrics, leads, sessions)
+    uploads, witness = Uploads(own, rounds, tallies, metrics, leads, sessions), LogWitness(own)
     app = create_app(
         own,
         rounds=rounds,
@@ -104,8 +104,8 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         gossip=gossip,
         witnesses=witnesses,
         sessions=sessions,
-        log_witness=LogWitness(own),
-        look=OperatorView(own, rounds, metrics).look,
+        log_witness=witness,
+        look=OperatorView(own, rounds, metrics, witness).look,
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
     retention = Retention(own, KEEPINGS)
