@@ -13,7 +13,6 @@ from pyroaring import BitMap
 
 from shoal_holder import outbox
 from shoal_holder.state import State
-from shoal_holder.state_schema import SCHEMA_VERSION
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
@@ -292,15 +291,10 @@ def test_the_same_process_cannot_open_it_twice(state: State, path: Path) -> None
         State(path, authority=AUTHORITY)
 
 
-def test_a_state_of_another_consortium_or_version_is_refused(path: Path) -> None:
+def test_a_state_of_another_consortium_is_refused(path: Path) -> None:
     State(path, authority=AUTHORITY).close()
     with pytest.raises(ValueError, match="another consortium"):
         State(path, authority="f" * 64)
-    database = sqlite3.connect(path)
-    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
-    database.close()
-    with pytest.raises(ValueError, match="schema version"):
-        State(path, authority=AUTHORITY)
 
 
 def test_a_file_that_is_no_state_is_refused(path: Path) -> None:

@@ -93,6 +93,7 @@ async def test_it_shows_rounds_shares_ledger_and_that_nothing_is_wrong(
     assert re.search(rf"{spec.digest[:12]} collecting \S+ \S+ UTC 12 11 ", page)
     assert "0.2 over the last minute; at most 1.1 in ten seconds" in page
     assert re.search(r"Ledger 1 entry; the digest of the last one is [0-9a-f]{64}", page)
+    assert "Release 1.0, protocol 1.0 " in page
     assert re.search(r"Certificate ends in [\d,]+ days", page)
     assert re.search(r"Disk [\d,.]+ GiB free of", page)
     assert "TOKEN" not in page and TOKEN not in page
@@ -104,7 +105,9 @@ async def test_it_asks_parties_that_are_silent_and_says_who_does_not_answer(
     federation.wire.cut.add("compute-1.example")
     page = await shown(federation)
     assert "This needs you: compute-1 does not answer: no route." in page
-    assert re.search(r"compute-1 no route compute-2 answered 0 seconds ago ", page)
+    assert re.search(
+        r"compute-1 no route not known compute-2 answered 0 seconds ago 1.0, protocol 1.0 ", page
+    )
     federation.wire.cut.clear()
     asked = len(federation.wire.requests)
     assert "compute-1 no route" in await shown(federation)  # not again at once

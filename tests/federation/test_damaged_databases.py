@@ -111,10 +111,7 @@ def make_directory(files: Files) -> None:
 
 def other_version(files: Files) -> None:
     with closing(sqlite3.connect(files.database)) as database:
-        if files.database.name == STATE_FILE:
-            database.execute("PRAGMA user_version = 2")
-        else:
-            database.execute("UPDATE schema_version SET version = 1")
+        database.execute("UPDATE schema_version SET version = 1")
         database.commit()
 
 

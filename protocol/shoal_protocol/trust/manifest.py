@@ -244,11 +244,14 @@ class Parties:
 
         Raises:
             WrongManifest: it is bound to another manifest version.
+            UnsupportedVersion: it uses a field of a version of the wire that this one lacks yet.
             UnknownSigner, WrongSigner, BadSignature, UnknownHolder, RevokedHolder
         """
         body = signed.body
-        if isinstance(body, BoundDocument) and body.manifest != self.digest:
-            raise WrongManifest
+        if isinstance(body, BoundDocument):
+            if body.manifest != self.digest:
+                raise WrongManifest
+            body.check_minor(self.manifest.policy.wire_minor or 0)
         if body.signed_by in (Role.HOLDER, Role.CLIENT):
             key = self._holder_key(signed)
         else:

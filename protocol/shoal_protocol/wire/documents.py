@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 import pydantic
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
+from pydantic.fields import FieldInfo
 
 from shoal_protocol.wire.encoding import (
     NAME_PATTERN,
@@ -25,16 +26,17 @@ from shoal_protocol.wire.encoding import (
     sha256,
 )
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnsupportedVersion
-from shoal_protocol.wire.versions import WIRE
+from shoal_protocol.wire.versions import RELEASE, WIRE
 
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
 _SIGNER: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LARGEST_FAULT_LIST: Final = 5
 _WORDS: Final = {
     "missing": "is missing",
-    "extra_forbidden": "is not a known setting",
+    "extra_forbidden": f"is not known to release {RELEASE}",
     "union_tag_invalid": "not one of the known names",  # pydantic's own text quotes the tag
 }
+_ADDED_IN: Final = "added_in"
 _HEX_PATTERN: Final = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")
 _FORMS: Final = {NAME_PATTERN: "1 to 63 of a-z, 0-9 and hyphens, and not begin with a hyphen"}
 
@@ -96,6 +98,25 @@ class BoundDocument(Document):
     """A document bound to one version of the consortium's manifest."""
 
     manifest: Digest
+
+    def check_minor(self, allowed: int) -> None:
+        """Check that all fields are of minor versions of the wire up to the `allowed` one.
+
+        Raises:
+            UnsupportedVersion: one is not, and parties before it could not read the document.
+        """
+        if _newest_field(type(self)) > allowed and (used := _newest_used(self)) > allowed:
+            raise UnsupportedVersion(
+                f"the document uses version {WIRE}.{used} of the protocol, and its manifest allows "
+                f"{WIRE}.{allowed}"
+            )
+
+
+def added_in(minor: int) -> Any:
+    """Return the optional field of a bound document that a minor version of the wire added."""
+    return pydantic.Field(
+        default=None, exclude_if=lambda value: value is None, json_schema_extra={_ADDED_IN: minor}
+    )
 
 
 DocumentT = TypeVar("DocumentT", bound=Document)
@@ -169,6 +190,18 @@ def decode(encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     return from_json(parse_canonical_json(encoded), *kinds)
 
 
+def read_kept(encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+    """Decode a document from one's own store, which was checked when it was taken.
+
+    A later release may have taken it, if this one was put back: fields that are not known here are
+    left out of the body, not of what is encoded, hashed and signed.
+
+    Raises:
+        MalformedDocument, UnsupportedVersion: as `decode`.
+    """
+    return read_uncompared(parse_canonical_json(encoded), *kinds, kept=True)
+
+
 def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     """Decode a signed document from a JSON value that came in canonical form.
 
@@ -186,8 +219,10 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     return signed
 
 
-def read_uncompared(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+def read_uncompared(value: Any, *kinds: type[DocumentT], kept: bool = False) -> Signed[DocumentT]:
     """Decode a signed document inside another one that is itself checked to be canonical.
+
+    One that is `kept` is read as by `read_kept`, with those inside it.
 
     Raises:
         MalformedDocument, UnsupportedVersion: as `decode`.
@@ -204,7 +239,7 @@ def read_uncompared(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
         raise UnsupportedVersion
     for kind in kinds:
         if body.get("kind") == _kind_of(kind):
-            return Signed(_validated(kind, body), signer, signature)
+            return Signed(_validated(kind, body, kept=kept), signer, signature)
     raise MalformedDocument("a document of another kind is due here")
 
 
@@ -213,11 +248,14 @@ def _kind_of(document: type[Document]) -> str:
     return kind
 
 
-def _validated(kind: type[DocumentT], body: dict[str, Any]) -> DocumentT:
+def _validated(kind: type[DocumentT], body: dict[str, Any], *, kept: bool) -> DocumentT:
     try:
-        return kind.model_validate(body)
+        read = kind.model_validate(body, extra="ignore" if kept else None, context=kept)
     except pydantic.ValidationError as error:
         raise MalformedDocument(describe(error, kind)) from None
+    if kept:
+        read.__dict__["canonical"] = canonical_json(body)
+    return read
 
 
 def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | None = None) -> str:
@@ -257,6 +295,34 @@ def _plainly(kind: str, message: str, context: Mapping[str, Any]) -> str:
 @cache
 def _published_names(model: type[pydantic.BaseModel]) -> frozenset[str]:
     """Return the field names in a model and in the models inside it."""
+    return frozenset(name for part in _published(model) for name in part.get("properties", ()))
+
+
+@cache
+def _newest_field(model: type[pydantic.BaseModel]) -> int:
+    """Return the newest minor version of the wire that added to a model or one inside it."""
+    fields = (each for part in _published(model) for each in part.get("properties", {}).values())
+    return max((each.get(_ADDED_IN, 0) for each in fields), default=0)
+
+
+def _newest_used(part: Any) -> int:
+    if isinstance(part, pydantic.BaseModel):
+        of_fields = (
+            max(_minor_of(field), _newest_used(value))
+            for name, field in type(part).model_fields.items()
+            if (value := getattr(part, name)) is not None
+        )
+        return max(of_fields, default=0)
+    if isinstance(part, Mapping):
+        return _newest_used(tuple(part.values()))
+    return max(map(_newest_used, part), default=0) if isinstance(part, list | tuple) else 0
+
+
+def _minor_of(field: FieldInfo) -> int:
+    extra = field.json_schema_extra
+    return int(str(extra.get(_ADDED_IN, 0))) if isinstance(extra, dict) else 0
+
+
+def _published(model: type[pydantic.BaseModel]) -> list[dict[str, Any]]:
     schema = model.model_json_schema()
-    parts = [schema, *schema.get("$defs", {}).values()]
-    return frozenset(name for part in parts for name in part.get("properties", ()))
+    return [schema, *schema.get("$defs", {}).values()]

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 
 from shoal_protocol.wire.documents import Document, DocumentT, Signed, read_uncompared
 
@@ -10,12 +10,11 @@ from shoal_protocol.wire.documents import Document, DocumentT, Signed, read_unco
 def embedded(kind: type[DocumentT]) -> PlainValidator:
     """Return a validator for a field that is itself a signed document; `WRITTEN` serialises it."""
 
-    def read(value: object) -> Signed[DocumentT]:
+    def read(value: object, info: ValidationInfo) -> Signed[DocumentT]:
         if isinstance(value, Signed) and isinstance(value.body, kind):
             return value
-        return read_uncompared(
-            value, kind
-        )  # the outer document is checked to be canonical as a whole
+        # the outer document is checked to be canonical as a whole
+        return read_uncompared(value, kind, kept=bool(info.context))
 
     return PlainValidator(read)
 

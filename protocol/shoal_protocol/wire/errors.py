@@ -46,7 +46,10 @@ class MalformedDocument(ProtocolError):
 class UnsupportedVersion(ProtocolError):
     code = "unsupported-version"
     title = "Unsupported protocol version"
-    remedy = "Speak version 1 of the protocol."
+    remedy = (
+        "Speak version 1 of the protocol; what its later minor versions add, send once the "
+        "manifest's policy allows it (`wire_minor`)."
+    )
 
 
 class BadSignature(ProtocolError):

@@ -21,13 +21,19 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import RefusedSpec, UnknownJob, UnknownRound
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    RefusedSpec,
+    UnknownJob,
+    UnknownRound,
+)
 
 if TYPE_CHECKING:
     from shoal_holder.sessions.vault import Sessions
 
 MISSED: Final = "missed"
 NOT_ASKED: Final = "not asked"
+UNREADABLE: Final = "taken by a later release"
 BEFORE_RESTORE: Final = "announced before the state here was restored"
 CAPPED: Final = "refused: the owner's cap leaves no slot here enough for another round"
 
@@ -113,7 +119,11 @@ class Rounds:
             del self._open[round_id]  # its job ended, or the next round began
         for each in stored:
             if each.round_id not in self._open:
-                spec = decode(each.spec, RoundSpec).body
+                try:
+                    spec = decode(each.spec, RoundSpec).body
+                except MalformedDocument:  # taken by a later release, before this one was put back
+                    self._state.end_round(each.round_id, UNREADABLE)
+                    continue
                 self._open[each.round_id] = _Open(spec)
             self.end_if_over(each.round_id)
         return [

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal_holder.state_memory import Counted, StateMemory
-from shoal_holder.state_schema import SCHEMA, SCHEMA_VERSION
+from shoal_holder.state_schema import MIGRATIONS, SCHEMA, SCHEMA_VERSION
 from shoal_hosting.marks import DAMAGED, RESTORE
+from shoal_protocol.wire.versions import steps, usable_by
 
 
 class StateFile:
@@ -89,23 +90,34 @@ class StateFile:
         self.truncate_log()  # a crash may have come between an erasure and this
 
     def _lay_out(self) -> None:
-        """Lay out a new file.
+        """Lay out a new file, or migrate one of an earlier version, in one transaction.
 
         Raises:
-            ValueError: the file is of another version.
+            ValueError: the file is of a version that this program cannot use.
         """
-        (version,) = self.one("PRAGMA user_version")
-        if version == 0 and self.one("SELECT 1 FROM sqlite_master") is not None:
+        tables = {name for (name,) in self.rows("SELECT name FROM sqlite_master")}
+        if tables and "schema_version" not in tables:
             raise ValueError(f"{self._path} is not a state file; {RESTORE}")
-        if version == 0:
-            self.database.executescript(
-                f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
-            )
-        elif version != SCHEMA_VERSION:
-            raise ValueError(
-                f"{self._path} has schema version {version}, this program needs {SCHEMA_VERSION}; "
-                "run the release that made it"
-            )
+        if tables:
+            found = [version for (version,) in self.rows("SELECT version FROM schema_version")]
+            try:
+                numbers = applied = steps(found, SCHEMA_VERSION, MIGRATIONS)
+            except ValueError as error:
+                raise ValueError(f"{self._path} has {error}") from None
+        else:
+            numbers = usable_by(SCHEMA_VERSION, MIGRATIONS)
+            applied = numbers[1:]
+        if not numbers:
+            return
+        self.database.executescript(f"BEGIN IMMEDIATE; {'' if tables else SCHEMA}")
+        for statement in (each for number in applied for each in MIGRATIONS[number]):
+            if not statement.startswith("CREATE TABLE "):
+                raise ValueError("a migration of the state adds tables and nothing else")
+            self.database.execute(statement)
+        self.database.executemany(
+            "INSERT INTO schema_version VALUES (?)", [(number,) for number in numbers]
+        )
+        self.database.execute("COMMIT")
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""

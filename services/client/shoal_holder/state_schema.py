@@ -1,10 +1,20 @@
 """The layout of the data holder's SQLite file."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from shoal_protocol.wire.versions import HOLDER_STATE
 
 SCHEMA_VERSION: Final = HOLDER_STATE
+
+MIGRATIONS: Final[Mapping[int, tuple[str, ...]]] = {}
+"""What each version adds to the one before: tables alone, so that programs before it go on."""
+
+_VERSIONS: Final = """
+CREATE TABLE schema_version (        -- whose programs can use the file
+    version INTEGER PRIMARY KEY
+);
+"""
 
 _MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file
@@ -271,7 +281,8 @@ BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
 """
 
 SCHEMA: Final = (
-    _MEMORY
+    _VERSIONS
+    + _MEMORY
     + _MACHINE
     + _BACKUP
     + _JOBS

@@ -38,7 +38,7 @@ from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
 from shoal_hosting.storage.database_memory import MARK, open_memory
-from shoal_hosting.storage.database_schema import check_schema
+from shoal_hosting.storage.database_schema import Migrations, check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_hosting.vitals import Vitals
@@ -70,6 +70,8 @@ class Schema(Protocol):
     def metadata(self) -> MetaData: ...
     @property
     def VERSION(self) -> int: ...
+    @property
+    def MIGRATIONS(self) -> Migrations: ...
     @property
     def memory(self) -> Table: ...
     @property
@@ -319,7 +321,7 @@ def open_storage(
         StartupRefused, StorageUnavailable: as `Resources.open`.
     """
     engine = open_engine(url, alone=alone)
-    check_schema(engine, schema.metadata, schema.VERSION)
+    check_schema(engine, schema.metadata, schema.VERSION, schema.MIGRATIONS)
     memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
     return StorageThread(engine, memory)
 

@@ -13,7 +13,8 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust import limits
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed, decode, read_kept
+from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_protocol.wire.service_errors import OutdatedDeclaration
 from shoal_trainer.resources import Resources
@@ -76,7 +77,7 @@ class Declarations:
         `next` is where to go on, None if there are no more.
         """
         found = await self._resources.storage.run(_read, after, count)
-        documents = [decode(each.document, HolderDeclaration).to_json() for each in found]
+        documents = [parse_canonical_json(each.document) for each in found]
         more = found[-1].holder + 1 if len(found) == count else None
         return {"documents": documents, "next": more}
 
@@ -88,7 +89,7 @@ def _check(
     now: datetime,
 ) -> None:
     """Refuse a job by declarations, each with the data holders who made its like."""
-    declared = [(decode(each, HolderDeclaration).body, holders) for each, holders in judged]
+    declared = [(read_kept(each, HolderDeclaration).body, holders) for each, holders in judged]
     variables = {name for each, _ in declared for name in each.variables}
     roster, reasons = consortium.roster, Counter[str]()
     able = roster.enrolled_set.copy()
@@ -116,7 +117,7 @@ def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:
     columns, body = declarations.c, signed.body
     known = select(columns.document).where(columns.holder == body.holder)
     for document in db.execute(known).scalars():
-        earlier = decode(document, HolderDeclaration).body
+        earlier = read_kept(document, HolderDeclaration).body
         if earlier == body:
             return False
         if earlier.declared_at >= body.declared_at:

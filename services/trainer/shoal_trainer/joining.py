@@ -16,7 +16,7 @@ from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave, check_end
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed, decode, from_json
+from shoal_protocol.wire.documents import Signed, decode, from_json, read_kept
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
@@ -325,7 +325,7 @@ class Joining:
         jobs, closed = await storage.run(store.open_jobs), False
         for record in jobs:
             if record.phase is JobPhase.JOINING:
-                request = decode(record.request, StudyRequest).body
+                request = read_kept(record.request, StudyRequest).body
                 is_over = self._resources.clock() >= request.join_deadline
                 if is_over or record.joined >= request.maximum_population:
                     async with self._admission:

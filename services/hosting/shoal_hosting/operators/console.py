@@ -5,11 +5,13 @@ data holder, and the log is the one that the service writes.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
+import pydantic
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry
 from starlette.responses import Response
@@ -23,14 +25,22 @@ from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.versions import RELEASE, WIRE_VERSION
 
 REFUSED, LOG = f"{START}/refused", f"{START}/log"
 CLOCK_TOLERANCE_SECONDS: Final = 5.0
 LEAST_DISK: Final = 0.1
-ASK_AFTER_SECONDS: Final = 60.0  # a party that nobody asked for so long is asked by the page
+ASK_AFTER_SECONDS: Final = 60.0  # the page asks each party so often
 WAIT_SECONDS: Final = 1.0  # for parties that the page asks
 _OWN_FIELDS: Final = frozenset({"event", "level", "timestamp"})
 _GIB: Final = 1 << 30
+
+
+class _Health(pydantic.BaseModel):
+    """What a party says of itself; strings of a peer, which pages escape."""
+
+    release: str = pydantic.Field(max_length=20)
+    wire: str = pydantic.Field(max_length=20)
 
 
 class OperatorConsole:
@@ -54,6 +64,7 @@ class OperatorConsole:
         self._party, self._log, self._ready, self._look = party, log, ready, look
         self._vitals, self._peers, self._registry, self._clock = vitals, peers, registry, clock
         self._asking: set[asyncio.Task[None]] = set()
+        self._releases: dict[str, tuple[float, str]] = {}  # when each party was asked, and it said
         self._began_at = clock()
         self._console = Console(
             title=title,
@@ -95,7 +106,12 @@ class OperatorConsole:
             troubles=troubles,
             facts=self._facts() | dict(view.facts),
             parties=[
-                (name, *_contact_in_words(contact), clocks.get(name))
+                (
+                    name,
+                    *_contact_in_words(contact),
+                    self._releases.get(name, (0.0, ""))[1] or "not known",
+                    clocks.get(name),
+                )
                 for name, contact in contacts.items()
             ],
             clocks=clocks,
@@ -104,11 +120,12 @@ class OperatorConsole:
         )
 
     async def _ask(self, parties: list[ServiceParty]) -> None:
-        """Ask those who were asked nothing for a while whether they live; wait for a second."""
+        """Ask those whom no page asked for a while whether they live; wait for a second."""
         now = asyncio.get_running_loop().time()
         for each in parties:
-            contact = self._contact(each)
-            if contact is None or now > contact.asked_at + ASK_AFTER_SECONDS:
+            asked_at, said = self._releases.get(each.name, (-math.inf, ""))
+            if now > asked_at + ASK_AFTER_SECONDS:
+                self._releases[each.name] = now, said
                 task = asyncio.get_running_loop().create_task(self._ask_one(each))
                 self._asking.add(task)
                 task.add_done_callback(self._asking.discard)
@@ -122,8 +139,11 @@ class OperatorConsole:
             return Contact(asyncio.get_running_loop().time(), None, str(error))
 
     async def _ask_one(self, party: ServiceParty) -> None:
-        with suppress(Unavailable):  # the contact says so
-            await self._peers.to(party).ask("GET", "/healthz")
+        with suppress(Unavailable, ProtocolError, ValueError):  # the contact says so
+            reply = await self._peers.to(party).ask("GET", "/healthz")
+            told = _Health.model_validate(reply.json())
+            at, _ = self._releases[party.name]
+            self._releases[party.name] = at, f"{told.release}, protocol {told.wire}"
 
     def _value(self, metric: str) -> float | None:
         return self._registry.get_sample_value(metric)
@@ -135,7 +155,10 @@ class OperatorConsole:
         )
         size, version = self._value("shoal_disk_size_bytes"), self._value("shoal_manifest_version")
         age = self._value("shoal_oldest_open_round_seconds")
-        facts = {"Started": in_words(self._began_at)}
+        facts = {
+            "Release": f"{RELEASE}, protocol {WIRE_VERSION}",
+            "Started": in_words(self._began_at),
+        }
         if days is not None and days == days:
             facts["Certificate"] = f"ends in {int(days):,} days"
         if free is not None and size:

@@ -15,6 +15,7 @@ from shoal_hosting.server.observation import Observation
 from shoal_hosting.server.openapi import JsonSchema, answers, only_with, publish
 from shoal_hosting.server.problems import install_problem_handlers
 from shoal_hosting.vitals import Vitals
+from shoal_protocol.wire.versions import RELEASE, WIRE_VERSION
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
 BODIES_IN_MEMORY_BYTES: Final = 512 << 20
@@ -77,8 +78,8 @@ def create_application(
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """The process runs and answers."""
-        return {"status": "alive"}
+        """The process runs and answers: by which release, and up to which protocol version."""
+        return {"status": "alive", "release": RELEASE, "wire": WIRE_VERSION}
 
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:

@@ -1,11 +1,24 @@
-"""Makes a service's tables in an empty database, and refuses to start over another's."""
+"""Makes a service's tables in an empty database, migrates them, and refuses another's."""
 
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 import structlog
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, exc, func, inspect, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    Table,
+    exc,
+    func,
+    inspect,
+    select,
+)
+from sqlalchemy.schema import CreateColumn
 
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import (
@@ -15,6 +28,13 @@ from shoal_hosting.storage.database import (
     translating_storage_errors,
 )
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_protocol.wire.versions import steps, usable_by
+
+Migrations = Mapping[int, Sequence[Table | Column[Any]]]
+"""What each version of a schema added to the one before: tables, and columns that may be left out.
+
+Programs of the version before go on over it, so that a release can be taken back.
+"""
 
 WAIT_FOR_DATABASE_SECONDS: Final = GONE_AFTER_SECONDS + 10
 """How long a starting process waits for a database that another one has: until a server with much
@@ -32,10 +52,13 @@ def check_schema(
     engine: Engine,
     metadata: MetaData,
     version: int,
+    migrations: Migrations = MappingProxyType({}),
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Make the tables of `metadata` in an empty database; refuse one of another version.
+    """Make the tables of `metadata` in an empty database, or migrate an earlier version's.
+
+    All of it is one transaction, which one process at a time makes.
 
     While another process has the database, this one waits, for `pause(1.0)` at a time and
     `WAIT_FOR_DATABASE_SECONDS` in all: the other may have ended, and its server not know.
@@ -48,7 +71,7 @@ def check_schema(
     """
     for attempt in range(WAIT_FOR_DATABASE_SECONDS + 1):
         try:
-            _check_schema(engine, metadata, version)
+            _check_schema(engine, metadata, version, migrations)
             return
         except StorageUnavailable as error:
             if not _another_has_it(error):
@@ -79,8 +102,9 @@ def _another_has_it(error: StorageUnavailable) -> bool:
     return isinstance(cause, DatabaseHeld) or sqlstate(cause) == _LOCKED
 
 
-def _check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
+def _check_schema(engine: Engine, metadata: MetaData, version: int, migrations: Migrations) -> None:
     own = MetaData()
+    # a row for each version whose programs can use the database
     versions = Table(_VERSION_TABLE, own, Column("version", Integer, primary_key=True))
     with translating_storage_errors(), engine.begin() as connection:
         if engine.dialect.name == "postgresql":  # another replica may start at the same time
@@ -94,14 +118,29 @@ def _check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
                 )
             own.create_all(connection)
             metadata.create_all(connection)
-            connection.execute(versions.insert().values(version=version))
-            return
-        found = connection.execute(select(versions.c.version)).scalars().all()
-        if list(found) != [version]:
-            raise StartupRefused(
-                f"the database has schema version {', '.join(map(str, found)) or 'none'}, "
-                f"this program needs {version}; run the release that made it"
-            )
-        missing = set(metadata.tables) - names
-        if missing:
-            raise StartupRefused(f"the database is another service's: it lacks {min(missing)}")
+            added = usable_by(version, migrations)
+        else:
+            found = connection.execute(select(versions.c.version)).scalars().all()
+            try:
+                added = steps(found, version, migrations)
+            except ValueError as error:
+                raise StartupRefused(f"the database has {error}") from None
+            for number in added:
+                for addition in migrations[number]:
+                    _add(connection, addition)
+            missing = set(metadata.tables) - set(inspect(connection).get_table_names())
+            if missing:
+                raise StartupRefused(f"the database is another service's: it lacks {min(missing)}")
+        for number in added:
+            connection.execute(versions.insert().values(version=number))
+
+
+def _add(db: Connection, addition: Table | Column[Any]) -> None:
+    if isinstance(addition, Table):
+        addition.create(db)
+        return
+    if not addition.nullable and addition.server_default is None:
+        raise ValueError(f"{addition} needs a default: the version before leaves it out")
+    table = db.dialect.identifier_preparer.format_table(addition.table)
+    column = CreateColumn(addition).compile(dialect=db.dialect)
+    db.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column}")
