@@ -38,7 +38,10 @@ RUN_BY: Final = {
         "federation/test_backups.py::test_an_older_backup_exceeds_no_cap_and_signs_no_second_history",
         "federation/test_set_back.py::test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name",
     ],
-    "Upgrade": [],
+    "Upgrade": [
+        "end_to_end/test_upgrade.py::test_a_federation_is_upgraded_and_goes_back_while_jobs_run",
+        "hosting/test_migrations.py::test_a_migrated_database_keeps_its_rows_and_both_versions_use_it",
+    ],
     "Delete what is old": [
         "command/test_retention_command.py::test_it_shows_and_with_do_deletes",
         "federation/test_retention.py::test_the_operator_has_what_is_due_deleted_at_once",
