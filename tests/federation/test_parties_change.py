@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from shoal_agent.charge_comparison import AFTER_NONSENSE
 from shoal_agent.client_files import write_pin
 from shoal_consortium import changes, consortium_files, party_files
 from shoal_consortium.cards import KeyKind, PartyRole, new_party
@@ -22,6 +23,7 @@ from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, sign
 from tests.federation.test_consortium_changes import publish
+from tests.federation.test_forgetful_holders import CHEAP, SITE, Forgetful
 from tests.world.audit import audit
 from tests.world.clock import NOW
 from tests.world.federation import Federation
@@ -242,11 +244,47 @@ async def test_a_job_ends_where_a_node_takes_the_place_of_another(
         home = newcomer(trust, PartyRole.COMPUTE, "compute-3")
         second = change(trust, [home], retired=["compute-2"])
         await publish(federation, second, *federation.services)
+        told = (await federation.ask("compute-2", "/readyz")).json()["party"]
+        assert told == "is no longer in the manifest, and serves what is open here"
         state = await federation.finish(job)
 
         assert state["phase"] == "failed"
         assert "compute-3 took the place of compute-2" in state["reason"]
         assert "submit the job anew" in state["reason"]
+        told = (await federation.ask("compute-2", "/readyz")).json()["party"]
+        assert told == "is no longer in the manifest, and may be switched off"
+
+
+@pytest.mark.parametrize("left", [1, 0], ids=["one is left", "none is left"])
+async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_is_left(
+    trust: Trust, tmp_path: Path, left: int
+) -> None:
+    async with Forgetful(trust, tmp_path / "run") as federation:
+        await federation.step()
+        await federation.copy(tmp_path / "copy")
+        await federation.learn(privacy=CHEAP)
+        spent = await federation.charged()
+        assert len(spent) == SITES[SITE]
+        for old in federation.nodes[left:]:
+            home = newcomer(trust, PartyRole.COMPUTE, f"after-{old}")
+            version = change(trust, [home], retired=[old])
+            write_pin(home, version.digest, replace_other=False)
+            federation.wire.party_of = Trust(trust.directory, version).party_of
+            federation.names.append(home.name)
+            await publish(federation, version, *federation.services)
+            await federation.step()
+
+        await federation.set_back(tmp_path / "copy")
+        if left:
+            assert "shoal agent restore" in await federation.refusal()
+        else:
+            await federation.step()
+        await federation.restore()
+        for _ in range(4):  # to all that it waits for
+            await federation.step()
+            federation.clock.move(AFTER_NONSENSE.total_seconds())
+        assert (await federation.holder(SITE).status()).refusal is None
+        assert await federation.charged() == (spent if left else set())
 
 
 async def test_a_trainer_whose_place_another_took_ends_what_it_began(
