@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from shoal.jobs.job_failures import JobFailed
 from shoal_agent.charge_comparison import AFTER_NONSENSE
 from shoal_agent.client_files import write_pin
 from shoal_consortium import changes, consortium_files, party_files
@@ -293,7 +294,15 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
     async with Federation(trust, tmp_path / "run") as federation:
         one, _ = await federation.collecting()
         two, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
-        second = change(trust, [newcomer(trust, PartyRole.TRAINER, "heir")])
+        home = newcomer(trust, PartyRole.TRAINER, "heir")
+        second = change(trust, [home])
+        write_pin(home, second.digest, replace_other=False)
+        heir = second.manifest.trainer
+        federation.wire.party_of = lambda url: (
+            heir.name if url.host in heir.url else trust.party_of(url)
+        )
+        federation.trainers.add("heir")
+        federation.names.append("heir")
         await publish(federation, second, *federation.services)
         await federation.crash("trainer")
         assert (await federation.finish(one))["phase"] == "finished"
@@ -302,10 +311,32 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
         assert "heir is the trainer now" in state["reason"]
         certificate = await certified(federation, one, trust.consortium)
         assert certificate.manifest == trust.consortium.digest
+        address = f"/v1/jobs/{one}/certificate"
+
+        async def is_logged() -> bool:
+            tag = (await federation.ask("trainer", address)).headers["ETag"]
+            return tag.endswith('-logged"')
+
+        await federation.until(is_logged)
         federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
         request = federation.request().encode()
         answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=request)
         assert problem(answer) == "refused-job"
+
+        analyst = federation.open_analyst()
+        assert (await analyst.job(one).result()) is not None
+        assert (await analyst.job(two).state()).phase == "failed"
+        with pytest.raises(JobFailed, match="unknown-job"):
+            await analyst.job("0" * 64).state()
+
+        # the old trainer goes on, and tells nobody of the new one: who joins heard it of a node
+        federation.analyst = analyst
+        third = await federation.submit(join_seconds=100)
+
+        async def is_joined() -> bool:
+            return (await analyst.job(third).state()).joined == CLIENTS
+
+        await federation.until(is_joined)
 
 
 async def test_a_round_ends_at_the_aggregator_that_it_began_with(

@@ -100,6 +100,7 @@ class Federation:
         manifest = trust.consortium.manifest
         self.nodes = [node.name for node in manifest.compute_nodes]
         self.services = [*self.nodes, "aggregator", "trainer"]
+        self.trainers = {"trainer"}
         self.names = [*SITES, "trainer", *self.nodes, "aggregator"]  # in the order of their steps
 
     async def __aenter__(self) -> Self:
@@ -109,9 +110,14 @@ class Federation:
         self._stack.enter_context(patch.object(sessions, "open_session", self._note_session))
         self._stack.push_async_callback(self.wire.close)
         await self.start_the_dead()
-        home = self.trust.directory / "parties" / "analyst"
         self.analyst_book = self._book("analyst")
-        self.analyst = AsyncAnalyst(
+        self.analyst = self.open_analyst()
+        return self
+
+    def open_analyst(self) -> AsyncAnalyst:
+        """Return the analyst, of the trainer that her manifest in force names."""
+        home = self.trust.directory / "parties" / "analyst"
+        analyst = AsyncAnalyst(
             name="analyst",
             key=load_party(home).signing_key,
             book=self.analyst_book,
@@ -119,8 +125,8 @@ class Federation:
             random_bytes=fixed_bytes("analyst"),
             transport=self.wire.of(self._analyst_life),
         )
-        self._stack.push_async_callback(self.analyst.close)
-        return self
+        self._stack.push_async_callback(analyst.close)
+        return analyst
 
     async def __aexit__(
         self,
@@ -200,7 +206,7 @@ class Federation:
         if name == "aggregator":
             collecting = aggregator.assemble(**arguments)
             running = Running(life, collecting.step, collecting.resources.storage.close, collecting)
-        elif name == "trainer":
+        elif name in self.trainers:
             learning = trainer.assemble(**arguments)
             running = Running(life, learning.step, learning.resources.storage.close, learning)
         else:
