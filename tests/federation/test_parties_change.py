@@ -173,6 +173,24 @@ async def test_a_round_that_was_signed_before_a_version_came_begins_under_the_on
         assert result is not None and result["manifest"] == trust.consortium.digest
 
 
+async def test_an_open_round_is_answered_by_who_hears_of_the_next_version_first(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job = await federation.submit()
+        await federation.until(lambda: _has_round(federation, job))
+        federation.names.remove(SITE)  # it does nothing
+        second = change(trust, retired=["compute-2"])
+        await publish(federation, second, *federation.services)
+        await federation.party(SITE)._directory.follow_to(second.digest)
+        federation.names.insert(0, SITE)
+        state = await federation.finish(job)
+        assert state["phase"] == "finished", state
+        [result] = (await audit(federation)).values()
+        assert result is not None and result["manifest"] == trust.consortium.digest
+        assert result["cohort_size"] == CLIENTS
+
+
 async def test_long_after_a_version_came_no_round_begins_under_the_one_before(
     trust: Trust, tmp_path: Path
 ) -> None:
