@@ -29,6 +29,7 @@ POLICY: Final = f"""\
 analysts = ["analyst"]
 queries = ["tables"]
 columns = ["{COLUMN}"]
+approval = "automatic"
 maximum_epsilon = 1.0
 delta = 1e-6
 minimum_population = 100

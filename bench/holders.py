@@ -43,6 +43,7 @@ POLICY: Final = f"""\
 analysts = ["analyst"]
 queries = ["second_moment_matrix"]
 columns = {[*FEATURES, TARGET]}
+approval = "automatic"
 maximum_epsilon = 1.0
 delta = 1e-5
 minimum_population = 100

@@ -34,6 +34,7 @@ POLICY: Final = f"""\
 analysts = ["analyst"]
 queries = {json.dumps(TASK.query_names())}
 columns = {json.dumps([each.name for each in TASK.columns])}
+approval = "automatic"
 maximum_epsilon = 10.0
 delta = 1e-5
 minimum_population = 100

@@ -150,7 +150,8 @@ def _agent(directory: Path, name: str, port: int, batch: int) -> Process:
     columns = [*FEATURES, TARGET]
     policy.write_text(
         f'analysts = ["analyst"]\nqueries = ["gradient_sum"]\n'
-        f"columns = {json.dumps(columns)}\nmaximum_epsilon = {EPSILON}\ndelta = 1e-5\n"
+        f'columns = {json.dumps(columns)}\napproval = "automatic"\n'
+        f"maximum_epsilon = {EPSILON}\ndelta = 1e-5\n"
         f"minimum_population = {batch}\nminimum_colluders = 0\n"
     )
     return site_agent(directory, name, port)

@@ -32,6 +32,7 @@ POLICY: Final = f"""\
 analysts = ["analyst"]
 queries = {json.dumps(TASK.query_names())}
 columns = {json.dumps([column.name for column in TASK.columns])}
+approval = "automatic"
 maximum_epsilon = {EPSILON}
 delta = {DELTA}
 minimum_population = 400

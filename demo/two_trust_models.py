@@ -31,6 +31,7 @@ POLICY: Final = f"""\
 analysts = ["analyst"]
 queries = ["column_moments", "score_sum", "weighted_row_matrix"]
 columns = ["minutes", "days", "returns"]
+approval = "automatic"
 maximum_epsilon = {CAP}
 delta = {DELTA}
 minimum_population = 10

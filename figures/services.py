@@ -273,6 +273,7 @@ def _agent(directory: Path, point: Point, port: int) -> Process:
 analysts = ["analyst"]
 queries = {json.dumps(point.task.query_names())}
 columns = {json.dumps(names)}
+approval = "automatic"
 maximum_epsilon = {point.epsilon + 1.0}
 delta = {DELTA}
 minimum_population = {len(point.split.train)}

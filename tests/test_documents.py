@@ -12,14 +12,13 @@ from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
-import typer
 
 import shoal
 import shoal.estimators
 import shoal_agent
 from shoal.estimators import LinearRegression
-from shoal_command import available, command_line
 from shoal_learning.simulated_federation import SimulatedFederation
+from tests.command.running import parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -95,7 +94,7 @@ def spoken(page: Path) -> list[list[str]]:
 @pytest.mark.parametrize("page", EVERYWHERE, ids=name)
 def test_a_command_that_a_page_shows_is_there_with_its_options(page: Path) -> None:
     for words_of in spoken(page):
-        command: Any = typer.main.get_command(command_line(available()))
+        command = parser()
         rest = list(words_of)
         while hasattr(command, "commands") and rest and re.fullmatch(r"[a-z-]+", rest[0]):
             assert rest[0] in command.commands, f"shoal {' '.join(words_of)}"

@@ -93,7 +93,7 @@ def crowd_client(service: Hostile, directory: Path) -> None:
     async def ask() -> None:
         peer = Peer(service.party, clock=Clock(), random_bytes=bytes, transport=None)
         with pytest.raises(Unavailable):
-            await CrowdTrainer(lambda: peer).open_jobs()
+            await CrowdTrainer(lambda: peer).open_jobs(b"{}")
         await peer.close()
 
     asyncio.run(ask())
@@ -183,7 +183,7 @@ def load(service: Hostile, directory: Path) -> None:
             await rounds._metrics(consortium.manifest.compute_nodes[:1])
         meter = Meter(consortium, lambda: 0.0, connections=2)
         with pytest.raises(Unavailable):
-            await Line(consortium.manifest.trainer, meter).get("/v1/crowds")
+            await Line(consortium.manifest.trainer, meter).get(f"/v1/crowds/{'0' * 64}")
         await meter.close()
 
     asyncio.run(ask())

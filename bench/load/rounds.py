@@ -122,6 +122,7 @@ class RoundsLoad:
             delta=consortium.delta,
             minimum_population=2,
             minimum_colluders=0,
+            approval="automatic",
         )
 
     async def _job(self, holder: DataHolder) -> JobFigures:

@@ -85,6 +85,7 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
         minimum_colluders=0,
         allow_sessions=True,
         declare=False,
+        approval="automatic",
     )
     generator = np.random.default_rng(0)
     holders = []

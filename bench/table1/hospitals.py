@@ -33,6 +33,7 @@ def measure(directory: Path, *, clients: int, dimensions: list[int], nodes: int)
     columns = vector_query(max(dimensions)).column_names
     (directory / "policy.toml").write_text(
         f'analysts = ["analyst"]\nqueries = ["vector_sum"]\ncolumns = {json.dumps(columns)}\n'
+        'approval = "automatic"\n'
         "maximum_epsilon = 20\ndelta = 1e-5\nminimum_population = 2\nminimum_colluders = 0\n"
         "declare = false\n"
     )

@@ -21,6 +21,7 @@ from shoal_agent.leaving_alone import leave_alone
 from shoal_agent.restoring import restore_state
 from shoal_agent.settings import Settings
 from shoal_agent.status import HolderStatus
+from shoal_command import approving
 from shoal_command.connection import (
     AgentData,
     AgentDirectory,
@@ -30,6 +31,7 @@ from shoal_command.connection import (
     own_agent,
 )
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_options_of
+from shoal_command.owner_console import console
 from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
@@ -41,6 +43,9 @@ from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.crowds.evidence import CrowdEvidence
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
+app.command()(console)
+for command in (approving.owner_key, approving.approvals, approving.approve, approving.refuse):
+    app.command()(command)
 
 _NEEDED = {
     "fastapi",
@@ -344,6 +349,8 @@ def _summed(status: HolderStatus) -> dict[str, Any]:
         "losses": status.losses,
         "records": status.records_fault or "the newest are in use",
         "backup": _age(status.backup_at) + ("; one is due" if status.backup_due else ""),
+        "owners": status.owners_missing or "those who must approve jobs are listed",
+        "jobs_that_wait_for_approval": [{"job": job} for job in status.waiting],
         "jobs": [_job(each) for each in status.jobs],
         "crowd_jobs": [_crowd(each) for each in status.crowds],
         "refused_jobs": [{"job": job, "reason": why} for job, why in status.refused.items()],

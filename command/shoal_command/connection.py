@@ -10,7 +10,7 @@ import typer
 
 from shoal_holder.keys import read_private
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import TLS_CERTIFICATE, read_pin
+from shoal_hosting.party import TLS_CERTIFICATE, load_party, read_pin
 from shoal_hosting.peers.service_calls import Endpoint
 
 PartyDirectory = Annotated[
@@ -48,6 +48,15 @@ def trainer_of(book: ManifestBook) -> Endpoint:
 def own_trainer(book: ManifestBook, data: Path) -> Endpoint:
     """Return the caller's trainer, to whom requests carry the token in its data directory."""
     return replace(trainer_of(book), token=_token(data / "operator.token"))
+
+
+def own_service(directory: Path, data: Path) -> Endpoint:
+    """Return the caller's service, of any role, to whom requests carry the token in `data`."""
+    card = load_party(directory).card
+    if card.url is None:
+        raise ValueError(f"{directory} is the directory of an analyst, who runs no service")
+    certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
+    return Endpoint(card.url, certificate, _token(data / "operator.token"))
 
 
 def own_agent(directory: Path, url: str, data: Path | None = None) -> Endpoint:

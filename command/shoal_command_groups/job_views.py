@@ -46,6 +46,8 @@ def progress(
         head.add_row("Population", f"{state.population_size:,} clients")
     if state.phase is JobPhase.JOINING:
         head.add_row("Joining open until", _moment(join_deadline, now))
+        if said := state.approvals.in_words(f"until {_moment(join_deadline, now)}"):
+            head.add_row("Approval", said)
     if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING):
         head.add_row("Over by", _moment(state.ends_by, now))
     if rounds > FEW_ROUNDS and state.rounds:
@@ -72,6 +74,7 @@ def one_line(state: JobState, *, rounds: int, join_deadline: datetime, now: date
     facts = [f"{state.phase}: {state.joined:,} joined"]
     if state.phase is JobPhase.JOINING:
         facts.append(f"joining is open until {_moment(join_deadline, now)}")
+        facts.extend(filter(None, [state.approvals.in_words("until then")]))
     if state.phase is JobPhase.RUNNING and state.ends_by is not None:
         facts.append(f"over by {_moment(state.ends_by, now)}")
     if state.rounds and rounds > FEW_ROUNDS:
@@ -156,6 +159,8 @@ def listed(page: JobsPage) -> RenderableType:
             what += f": {each.purpose}"
         price = f"{each.epsilon:g}" + (f" at delta {each.delta:g}" if each.delta else "")
         said = each.phase + (f": {each.reason}" if each.reason else "")
+        if waits := each.approvals.in_words("until joining closes"):
+            said += f"; {waits}"
         when = f"{each.submitted_at:%Y-%m-%d %H:%M}"
         table.add_row(*map(plain, (when, each.job, each.analyst, what, price, said)))
     left = Table("clients", "epsilon left, Gaussian noise", "epsilon left, Laplace noise")

@@ -1,17 +1,30 @@
-"""`shoal party new` and `rotate`: make keys of a party and its card for the authority."""
+"""`shoal party new` and `rotate`: a party's keys and cards; `backup` and `restore`: its state."""
 
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays
 from shoal_command.terminal import AsJson, now, tell
+from shoal_consortium.backups import Backup, back_up
+from shoal_consortium.backups import restore as put_back
 from shoal_consortium.cards import KeyKind, PartyRole, fingerprint, new_party
 from shoal_consortium.party_files import rotate as rotate_keys
 from shoal_consortium.party_files import write_party
 from shoal_hosting.party import generations
+from shoal_protocol.privacy.ledger import counted
+
+ServiceData = Annotated[
+    Path, typer.Option("--data", envvar="SHOAL_DATA", help="The service's data directory.")
+]
+_BEFORE_ACCEPTING: Final = {
+    "compute": "make sure that the other nodes' ledgers are whole, and wait until no job runs; "
+    "else retire this node and list one of another name",
+    "aggregator": "wait until no round runs: it might decide one a second time",
+    "trainer": "tell the analysts to submit anew what is not here; open crowd jobs never close",
+}
 
 
 def new(
@@ -89,3 +102,58 @@ def rotate(
         f"Hand {file} to the consortium's authority: `shoal consortium change`, then `publish`.",
         f"Fingerprint of the card: {fingerprint(card)}",
     )
+
+
+def backup(
+    data: ServiceData,
+    to: Annotated[Path, typer.Option(help="File of the backup; an older one is replaced.")],
+    as_json: AsJson = False,
+) -> None:
+    """Copy the state of a Compute node, aggregator or trainer, which may run, to one private file.
+
+    It has no keys: keep a copy of the party's directory apart. Nor has it `sessions.json`, which
+    would open recorded traffic. A node's has the sealed shares of open rounds: keep it as private
+    as the data directory, and no longer than it is of use.
+    """
+    made = back_up(data, to)
+    tell(
+        _said(made) | {"backup": to},
+        as_json,
+        f"{to} holds the state of the {made.role}: {_content(made)}.",
+        "It has neither keys nor session keys: keep a copy of the party's directory apart.",
+    )
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="What `shoal party backup` wrote.")],
+    data: ServiceData,
+    as_json: AsJson = False,
+) -> None:
+    """Put a backup into the data directory of a stopped service whose database is lost.
+
+    Run it as the service's user. An older copy does not pass for the newest: the service then
+    refuses to start until its operator accepts, by a token, what is lost.
+    """
+    restored = put_back(file, data)
+    role = restored.backup.role
+    missing = (
+        f"The service will refuse to start: {restored.lacks}. Look for a newer copy first. If "
+        "there is none, what came after this one is lost: before you accept that, by the token of "
+        f"the refusal, {_BEFORE_ACCEPTING[role]}."
+    )
+    tell(
+        _said(restored.backup) | {"lacks": restored.lacks},
+        as_json,
+        f"The state of the {role} is in {data}: {_content(restored.backup)}.",
+        "It is as it was last: start the service." if restored.lacks is None else missing,
+    )
+
+
+def _said(made: Backup) -> dict[str, object]:
+    ledger = None if made.ledger is None else made.ledger._asdict()
+    return {"role": made.role, "ledger": ledger, "manifests": made.manifests}
+
+
+def _content(made: Backup) -> str:
+    ledger = "" if made.ledger is None else f", whose ledger has {counted(made.ledger.number)},"
+    return f"its database{ledger} and manifests ({made.manifests} after the pinned one)"

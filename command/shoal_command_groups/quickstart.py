@@ -122,7 +122,8 @@ def quickstart(
         f"Start all of it with\n\nshoal up {shlex.quote(str(directory))}\n",
         "or each of these in a terminal of its own:\n",
         *map(_in_words, started),
-        "and, once its site's directory has records and policy.toml, each agent:\n",
+        "and, once its site's directory has records and policy.toml, each agent, which here asks "
+        "no owner before it takes part in a job:\n",
         *map(_in_words, later),
         f"Then submit a job:\n\nshoal job submit --wait {who} TASK.toml",
         *([crowds] if consortium.manifest.policy.maximum_local_epsilon is not None else []),

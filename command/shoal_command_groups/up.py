@@ -59,10 +59,12 @@ def up(
         say(f"{len(started)} services run. Ctrl-C ends them.")
         token = home / "data" / shown[0].name / "operator.token"
         say(f"What {shown[0].name} does: {shown[0].url}/console, by the token in {token}")
+        say("Agents take part without asking their owners: SHOAL_AGENT_APPROVAL is automatic.")
         for site in sites:
             site.begin(federation)
         who = f"--party {home}/parties/analyst --consortium {home}/consortium"
         say(f"Submit a job: shoal job submit --wait {who} TASK.toml")
+        say(f"The same in a browser: shoal console {who}")
         while not stopping.wait(_LOOK_SECONDS):
             _look_after(started)
             for site in sites:
@@ -111,7 +113,9 @@ class _Site:
         except RuntimeError:
             self._tell_end()
         else:
-            say(f"{self._process.name} runs at {self._url}")
+            name, data = self._process.name, self._process.environment["SHOAL_DATA"]
+            own = f"--agent {self._home} --data {data} --url {self._url}"
+            say(f"{name} runs at {self._url}; its owner's pages: shoal agent console {own}")
 
     def _tell_end(self) -> None:
         warn(

@@ -229,12 +229,12 @@ def agents(directory: Path) -> list[Process]:
     """Return how to start each site's agent, once its owner has put two files in its directory.
 
     They are `policy.toml`, what the data holder allows, and the records: `records.csv`, or
-    `records.npz` where `records.toml` is.
+    `records.npz` where `records.toml` is. No owner is asked about jobs: it is for trying out.
     """
     found = []
     for home in sorted((directory / "clients").iterdir()):
         url = (home / "url").read_text().strip()
-        environment = _environment(directory, home, url)
+        environment = _environment(directory, home, url) | {"SHOAL_AGENT_APPROVAL": "automatic"}
         found.append(Process(home.name, url, "shoal_agent", environment))
     return found
 

@@ -55,7 +55,7 @@ class FakeNetwork(httpx.AsyncBaseTransport):
         """Answer as a trainer and as Compute nodes that have agreed to everything."""
         body, parts = await request.aread(), request.url.path.strip("/").split("/")
         match parts:
-            case ["v1", "jobs"]:
+            case ["v1", "jobs", "joining"]:
                 return _json({"jobs": [{"job": self.job.digest, "phase": "joining"}]})
             case ["v1", "jobs", _, "request"]:
                 return httpx.Response(_OK, content=self.job.encode())
@@ -167,6 +167,7 @@ async def victim(
         delta=target.consortium.manifest.policy.delta,
         minimum_population=request.smallest_round,
         minimum_colluders=request.privacy.colluders,
+        approval="automatic",
     ).model_copy(update=owner or {})
     columns = (*request.terms.column_names, PRIVATE_COLUMN)
     key, roster = target.keys.clients[target.crew[0]], target.consortium.roster

@@ -24,10 +24,13 @@ from shoal_holder.site import Sources
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
+from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.wire.documents import from_json
+from shoal_protocol.wire.encoding import format_time
 from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
 from tests.world.around_holder import World, no_noise
@@ -107,6 +110,26 @@ async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service)
     assert shown["job"] == job
     assert (shown["join"], shown["slots"]) == ("acknowledged", CLIENTS)
     assert shown["rounds"][0]["envelopes"] == {"acknowledged": 3}
+    assert shown["rounds"][0]["answered_at"] == format_time(world.clock())
+
+
+async def test_a_joined_job_is_shown_to_its_owner_as_its_analyst_signed_it(
+    world: World, agent: Service
+) -> None:
+    job = await work(world, agent)
+    bearer = {"Authorization": f"Bearer {owner_token(world)}"}
+    shown = (await ask(agent, f"/v1/jobs/{job}", **bearer)).json()
+    assert from_json(shown["request"], JobRequest).digest == job
+    assert shown["parties"]["analyst"]["name"] == "analyst"
+    nodes = [each["name"] for each in shown["parties"]["compute_nodes"]]
+    assert nodes == ["compute-0", "compute-1", "compute-2"]
+    assert (await ask(agent, f"/v1/jobs/{job}")).status_code == 401
+    for other in ("ab" * 32, "none"):
+        answer = await ask(agent, f"/v1/jobs/{other}", **bearer)
+        assert (answer.status_code, answer.json()["type"]) == (
+            404,
+            "urn:shoal:problem:unknown-job",
+        )
 
 
 async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) -> None:

@@ -519,5 +519,5 @@ async def test_a_node_that_refuses_to_say_is_not_asked_all_the_time(world: World
     world.clock.move(30)
     world.scripts.clear()
     await holder.step()
-    assert "/v1/jobs" in asked(world)
+    assert "/v1/jobs/joining" in asked(world)
     await holder.close()

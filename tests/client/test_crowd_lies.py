@@ -202,7 +202,7 @@ async def test_a_lie_about_the_end_is_held_against_a_trainer_that_shows_it_only_
     shown: list[bytes] = []
 
     def once(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path == "/v1/crowds" and not shown:
+        if request.url.path == "/v1/crowds/list" and not shown:
             return httpx.Response(200, json={"crowds": []})
         if request.url.path.endswith("closing") and not shown:
             shown.append(canonical_json(world.crowds.signed(world.crowds.closing())))
@@ -252,7 +252,7 @@ async def test_another_jobs_closing_ends_no_job_and_convicts_nobody(
     foreign = canonical_json(world.crowds.signed(body))
 
     def of_another(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path == "/v1/crowds":
+        if request.url.path == "/v1/crowds/list":
             return httpx.Response(200, json={"crowds": []})
         return (
             httpx.Response(200, content=foreign) if request.url.path.endswith("closing") else None

@@ -390,7 +390,7 @@ async def test_jobs_that_overlap_all_get_their_contributions(tmp_path: Path) -> 
     def route(request: httpx.Request) -> httpx.Response | None:
         if request.url.path.endswith("draws"):
             world.clock.move(5.0)
-        if request.url.path == "/v1/crowds" and short.request is not None:
+        if request.url.path == "/v1/crowds/list" and short.request is not None:
             listed = [{"job": each.job} for each in (long, short)]
             return httpx.Response(200, json={"crowds": listed})
         is_short = short.request is not None and short.job in request.url.path
@@ -527,7 +527,7 @@ async def test_a_trainer_that_never_says_what_became_of_answers_is_judged_all_th
     def silent(request: httpx.Request) -> httpx.Response | None:
         if request.url.path.endswith("submissions"):
             return answer
-        if request.url.path == "/v1/crowds":
+        if request.url.path == "/v1/crowds/list":
             return httpx.Response(200, json={"crowds": [{"job": world.job}]})
         return None
 

@@ -5,7 +5,7 @@ import math
 import signal
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -230,7 +230,7 @@ async def test_a_broken_list_of_jobs_is_survived(
     world.scripts["trainer"] = lambda request: httpx.Response(200, content=body)
     await holder.step()
     found = {request.url.path for request in world.requests}
-    assert found == {"/v1/charges", "/v1/jobs"}
+    assert found == {"/v1/charges", "/v1/jobs/joining"}
     del world.scripts["trainer"]
     request = world.submit()
     world.clock.move(1)
@@ -257,14 +257,16 @@ async def test_every_slot_is_answered_for_whatever_its_records(world: World) -> 
     await holder.close()
 
 
-async def test_a_data_holder_that_is_not_on_the_roster_joins_nothing(world: World) -> None:
+async def test_a_data_holder_that_no_version_lists_asks_for_the_next_one_and_for_no_job(
+    world: World,
+) -> None:
     holder = world.holder(key=SigningKey(b"s" * 32))
-    request = world.submit()
-    await holder.step()
-    status = await holder.status()
-    assert "of 0 that are enrolled none has budget left" in status.refused[request.digest]
-    assert status.enrolled == 0
-    assert world.trainer.joined == {}
+    world.submit()
+    for _ in range(2):
+        await holder.step()
+    assert (await holder.status()).enrolled == 0
+    assert world.trainer.joined == {} and not world.trainer.queries
+    assert any(each.url.path == "/v1/manifests/2" for each in world.requests)
     await holder.close()
 
 
@@ -780,6 +782,27 @@ async def test_nothing_is_sent_once_the_round_is_over(world: World, holder: Data
     assert (only.ended, only.envelopes) == ("over", {"acknowledged": 2, "unsent": 1})
 
 
+async def test_one_signed_query_for_jobs_stands_for_minutes_and_none_longer(
+    world: World, holder: DataHolder
+) -> None:
+    for _ in range(3):
+        await holder.step()
+        world.clock.move(60)
+    sent = world.trainer.queries
+    assert len(sent) == 3 and len({each.signature for each in sent}) == 1
+    world.clock.move(60)
+    await holder.step()
+    assert sent[-1].body.at - sent[0].body.at == timedelta(minutes=4)
+    world.scripts["trainer"] = lambda request: (
+        problem(409, "stale-query") if request.url.path == "/v1/jobs/joining" else None
+    )
+    world.clock.move(1)
+    await holder.step()
+    del world.scripts["trainer"]
+    await holder.step()
+    assert sent[-1].body.at - sent[0].body.at == timedelta(minutes=4, seconds=1)
+
+
 async def test_no_request_names_a_client_in_its_address(world: World, holder: DataHolder) -> None:
     request = world.submit()
     await holder.step()
@@ -789,8 +812,7 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
         path = sent.url.raw_path.decode().replace(request.digest, "").replace(spec.digest, "")
         assert path in {
             "/v1/charges?after=0",
-            "/v1/crowds?phase=open",
-            "/v1/jobs?phase=joining",
+            "/v1/jobs/joining",
             "/v1/jobs//request",
             "/v1/jobs//joins",
             "/v1/jobs//rounds/0",

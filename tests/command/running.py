@@ -1,13 +1,22 @@
 """Runs the `shoal` command in the process of a test."""
 
 import logging
+from functools import cache
+from typing import Any
 
 import structlog
+import typer
 from typer.testing import CliRunner, Result
 
 from shoal_command import available, command_line
 
 app = command_line(available())
+
+
+@cache
+def parser() -> Any:
+    """Return the whole command as what parses it."""
+    return typer.main.get_command(app)
 
 
 def run(*arguments: object, typed: str | bytes | None = None) -> Result:

@@ -1,4 +1,4 @@
-"""`shoal console` as a process: whom it answers, how one signs in, and how it ends."""
+"""Consoles as processes: whom it answers, how one signs in, and how it ends."""
 
 import signal
 import socket
@@ -8,6 +8,7 @@ import pytest
 
 from tests.command.running import run
 from tests.world.consoles import console
+from tests.world.tls_identities import make_identity
 from tests.world.trust import make_trust
 
 SIGN_IN = "/console/sign-in"
@@ -50,3 +51,37 @@ def test_a_port_that_is_taken_is_one_line(home: Path) -> None:
         taken.listen()
         result = run("console", *who(home), "--port", taken.getsockname()[1])
     assert result.exit_code == 1 and "cannot listen" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_data_owner_signs_in_with_the_printed_token_and_sees_whom_to_start(
+    tmp_path: Path,
+) -> None:
+    make_identity().write(tmp_path)
+    (tmp_path / "owner.token").write_text("b" * 64)
+    (tmp_path / "owner.token").chmod(0o600)
+    assert run("agent", "owner-key", tmp_path / "owner.key").exit_code == 0
+    at = ("--agent", tmp_path, "--data", tmp_path, "--url", "https://127.0.0.1:9")
+    with console(*at, "--owner", tmp_path / "owner.key", command=("agent", "console")) as (
+        browser,
+        token,
+        process,
+    ):
+        assert browser.get("/console").headers["location"] == SIGN_IN
+        assert browser.post(SIGN_IN, data={"token": token}).headers["location"] == "/console"
+        shown = browser.get("/console", timeout=30)
+        assert shown.status_code == 502 and "shoal agent run" in shown.text
+        assert "b" * 64 not in shown.text
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def test_a_data_owner_s_mistake_is_said_before_anything_is_served(tmp_path: Path) -> None:
+    at = ("--agent", tmp_path, "--data", tmp_path, "--url", "https://127.0.0.1:9")
+    result = run("agent", "console", *at)
+    assert result.exit_code == 1 and "tls.crt" in result.stderr
+    make_identity().write(tmp_path)
+    (tmp_path / "owner.token").write_text("b" * 64)
+    (tmp_path / "owner.token").chmod(0o600)
+    result = run("agent", "console", *at, "--owner", tmp_path / "none")
+    assert result.exit_code == 1 and f"{tmp_path / 'none'}" in result.stderr

@@ -74,6 +74,7 @@ POLICY = Policy(
     minimum_colluders=1,
     maximum_local_epsilon=1.0,
     crowd_families=("linear",),
+    approval="automatic",
 )
 
 

@@ -49,7 +49,7 @@ async def test_every_route_is_published(federation: Federation) -> None:
         "/v1/nodes/{name}/newest": {"get"},
         "/v1/totals": {"post"},
         "/v1/charges": {"post"},
-        "/v1/machines": {"get"},
+        "/v1/machines": {"post"},
         "/v1/prekey": {"get"},
         "/v1/openings": {"post"},
         "/v1/refusals": {"post"},

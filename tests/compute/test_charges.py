@@ -1,5 +1,6 @@
 """What a node charged a data holder's slots is told to it alone, by a query of its own key."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from sqlalchemy import select
 from shoal_compute import charges as answering
 from shoal_compute.schema import bulks, ledger, shares
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
+from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.wire.documents import Role, Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json
 from tests.world.around_node import SECOND, Federation, envelopes
-from tests.world.examples import client_key
+from tests.world.examples import client_key, named
+from tests.world.parties import problem_code
 
 NONCE = "0a" * 16
 
@@ -211,3 +214,23 @@ async def test_a_node_that_was_set_back_hears_from_the_others_which_machine_coun
     assert (await ask(federation, restored, node=1))[0] == 200
     lost = query(federation, 3, instance="1c" * 16)
     assert decode(await told_by(federation, lost), ChargesQuery).body.epoch == 1
+
+
+async def test_machines_are_told_to_nodes_alone(federation: Federation) -> None:
+    restored = query(federation, 3, node="compute-1", epoch=1)
+    assert (await ask(federation, restored, node=1))[0] == 200
+    body = NodeQuery(manifest=federation.consortium.digest, node="compute-0", at=federation.clock())
+    own = named("compute-0", body)
+    old = body.model_copy(update={"at": body.at - timedelta(minutes=11)})
+    for signed, code in (
+        (own, None),
+        (named("compute-2", body), "wrong-signer"),
+        (named("aggregator", body.model_copy(update={"node": "aggregator"})), "wrong-signer"),
+        (named("compute-0", old), "stale-query"),
+    ):
+        answer = await federation.request(1, "POST", "/v1/machines", signed.encode())
+        if code is None:
+            assert canonical_json(answer.json()["documents"][0]) == restored
+        else:
+            assert problem_code(answer) == code
+    assert (await federation.request(1, "GET", "/v1/machines")).status_code == 405

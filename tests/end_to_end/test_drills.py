@@ -26,9 +26,11 @@ from shoal_hosting.peers.exchange import Unavailable
 from tests.end_to_end.conftest import first_free_port
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, POLICY, data_of
 from tests.end_to_end.test_real_processes import CLIENTS, get, shoal, submit, wait_until
+from tests.world.handbook import commands
 from tests.world.people import csv_of
 from tests.world.trust import SITES, TASK, Trust, make_trust
 
+REFUSES_TO_START = 78
 LAST = "clinic-c"  # joins, and stays away until the drill is over: so a round waits for it
 
 
@@ -226,6 +228,27 @@ def test_of_two_machines_the_later_is_refused_until_it_is_restored_and_then_the_
     first.process.start()
     wait_until(lambda: refusal_has(first, "superseded"))
     first.process.kill()
+
+
+def test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup(
+    drill: Drill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(drill.trust.directory)
+    node = drill.services["compute-1"]
+    with drill.held_up():
+        for each in commands("Back up"):
+            shoal(*each, status=0)
+        node.kill()
+        shutil.rmtree(drill.trust.directory / "data" / "compute-1")
+        for each in commands("Restore"):
+            assert "will refuse to start" in shoal(*each, status=0)
+        node.start()
+        wait_until(lambda: node.exit_status == REFUSES_TO_START)
+        node.stop()
+        token = node.last_words().rpartition("SHOAL_ACCEPT_LOSS=")[2]
+        node.environment = {**node.environment, "SHOAL_ACCEPT_LOSS": token}
+        node.start()
+        node.wait_until_ready()
 
 
 def test_a_threshold_job_ends_without_a_node_whose_disk_is_lost(drill: Drill) -> None:

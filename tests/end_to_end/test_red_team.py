@@ -19,6 +19,7 @@ POLICY = """
 analysts = []
 queries = []
 columns = []
+approval = "automatic"
 maximum_epsilon = 1.0
 delta = 1e-6
 minimum_population = 10

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import first_free_port
+from tests.world.consoles import console
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
 
@@ -83,18 +84,24 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
     with up(home) as terminal:
         terminal.wait_for("hospital-b waits for policy.toml and records")
         assert "5 services run" in terminal.said
+        wanted = f"shoal console --party {home}/parties/analyst --consortium {home}/consortium\n"
+        assert wanted in terminal.said
         url = re.search(r"https://127\.0\.0\.1:\d+/console", terminal.said)
         assert url is not None
         context = ssl._create_unverified_context()
         with urllib.request.urlopen(url[0], context=context) as answer:
             assert answer.url == f"{url[0]}/sign-in"
-        token = Path(terminal.said.split("by the token in ")[1].split()[0])
-        assert len(token.read_text()) == 65
+        secret = Path(terminal.said.split("by the token in ")[1].split()[0])
+        assert len(secret.read_text()) == 65
         for name in ("hospital-a", "hospital-b"):
             site = home / "clients" / name
             shutil.copy(HOSPITALS / f"{name}.csv", site / "records.csv")
             shutil.copy(HOSPITALS / "policy.toml", site)
             terminal.wait_for(f"{name} runs at https://127.0.0.1:")
+        said = terminal.said.split("shoal agent console ")[1].splitlines()[0]
+        with console(*said.split(), command=("agent", "console")) as (browser, token, _):
+            browser.post("/console/sign-in", data={"token": token})
+            assert "400 are enrolled" in browser.get("/console/policy", timeout=30).text
         running = children_of(terminal.process.pid)
         assert len(running) == 7
         assert terminal.stop() == 0

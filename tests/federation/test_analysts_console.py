@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any, cast
@@ -18,10 +19,11 @@ from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
+from tests.federation.test_crowd_jobs import HOLDERS, open_crowd
 from tests.world.browsers import DESK, PHONE, browser_page, findings, needs_browser, picture
 from tests.world.federation import Federation
 from tests.world.loopback import served
-from tests.world.trust import SITES, Trust
+from tests.world.trust import SITES, Trust, make_trust
 
 TOKEN = "a-token-of-many-letters"
 VARIABLES = (
@@ -99,14 +101,21 @@ class Desk:
         return str(taken.headers["location"]).rpartition("/")[2]
 
 
-@pytest.fixture
-async def desk(federation: Federation) -> AsyncIterator[Desk]:
+@asynccontextmanager
+async def at(federation: Federation) -> AsyncIterator[Desk]:
+    """Sign in at the console of a federation."""
     await federation.step()
     opened = Desk(federation)
     async with opened.app.router.lifespan_context(opened.app):
         await opened.http.post(SIGN_IN, data={"token": TOKEN})
         yield opened
         await opened.http.aclose()
+
+
+@pytest.fixture
+async def desk(federation: Federation) -> AsyncIterator[Desk]:
+    async with at(federation) as opened:
+        yield opened
 
 
 async def test_a_job_is_checked_submitted_followed_and_read_in_the_console(desk: Desk) -> None:
@@ -223,6 +232,24 @@ async def test_a_job_that_nobody_knows_is_said_in_words(desk: Desk) -> None:
     for job in ("ab" * 32, "none"):
         answer = await desk.get(f"{START}/jobs/{job}")
         assert answer.status_code == 409 and "This cannot be done" in answer.text
+
+
+async def test_crowd_jobs_are_listed_and_shown_with_what_they_ask(tmp_path: Path) -> None:
+    trust = make_trust(tmp_path / "trust", nodes=2, maximum_local_epsilon=2.0)
+    async with Federation(trust, tmp_path, holders=HOLDERS) as federation, at(federation) as desk:
+        assert "Nobody has opened a crowd job yet" in (await desk.get(f"{START}/crowds")).text
+        job = await open_crowd(federation)
+        page = in_words(await desk.get(f"{START}/crowds"))
+        assert re.search(rf" {job[:12]} open \S+ 0 of 1,000 you \S+ \S+ ", page)
+        page = in_words(await desk.get(f"{START}/crowds/{job}"))
+        assert "It is open." in page and f" {job} " in page
+        assert re.search(r"ε \S+ for each contribution; at most 2 with one record, 2 of", page)
+        unknown = await desk.get(f"{START}/crowds/{'0' * 64}")
+        assert unknown.status_code == 409 and "This cannot be done" in unknown.text
+
+
+def in_words(answer: httpx.Response) -> str:
+    return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", answer.text))
 
 
 class Replay:

@@ -12,7 +12,7 @@ import pytest
 from shoal.jobs.job_check import UNDECLARED, JobCheckReport, newest
 from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import JobSettings
-from shoal_protocol.certificates.study_request import JobCheck
+from shoal_protocol.certificates.study_request import JobCheck, JobsQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.wire.documents import Role, Signed, from_json, sign
 from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS, Federation
@@ -59,7 +59,13 @@ async def _is_done(work: Any) -> bool:
 
 
 async def declared(federation: Federation) -> dict[int, Signed[HolderDeclaration]]:
-    shown = (await federation.ask("trainer", "/v1/declarations")).json()
+    who = federation.analyst.identity
+    manifest = federation.analyst_book.current.digest
+    query = who.signed(JobsQuery(manifest=manifest, analyst=who.name, at=federation.clock()))
+    answer = await federation.ask(
+        "trainer", "/v1/declarations/list", method="POST", content=query.encode()
+    )
+    shown = answer.json()
     assert shown["next"] is None
     signed = [from_json(each, HolderDeclaration) for each in shown["documents"]]
     return {each.body.holder: each for each in signed}
@@ -79,7 +85,7 @@ async def test_a_job_that_is_found_to_run_runs_and_its_check_stored_and_spent_no
     report = await checked(federation)
     assert report.would_run
     assert report.answering == sum(SITES.values())
-    assert (await federation.ask("trainer", "/v1/jobs")).json() == {"jobs": []}
+    assert (await federation.after(federation.analyst.jobs())).jobs == ()
     assert (await federation.ask("trainer", "/v1/ledger")).json()["entries"] == []
     await federation.learn()
     spent = await checked(federation)
@@ -113,7 +119,7 @@ async def test_a_job_that_owners_rules_leave_too_few_clients_is_refused_at_once_
         "1 × it declares no variable 'pressure'",
     ):
         assert said in str(refused.value)
-    assert (await varied.ask("trainer", "/v1/jobs")).json() == {"jobs": []}
+    assert (await varied.after(varied.analyst.jobs())).jobs == ()
 
 
 async def test_who_declares_nothing_may_join_and_is_no_reason_to_refuse_a_job(
@@ -232,7 +238,7 @@ async def test_a_check_is_no_job(federation: Federation) -> None:
     assert (
         await federation.ask("trainer", "/v1/jobs/check", method="POST", content=check.encode())
     ).is_success
-    assert (await federation.ask("trainer", "/v1/jobs")).json() == {"jobs": []}
+    assert (await federation.after(federation.analyst.jobs())).jobs == ()
 
 
 async def test_a_declaration_does_not_depend_on_the_records_nor_show_the_cap(

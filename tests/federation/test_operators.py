@@ -10,6 +10,7 @@ import pytest
 from shoal_hosting.operators.recent import RecentLines
 from shoal_hosting.operators.view import Operator
 from shoal_hosting.pages.console import SIGN_IN, START
+from shoal_protocol.log.notes import read_note
 from tests.world.federation import Federation
 from tests.world.trust import Trust, make_trust
 
@@ -27,10 +28,23 @@ async def test_every_service_has_a_console_that_shows_a_job_s_end(
 ) -> None:
     async with Federation(trust, tmp_path, operator=OPERATOR) as federation:
         await federation.learn()
+
+        async def is_logged() -> bool:
+            answer = await federation.ask("aggregator", "/log/checkpoint")
+            return answer.is_success and read_note(answer.text).checkpoint.size == 4
+
+        await federation.until(is_logged)
+        aggregator = federation.party("aggregator")
+        registry = aggregator.resources.registry
+        assert registry.get_sample_value("shoal_log_cosigners") == 3
+        log = "4 entries; the first 4 cosigned by 3 of 3 nodes (2 must)"
         for name, expected in {
             "trainer": ("Jobs by phase Phase Jobs finished 1", "Ledger 1 entry"),
-            "aggregator": ("Rounds by phase Phase Rounds published 1",),
-            federation.nodes[0]: ("published 1", "messages answered", "Ledger 1 entry"),
+            "aggregator": ("Rounds by phase Phase Rounds published 1", f"Log {log}, signed 20"),
+            federation.nodes[0]: (
+                *("published 1", "messages answered", "Ledger 1 entry"),
+                "Log the first 4 entries signed here, 20",
+            ),
         }.items():
             transport = httpx.ASGITransport(federation.app(name))
             async with httpx.AsyncClient(transport=transport, base_url="https://it") as client:

@@ -238,22 +238,6 @@ async def test_a_job_goes_on_without_a_node_that_was_retired(trust: Trust, tmp_p
         assert problem(answer) == "unknown-signer"
 
 
-async def test_a_job_goes_on_with_a_node_that_was_added(trust: Trust, tmp_path: Path) -> None:
-    async with Federation(trust, tmp_path / "run") as federation:
-        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
-        home = newcomer(trust, PartyRole.COMPUTE, "compute-3")
-        second = change(trust, [home])
-        write_pin(home, second.digest, replace_other=False)
-        federation.wire.party_of = Trust(trust.directory, second).party_of
-        federation.names.append("compute-3")
-        await publish(federation, second, *federation.services)
-        state = await federation.finish(job)
-
-        assert state["phase"] == "finished", state
-        certificate = await certified(federation, job, second)
-        assert certificate.rounds[1].spec.body.compute_nodes[3:] == ("compute-3",)
-
-
 async def test_a_job_ends_where_a_node_takes_the_place_of_another(
     trust: Trust, tmp_path: Path
 ) -> None:
@@ -319,7 +303,6 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
         federation.wire.party_of = lambda url: (
             heir.name if url.host in heir.url else trust.party_of(url)
         )
-        federation.trainers.add("heir")
         federation.names.append("heir")
         await publish(federation, second, *federation.services)
         await federation.crash("trainer")

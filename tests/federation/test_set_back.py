@@ -3,14 +3,11 @@
 import json
 import re
 import shutil
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from shoal_compute import assembly as compute
 from shoal_compute.schema import ledger
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
@@ -63,7 +60,7 @@ class SetBack(Federation):
 
 
 async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name(
-    trust: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trust: Trust, tmp_path: Path
 ) -> None:
     async with SetBack(trust, tmp_path / "parties") as federation:
         await federation.learn(privacy=CHEAP)
@@ -83,7 +80,7 @@ async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_acce
         assert (await federation.state(job))["phase"] == "failed"
         assert federation.charged() == charged
 
-        accepting(monkeypatch, token)
+        federation.accept_loss[NODE] = token
         await federation.crash(NODE)
         assert await federation.restart() is None
         assert await federation.is_ready()
@@ -96,7 +93,7 @@ async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_acce
 
 @pytest.mark.parametrize("forgets", ["shares", "the round", "the session"])
 async def test_a_job_by_sessions_ends_although_a_node_is_set_back_in_it(
-    trust: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgets: str
+    trust: Trust, tmp_path: Path, forgets: str
 ) -> None:
     """Its mark and the file that its sessions hang on are set back with all the rest."""
     async with SetBack(trust, tmp_path / "parties", holders=BY_SESSIONS) as federation:
@@ -121,7 +118,7 @@ async def test_a_job_by_sessions_ends_although_a_node_is_set_back_in_it(
         token = await federation.restart()
         assert (token is not None) == (forgets == "the session"), "what it lacks is nowhere else"
         if token is not None:
-            accepting(monkeypatch, token)
+            federation.accept_loss[NODE] = token
             await federation.crash(NODE)
         federation.wire.rules.remove(late)
         state = await federation.finish(job)
@@ -148,8 +145,3 @@ async def test_one_other_party_is_enough_and_may_come_late(
         federation.absent.remove(witness)
         assert await federation.restart() is not None
         assert not await federation.is_ready()
-
-
-def accepting(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
-    assemble: Any = partial(compute.assemble, accept_loss=token)
-    monkeypatch.setattr(compute, "assemble", assemble)

@@ -51,11 +51,11 @@ LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-share")
 class Courier:
     """What is on the other side of a vault's pipe."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, **changes: Any) -> None:
         self.world = world
         # of what nodes charged another test tells: here there are none to be asked
         everybody = tuple(f"compute-{node}" for node in range(NODES))
-        self.holder = world.holder(without_nodes=everybody)
+        self.holder = world.holder(without_nodes=everybody, **changes)
         self.vault: Vault = vault_of(self.holder)
         self.ask(SettleCharges())
         self.envelopes: dict[tuple[str, int], bytes] = {}
@@ -164,9 +164,23 @@ def test_an_older_manifest_is_never_gone_back_to(courier: Courier) -> None:
         courier.ask(NextManifest(parts=(manifest, its_roster)))
         assert courier.ask(messages.Hello()).sequence == 2
         assert courier.ask(messages.Hello()).enrolled == CLIENTS + 1
-    old = world.submit()  # bound to the first
-    answer = courier.ask(OfferJob(job=old.digest, parts=(old.encode(),)))
-    assert isinstance(answer, Refusal) and answer.code == "wrong-manifest"
+    old = world.submit()  # bound to the first, and judged by both
+    assert courier.ask(OfferJob(job=old.digest, parts=(old.encode(),))).taken
+    stranger = world.submit(manifest="f" * 64)
+    answer = courier.ask(OfferJob(job=stranger.digest, parts=(stranger.encode(),)))
+    assert isinstance(answer, Refusal) and answer.code == "unknown-manifest"
+
+
+def test_an_older_request_is_worth_what_its_analyst_is_now(courier: Courier) -> None:
+    """An older manifest, shown anew, gives an analyst who is gone, or has another key, nothing."""
+    world, first = courier.world, courier.world.consortium
+    [analyst] = first.manifest.analysts
+    replaced = analyst.model_copy(update={"verify_key": "ab" * 32})
+    manifest = next_manifest(first, analysts=(replaced,), authority=AUTHORITY)
+    courier.ask(NextManifest(parts=(manifest.encode(), first.roster.encode())))
+    old = world.submit()
+    decided = courier.ask(OfferJob(job=old.digest, parts=(old.encode(),)))
+    assert not decided.taken and "has another key now" in decided.reason
 
 
 def test_a_data_holder_that_was_revoked_between_two_questions_asks_nobody_any_more(

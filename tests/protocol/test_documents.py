@@ -12,6 +12,7 @@ from nacl.signing import SigningKey
 
 from shoal_protocol.certificates import posterior_report as reports
 from shoal_protocol.jobs import job_request
+from shoal_protocol.jobs.approvals import Approval, check_approval
 from shoal_protocol.rounds import attestations, spec_checks
 from shoal_protocol.trust import dictionary, manifest
 from shoal_protocol.wire.documents import Document, Signed, decode, describe, sign
@@ -79,6 +80,8 @@ def accept(encoded: bytes, like: Signed[Any]) -> Signed[Any]:
         signed = pinned.signed_manifest
     elif isinstance(signed.body, dictionary.DataDictionary):
         dictionary.read_dictionary(encoded, CONSORTIUM)
+    elif isinstance(signed.body, Approval):
+        check_approval(signed, bytes(signing_key("alice").verify_key).hex())
     else:
         (CROWD_CONSORTIUM if like.body.kind in CROWD_DOCUMENTS else CONSORTIUM).verify(signed)
     return signed

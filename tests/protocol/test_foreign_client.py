@@ -259,7 +259,16 @@ def read_document(given: Inputs) -> dict[str, Any]:
     if given["kind"] == "submission":
         foreign.require(body["client"] in range(len(roster)), "unknown")
         keys["client"] = roster[body["client"]][1].hex()
-    elif given["kind"] in ("join", "leave", "charges_query", "holder_declaration"):
+    elif given["kind"] in (
+        *(
+            "join",
+            "leave",
+            "approval_notice",
+            "holder_query",
+            "charges_query",
+            "holder_declaration",
+        ),
+    ):
         foreign.require(body["holder"] in dict(roster), "unknown")
         keys["holder"] = dict(roster)[body["holder"]].hex()
     foreign.require(signer in keys, "unknown signer")

@@ -49,6 +49,7 @@ MAY_SIGN = {
     "job_request": {"analyst"},
     "job_check": {"analyst"},
     "jobs_query": {"analyst"},
+    "node_query": {"compute-0", "compute-1", "compute-2"},
     "round_spec": {"trainer"},
     "posterior_report": {"trainer"},
     "release_certificate": {"trainer"},
@@ -269,7 +270,16 @@ def test_only_the_party_in_charge_may_sign(kind: str, party: str) -> None:
 
 
 def test_every_document_but_a_clients_and_a_manifest_is_signed_by_a_named_party() -> None:
-    by_others = {"charges_query", "holder_declaration", "join", "leave", "manifest"}
+    by_others = {
+        "approval",
+        "approval_notice",
+        "charges_query",
+        "holder_declaration",
+        "holder_query",
+        "join",
+        "leave",
+        "manifest",
+    }
     assert MAY_SIGN.keys() == DOCUMENTS.keys() - by_others
 
 

@@ -23,6 +23,7 @@ from shoal_protocol.crowds.documents import (
     weights_digest,
 )
 from shoal_protocol.crowds.draws import commitment, replaced_instance
+from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed, decode
@@ -194,15 +195,16 @@ async def test_a_job_is_filled_exactly_and_then_closed(trainer: Trainer) -> None
     assert (await asker.check_all(request)).contributions == 25
 
 
-async def test_one_who_waits_at_a_process_hears_what_another_opened_and_closed(
+async def test_one_who_waits_at_a_process_hears_what_another_closed(
     trainer: Trainer, clock: HandMovedClock
 ) -> None:
     asker = trainer.asker()
-    listed = asyncio.create_task(asker.ask("GET", f"{CROWDS}?phase=open&wait=30", app=2))
-    await asyncio.sleep(0)
     await asker.open(REQUEST)
     await trainer.step()
-    assert (await listed).json() == {"crowds": [{"job": JOB, "phase": "open"}]}
+    query = HolderQuery(manifest=CONSORTIUM.digest, holder=3, at=clock.now)
+    content = examples.named("holder", query).encode()
+    listed = await asker.ask("POST", f"{CROWDS}/list?phase=open", content, app=2)
+    assert listed.json() == {"crowds": [{"job": JOB, "phase": "open"}]}
     closing = asyncio.create_task(asker.ask("GET", f"{CROWDS}/{JOB}/closing?wait=30", app=2))
     await asyncio.sleep(0)
     clock.now = REQUEST.closes_at

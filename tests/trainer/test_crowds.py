@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdJobRequest,
@@ -20,6 +21,7 @@ from shoal_protocol.crowds.documents import (
 )
 from shoal_protocol.crowds.draws import commitment, drawn_instance
 from shoal_protocol.crowds.sanity import largest_change
+from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
@@ -45,7 +47,7 @@ from tests.world.around_trainer_crowds import (
     verified,
 )
 from tests.world.clock import HandMovedClock
-from tests.world.parties import book, client_of, party, problem_code
+from tests.world.parties import book, party, problem_code
 
 REQUEST = crowd()
 JOB = REQUEST.digest
@@ -506,19 +508,33 @@ async def test_who_contributed_how_often_is_erased_when_a_job_is_closed(
     assert (await opened.state(JOB))["contributors"] == 7
 
 
-async def test_jobs_are_listed_by_phase_with_a_tag(
+async def test_data_holders_and_analysts_see_crowd_jobs_by_phase_and_nobody_else(
     opened: Asker, trainer: Service, clock: HandMovedClock
 ) -> None:
-    listed = await opened.ask("GET", f"{CROWDS}?phase=open")
-    assert listed.json() == {"crowds": [{"job": JOB, "phase": "open"}]}
-    async with client_of(trainer.app) as http:
-        tag = {"If-None-Match": listed.headers["ETag"]}
-        assert (await http.get(f"{CROWDS}?phase=open", headers=tag)).status_code == 304
-        clock.now = REQUEST.closes_at
-        await trainer.step()
-        assert (await http.get(f"{CROWDS}?phase=open", headers=tag)).json() == {"crowds": []}
-    listed = await opened.ask("GET", f"{CROWDS}?phase=closed")
-    assert listed.json() == {"crowds": [{"job": JOB, "phase": "closed"}]}
+    about = {"manifest": CONSORTIUM.digest, "at": clock.now}
+    holder = examples.named("holder", HolderQuery(holder=3, **about))
+    analyst = examples.named("analyst", JobsQuery(analyst="analyst", **about))
+    for query in (holder, analyst):
+        listed = await opened.ask("POST", f"{CROWDS}/list?phase=open", query.encode())
+        assert listed.json() == {"crowds": [{"job": JOB, "phase": "open"}]}
+    refused = [
+        (signed(holder.body, "trainer"), "wrong-signer"),
+        (examples.named("holder", HolderQuery(holder=examples.REVOKED, **about)), "revoked-holder"),
+        (signed(analyst.body, "compute-0"), "wrong-signer"),
+    ]
+    for query, code in refused:
+        assert problem_code(await opened.ask("POST", f"{CROWDS}/list", query.encode())) == code
+    for path in (CROWDS, f"{CROWDS}/list"):
+        assert (await opened.ask("GET", path)).status_code == 405
+    clock.now = REQUEST.closes_at
+    await trainer.step()
+    assert (
+        problem_code(await opened.ask("POST", f"{CROWDS}/list", holder.encode())) == "stale-query"
+    )
+    fresh = examples.named("holder", HolderQuery(**(holder.body.model_dump() | {"at": clock.now})))
+    for phase, found in (("open", []), ("closed", [{"job": JOB, "phase": "closed"}])):
+        listed = await opened.ask("POST", f"{CROWDS}/list?phase={phase}", fresh.encode())
+        assert listed.json() == {"crowds": found}
 
 
 UNKNOWN = f"{CROWDS}/{'0' * 64}"

@@ -538,33 +538,6 @@ async def test_two_jobs_run_side_by_side_and_one_may_fail(
     assert (await state(trainer, other))["phase"] == "failed"
 
 
-async def test_jobs_that_may_be_joined_are_listed_and_the_listing_can_be_waited_for(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    waiting = asyncio.create_task(get(trainer, "/v1/jobs?phase=joining&wait=30"))
-    await asyncio.sleep(0)
-    await joined(trainer)
-    status, body = await waiting
-    assert status == 200
-    assert parse_canonical_json(body) == {"jobs": [{"job": JOB.digest, "phase": "joining"}]}
-    async with client_of(trainer.app) as http:
-        tag = (await http.get("/v1/jobs?phase=joining")).headers["etag"]
-    fresh = asyncio.create_task(
-        get(trainer, "/v1/jobs?phase=joining&wait=30", **{"if-none-match": tag})
-    )
-    await asyncio.sleep(0)
-    clock.now = JOB.join_deadline
-    await trainer.step()
-    assert await fresh == (200, b'{"jobs":[]}')
-
-
-async def test_a_list_that_has_not_changed_is_not_sent_again(trainer: Service) -> None:
-    await joined(trainer)
-    async with client_of(trainer.app) as http:
-        tag = (await http.get("/v1/jobs")).headers["etag"]
-    assert (await get(trainer, "/v1/jobs", **{"if-none-match": tag}))[0] == 304
-
-
 @pytest.mark.parametrize("ending", ["", "/request", "/result", "/rounds/0"])
 @pytest.mark.parametrize("job_id", ["0" * 64, "x", "%00" * 64])
 async def test_a_job_that_was_never_submitted_is_not_found(

@@ -20,7 +20,8 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.assembly import Service, assemble
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
+from tests.trainer.test_jobs import JOB, joined, ledger, post, running, state
+from tests.trainer.test_listing import ask, query
 from tests.world import examples
 from tests.world.around_trainer import (
     CONSORTIUM,
@@ -87,9 +88,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "code"), REFUSED.values(), ids=REFUSED.keys())
-async def test_a_job_is_refused(trainer: Service, changes: dict[str, Any], code: str) -> None:
+async def test_a_job_is_refused(
+    trainer: Service, clock: HandMovedClock, changes: dict[str, Any], code: str
+) -> None:
     assert await post(trainer, "/v1/jobs", signed_job(job(**changes))) == code
-    assert await get(trainer, "/v1/jobs") == (200, b'{"jobs":[]}')
+    listed = await ask(trainer, query(clock))
+    assert listed.json()["jobs"] == []
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,22 @@
-"""What analysts are told of all jobs and of budgets, and nobody else."""
+"""What analysts and data holders are told of jobs, budgets and declarations, and nobody else."""
 
 from datetime import timedelta
 from typing import Any
 
 from shoal_protocol.certificates.study_request import JobsQuery
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.jobs.membership import HolderQuery
+from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import format_time
 from shoal_trainer.assembly import Service
-from tests.trainer.test_jobs import JOB, post, running
+from tests.trainer.test_jobs import JOB, joined, post, running
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, job, signed_job
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, problem_code
 
 LIST = "/v1/jobs/list"
+JOINING = "/v1/jobs/joining"
+DECLARATIONS = "/v1/declarations/list"
 
 
 def query(clock: HandMovedClock, **changes: Any) -> Signed[JobsQuery]:
@@ -21,9 +24,9 @@ def query(clock: HandMovedClock, **changes: Any) -> Signed[JobsQuery]:
     return examples.named("analyst", JobsQuery(**fields))
 
 
-async def ask(trainer: Service, signed: Signed[JobsQuery]) -> Any:
+async def ask(trainer: Service, signed: Signed[Any], path: str = LIST) -> Any:
     async with client_of(trainer.app) as http:
-        return await http.post(LIST, content=signed.encode())
+        return await http.post(path, content=signed.encode())
 
 
 async def test_an_analyst_sees_who_asked_what_when_at_which_price_and_how_it_stands(
@@ -48,6 +51,11 @@ async def test_an_analyst_sees_who_asked_what_when_at_which_price_and_how_it_sta
         "purpose": JOB.purpose,
         "epsilon": JOB.privacy.epsilon,
         "delta": JOB.privacy.delta,
+        "approvals": {
+            "waits": 0,
+            "refused": 0,
+            "holders": len(CONSORTIUM.roster.enrolled_set),  # each of whom has one slot
+        },
         "reason": None,
     }
     page = (await ask(trainer, query(clock, after=1, count=1))).json()
@@ -81,11 +89,51 @@ async def test_a_query_is_refused_unless_an_analyst_signed_it_just_now(
         assert (await http.get(LIST)).status_code == 405
 
 
-async def test_strangers_see_only_what_data_holders_act_on(
+async def test_jobs_that_may_be_joined_are_listed_to_data_holders_alone(
     trainer: Service, clock: HandMovedClock
 ) -> None:
-    await running(trainer, clock)
+    await joined(trainer)
+    body = HolderQuery(manifest=CONSORTIUM.digest, holder=3, at=clock.now)
+    own = examples.named("holder", body)
+    for _ in range(2):  # it stands for some minutes
+        listed = await ask(trainer, own, JOINING)
+        assert listed.json() == {"jobs": [{"job": JOB.digest, "phase": "joining"}]}
+    clock.now += timedelta(minutes=11)
+    assert problem_code(await ask(trainer, own, JOINING)) == "stale-query"
+    body = body.model_copy(update={"at": clock.now})
+    revoked = body.model_copy(update={"holder": examples.REVOKED})
+    unknown = body.model_copy(update={"manifest": "ab" * 32})
+    for signed, code in (
+        (examples.named("holder", revoked), "revoked-holder"),
+        (examples.named("holder", unknown), "unknown-manifest"),
+        (sign(body, "holder", examples.client_key(4)), "bad-signature"),
+        (examples.named("analyst", body), "wrong-signer"),
+        (query(clock), "malformed-document"),
+    ):
+        assert problem_code(await ask(trainer, signed, JOINING)) == code
     async with client_of(trainer.app) as http:
-        for phase in ("running", "finished", "failed", "withdrawn"):
-            assert (await http.get(f"/v1/jobs?phase={phase}")).status_code == 422
-        assert (await http.get("/v1/jobs")).json() == {"jobs": []}
+        for path in ("/v1/jobs", JOINING):
+            assert (await http.get(path)).status_code == 405
+    clock.now = JOB.join_deadline
+    await trainer.step()
+    body = body.model_copy(update={"at": clock.now})
+    listed = await ask(trainer, examples.named("holder", body), JOINING)
+    assert listed.json() == {"jobs": []}
+
+
+async def test_declarations_are_listed_to_analysts_alone(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    example = examples.DOCUMENTS["holder_declaration"].body
+    body = example.model_copy(update={"manifest": CONSORTIUM.digest})
+    declared = examples.named("holder", body)
+    assert await post(trainer, "/v1/declarations", declared.encode()) == 201
+    listed = await ask(trainer, query(clock), DECLARATIONS)
+    assert listed.json() == {"documents": [declared.to_json()], "next": None}
+    holder = HolderQuery(manifest=CONSORTIUM.digest, holder=3, at=clock.now)
+    signed = examples.named("holder", holder)
+    assert problem_code(await ask(trainer, signed, DECLARATIONS)) == "malformed-document"
+    old = query(clock, at=clock.now - timedelta(minutes=11))
+    assert problem_code(await ask(trainer, old, DECLARATIONS)) == "stale-query"
+    async with client_of(trainer.app) as http:
+        assert (await http.get("/v1/declarations")).status_code == 405

@@ -15,8 +15,8 @@ from shoal_protocol.certificates import posterior_report, release_certificate, s
 from shoal_protocol.crowds import documents as crowd
 from shoal_protocol.crowds import draws, updates
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.jobs import charges, declarations, membership, totals
-from shoal_protocol.jobs.charges_asked import check_age
+from shoal_protocol.jobs import approvals, charges, declarations, membership, totals
+from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
 from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
@@ -63,14 +63,18 @@ KINDS: Mapping[str, type[Document]] = {
     for document in (
         manifest.Manifest,
         study_request.StudyRequest,
+        membership.HolderQuery,
         membership.Join,
         membership.Leave,
         declarations.HolderDeclaration,
+        approvals.Approval,
+        approvals.ApprovalNotice,
         study_request.JobCheck,
         study_request.JobsQuery,
         LogRequest,
         membership.JobWithdrawal,
         charges.ChargesQuery,
+        NodeQuery,
         charges.Charges,
         posterior_report.PosteriorReport,
         release_certificate.ReleaseCertificate,
@@ -340,7 +344,7 @@ def accept_query(given: Inputs) -> Output:
     """Decode, verify and check the age of a query for charges."""
     signed = decode(bytes.fromhex(given["document"]), charges.ChargesQuery)
     _consortium(given).verify(signed)
-    check_age(signed.body, datetime.fromisoformat(given["now"]))
+    check_age(signed.body.at, datetime.fromisoformat(given["now"]))
     return {"digest": signed.digest}
 
 

@@ -26,7 +26,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import HolderQuery, Join
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import QueryName
@@ -70,6 +70,7 @@ POLICY = Policy(
     delta=1e-6,
     minimum_population=10,
     minimum_colluders=2,
+    approval="automatic",
 )
 
 
@@ -171,6 +172,7 @@ class FakeTrainer:
     joined: dict[str, dict[int, bytes]] = field(default_factory=dict)  # by job and data holder
     specs: dict[tuple[str, int], bytes] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    queries: list[Signed[HolderQuery]] = field(default_factory=list)
 
     def take_join(self, value: Any) -> dict[str, Any]:
         signed = from_json(value, Join)
@@ -183,11 +185,16 @@ class FakeTrainer:
         match parts:
             case ["declarations"]:
                 return httpx.Response(201, json={})
-            case ["jobs"]:
+            case ["jobs", "joining"]:
+                query = decode(request.content, HolderQuery)
+                self.queries.append(query)
+                query.verify_signature(self.world.key.verify_key)
                 listed = [{"job": job, "phase": "joining"} for job in self.requests]
                 return httpx.Response(200, json={"jobs": listed})
             case ["jobs", job, "request"]:
                 return httpx.Response(200, content=self.requests[job])
+            case ["jobs", _, "approvals"]:
+                return httpx.Response(201, json={})
             case ["jobs", _, "joins"]:
                 return httpx.Response(self.take_join(json.loads(request.content))["status"])
             case ["jobs", job, "rounds", number]:

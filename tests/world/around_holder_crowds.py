@@ -117,7 +117,7 @@ class StandIn(FakeTrainer):
             return super().answer(request)
         assert self.request is not None and self.opening is not None
         match parts[1:]:
-            case []:
+            case ["list"]:
                 open_ = [] if self.closed else [{"job": self.request.digest, "phase": "open"}]
                 return httpx.Response(200, json={"crowds": open_})
             case [job] if job == self.request.digest:

@@ -194,7 +194,7 @@ def contributions_of(
     federation: Federation, seen: Seen, round_id: str, spec: RoundSpec
 ) -> dict[int, Int64Vector]:
     """Return what each holder that sent to enough nodes contributed, shape (dimension,)."""
-    scheme, nodes = spec.sharing, federation.nodes
+    scheme, nodes = spec.sharing, spec.compute_nodes
     opened = {}
     for (of_round, holder), by_node in seen.envelopes.items():
         if of_round == round_id and len(by_node) >= spec.opening:

@@ -1,4 +1,4 @@
-"""Runs `shoal console` as a process, and a browser without eyes at it."""
+"""Runs a console as a process, and a browser without eyes at it."""
 
 import re
 import socket
@@ -12,13 +12,18 @@ import httpx
 
 
 @contextmanager
-def console(*who: object) -> Iterator[tuple[httpx.Client, str, "subprocess.Popen[str]"]]:
-    """Yield who asks a console of its own, the token that it printed, and its process."""
+def console(
+    *who: object, command: tuple[str, ...] = ("console",)
+) -> Iterator[tuple[httpx.Client, str, "subprocess.Popen[str]"]]:
+    """Yield who asks a console of its own, the token that it printed, and its process.
+
+    `command` are the words that start it.
+    """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    command = [sys.executable, "-m", "shoal_command", "console", *map(str, who)]
-    process = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.PIPE, text=True)
+    asked = [sys.executable, "-m", "shoal_command", *command, *map(str, who)]
+    process = subprocess.Popen([*asked, "--port", str(port)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         address, token = (process.stdout.readline().split()[-1] for _ in range(2))

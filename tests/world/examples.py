@@ -13,10 +13,12 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
+from shoal_protocol.jobs.approvals import ApprovalNotice, approval_of
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
+from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
+from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal, Join, Leave
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.log.entries import CertificateEntry
 from shoal_protocol.log.requests import LogRequest
@@ -438,11 +440,13 @@ LOGGED_CERTIFICATE = CertificateEntry(
     rounds=1,
     ledger=seed("newest entry of the trainer's ledger").hex(),
 )
+APPROVAL = approval_of(JOB, holder=3, owner="alice", decision="approve", now=OPENED_AT)
 DOCUMENTS: Mapping[str, Signed[Any]] = {
     signed.body.kind: signed
     for signed in (
         CONSORTIUM.signed_manifest,
         named("analyst", JOB),
+        named(Role.HOLDER, HolderQuery(manifest=CONSORTIUM.digest, holder=3, at=OPENED_AT)),
         named(Role.HOLDER, Join(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3)),
         named(Role.HOLDER, Leave(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3)),
         named(
@@ -462,6 +466,11 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 ),
             ),
         ),
+        named("alice", APPROVAL),
+        named(
+            Role.HOLDER,
+            ApprovalNotice(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3, state="waits"),
+        ),
         named("analyst", JobCheck(manifest=CONSORTIUM.digest, analyst="analyst", request=JOB)),
         named("analyst", JobsQuery(manifest=CONSORTIUM.digest, analyst="analyst", at=OPENED_AT)),
         named(
@@ -476,6 +485,7 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 at=OPENED_AT,
             ),
         ),
+        named("compute-1", NodeQuery(manifest=CONSORTIUM.digest, node="compute-1", at=OPENED_AT)),
         named("compute-1", CHARGES),
         named(
             "analyst",

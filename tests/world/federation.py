@@ -88,6 +88,8 @@ class Federation:
         self._same_noise = same_noise
         self.absent = set(absent)
         """Parties that are not started, nor started again by `step`."""
+        self.accept_loss: dict[str, str] = {}
+        """Tokens that services are started with, by their names."""
         self._directory = directory
         self._holder_arguments = holders or {}
         self._operator = operator
@@ -100,7 +102,6 @@ class Federation:
         manifest = trust.consortium.manifest
         self.nodes = [node.name for node in manifest.compute_nodes]
         self.services = [*self.nodes, "aggregator", "trainer"]
-        self.trainers = {"trainer"}
         self.names = [*SITES, "trainer", *self.nodes, "aggregator"]  # in the order of their steps
 
     async def __aenter__(self) -> Self:
@@ -194,26 +195,20 @@ class Federation:
         return Running(life, holder.step, holder.close, holder)
 
     def _service(self, name: str, life: Life) -> Running:
-        arguments: dict[str, Any] = {
-            "party": load_party(self.trust.directory / "parties" / name),
-            "book": self._book(name),
-            "data_directory": self._data(name),
-            "database_url": None,
-            "clock": self.clock.of(name),
-            "transport": self.wire.of(life),
-            "operator": self._operator,
-        }
-        if name == "aggregator":
-            collecting = aggregator.assemble(**arguments)
-            running = Running(life, collecting.step, collecting.resources.storage.close, collecting)
-        elif name in self.trainers:
-            learning = trainer.assemble(**arguments)
-            running = Running(life, learning.step, learning.resources.storage.close, learning)
-        else:
-            node = compute.assemble(**arguments)
-            running = Running(life, node.step, node.resources.storage.close, node)
-        self.wire.apps[name] = running.party.app
-        return running
+        party = load_party(self.trust.directory / "parties" / name)
+        assembly: Any = {"aggregator": aggregator, "trainer": trainer}.get(party.card.role, compute)
+        service = assembly.assemble(
+            party=party,
+            book=self._book(name),
+            data_directory=self._data(name),
+            database_url=None,
+            clock=self.clock.of(name),
+            transport=self.wire.of(life),
+            operator=self._operator,
+            accept_loss=self.accept_loss.get(name),
+        )
+        self.wire.apps[name] = service.app
+        return Running(life, service.step, service.resources.storage.close, service)
 
     def app(self, name: str) -> ASGIApp:
         """Return a service's application."""

@@ -39,6 +39,7 @@ HOLDER_POLICY = Policy(
     delta=1e-6,
     minimum_population=10,
     minimum_colluders=2,
+    approval="automatic",
 )
 CONSORTIUM_POLICY = ConsortiumPolicy(
     minimum_cohort=8,

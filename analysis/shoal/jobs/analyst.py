@@ -279,7 +279,7 @@ class Analyst:
         """Return the trainer's crowd jobs, of all analysts, each with its request and state.
 
         Raises:
-            JobFailed: the trainer serves no crowd jobs.
+            JobRefused: as `jobs`.
             Unavailable: the trainer did not answer, several times.
         """
 

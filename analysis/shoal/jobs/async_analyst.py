@@ -182,11 +182,25 @@ class AsyncAnalyst:
         documents: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
-            page = await self._line.read(DeclarationPage, f"/v1/declarations?after={after}")
+            path = f"/v1/declarations/list?after={after}"
+            answer = await self._line.post(path, self._query())
+            refuse(answer)
+            page = shaped(answer, DeclarationPage)
             documents += page.documents
             after = page.next if page.next is None or page.next > after else None
         declared = newest(documents, own.book)
         return report(request, word, decode_clients(word.able), declared, own.book, now=own.clock())
+
+    def _query(self, after: int = 0, count: int = 1) -> Signed[JobsQuery]:
+        own = self.identity
+        query = JobsQuery(
+            manifest=own.book.current.digest,
+            analyst=own.name,
+            at=own.clock(),
+            after=after,
+            count=count,
+        )
+        return own.signed(query)
 
     async def jobs(self, *, newest: int | None = None) -> JobsPage:
         """Return the trainer's jobs in rounds, of all analysts, the newest first, or so many.
@@ -199,17 +213,11 @@ class AsyncAnalyst:
             MalformedDocument: the answer is no such list.
         """
         await self.catch_up()
-        own, after = self.identity, 0
+        after = 0
         found: list[ListedJob] = []
         while True:
-            query = JobsQuery(
-                manifest=own.book.current.digest,
-                analyst=own.name,
-                at=own.clock(),
-                after=after,
-                count=_PAGE if newest is None else min(_PAGE, newest - len(found)),
-            )
-            answer = await self._line.post("/v1/jobs/list", own.signed(query))
+            count = _PAGE if newest is None else min(_PAGE, newest - len(found))
+            answer = await self._line.post("/v1/jobs/list", self._query(after, count))
             refuse(answer)
             page = shaped(answer, JobsPage)
             found += page.jobs
@@ -233,11 +241,14 @@ class AsyncAnalyst:
         """Return the trainer's crowd jobs, of all analysts, each with its request and state.
 
         Raises:
-            JobFailed: the trainer serves no crowd jobs.
+            JobRefused: as `jobs`.
             Unavailable: the trainer did not answer, several times.
             MalformedDocument: an answer is no list, or no state.
         """
-        listed = await self._line.read(CrowdList, "/v1/crowds")
+        await self.catch_up()
+        answer = await self._line.post("/v1/crowds/list", self._query())
+        refuse(answer)
+        listed = shaped(answer, CrowdList)
         together = asyncio.Semaphore(_ASKED_TOGETHER)
 
         async def overview(job: str) -> CrowdOverview:

@@ -23,6 +23,25 @@ class RoundState(pydantic.BaseModel):
     cohort: int | None = None  # clients whose answers are in the sum
 
 
+class Approvals(pydantic.BaseModel):
+    """How many of all data holders wait for their owners' approval of a job, or were refused it."""
+
+    waits: int = 0
+    refused: int = 0
+    holders: int = 0
+
+    def in_words(self, until: str) -> str:
+        """Say it, with the moment until which owners may decide; nothing if nobody waits."""
+        said = []
+        if self.waits:
+            said.append(
+                f"waits for approval at {self.waits:,} of {self.holders:,} data holders, {until}"
+            )
+        if self.refused:
+            said.append(f"refused by owners at {self.refused:,} of {self.holders:,}")
+        return "; ".join(said)
+
+
 class JobState(pydantic.BaseModel):
     """The state of a job in rounds, by the trainer's word.
 
@@ -38,6 +57,7 @@ class JobState(pydantic.BaseModel):
     reason: str | None = None
     left: int = 0  # clients, before or after the population was fixed
     ends_by: datetime | None = None  # when it is over at the latest
+    approvals: Approvals = Approvals()
 
     @property
     def published(self) -> int:
@@ -78,6 +98,7 @@ class ListedJob(pydantic.BaseModel):
     epsilon: float
     delta: float
     reason: str | None
+    approvals: Approvals = Approvals()
 
 
 class JobsPage(pydantic.BaseModel):

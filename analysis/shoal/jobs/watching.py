@@ -100,7 +100,8 @@ class _Bars:
 
 def _line(state: JobState, rounds: int) -> str:
     if state.phase is JobPhase.JOINING:
-        return "Clients are joining"
+        waits = state.approvals.in_words("until joining closes")
+        return f"Clients are joining; {waits}" if waits else "Clients are joining"
     published = state.published
     size = state.joined if state.population_size is None else state.population_size
     said = f"{state.phase.capitalize()}: {size:,} clients"

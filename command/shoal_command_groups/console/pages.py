@@ -1,9 +1,4 @@
-"""The analyst's pages, and the forms by which she submits and cancels jobs.
-
-A local process serves them, to her own browser, so that her key never leaves her machine. Another
-site that finds the port can neither read a page nor send a form: a request must name this host,
-which a name that is rebound to this machine does not, and a form must come from a page.
-"""
+"""The analyst's pages, and the forms by which she submits and cancels jobs."""
 
 import asyncio
 import base64
@@ -18,9 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
-from prometheus_client import CollectorRegistry
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from shoal.jobs.async_analyst import AsyncAnalyst
 from shoal.jobs.expected_error import ASSUMED, ExpectedError
@@ -31,10 +24,10 @@ from shoal_command_groups.console import forms
 from shoal_command_groups.console.pictures import picture
 from shoal_command_groups.job_views import MOST_NUMBERS, until
 from shoal_hosting.clock import Clock
+from shoal_hosting.pages import own_machine
 from shoal_hosting.pages.console import HEADERS, START, Console, Form, go
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.service_calls import NoResult, Refused
-from shoal_hosting.server.application import create_application
 from shoal_hosting.server.openapi import ID_PATTERN
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.packing import read_certificate
@@ -47,7 +40,7 @@ from shoal_protocol.wire.phases import JobPhase, Phase
 
 NEW, BUDGET, DICTIONARY = (f"{START}/{each}" for each in ("new", "budget", "dictionary"))
 JOB: Final = f"{START}/jobs/{{job}}"
-HOSTS: Final = ["127.0.0.1", "localhost"]
+CROWDS: Final = f"{START}/crowds"
 NEWEST_JOBS: Final = 50
 PAGE_SECONDS: Final = 8.0  # for what a page only shows; what is sent is tried for longer
 _OPEN: Final = (JobPhase.JOINING, JobPhase.RUNNING)
@@ -67,24 +60,9 @@ def console_of(connect: Callable[[], AsyncAnalyst], *, token: str, clock: Clock)
         async with connect() as pages.analyst:
             yield
 
-    async def ready() -> None:
-        return None
-
-    app = create_application(
-        "Analyst's console",
-        ready=ready,
-        registry=CollectorRegistry(),
-        metrics_token=token,
-        lifespan=connected,
+    return own_machine.application(
+        "Analyst's console", pages.console, token=token, lifespan=connected
     )
-    app.include_router(pages.console.routes)
-
-    @app.get("/", include_in_schema=False)
-    async def begin() -> Response:
-        return RedirectResponse(START)
-
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
-    return app
 
 
 class _Pages:
@@ -97,7 +75,13 @@ class _Pages:
         self._submitted: dict[str, asyncio.Task[str]] = {}  # by the form's ticket
         self.console = Console(
             title="Shoal, analyst",
-            sections={START: "Jobs", NEW: "New job", BUDGET: "Budget", DICTIONARY: "Dictionary"},
+            sections={
+                START: "Jobs",
+                CROWDS: "Crowd jobs",
+                NEW: "New job",
+                BUDGET: "Budget",
+                DICTIONARY: "Dictionary",
+            },
             token=token,
             token_file="what `shoal console` printed at its start",
             package=__package__,
@@ -110,6 +94,8 @@ class _Pages:
             BUDGET: self.budget,
             DICTIONARY: self.dictionary,
             JOB: self.job,
+            CROWDS: self.crowds,
+            f"{CROWDS}/{{job}}": self.crowd,
             f"{JOB}/picture.svg": self.picture,
             f"{JOB}/certificate": self.certificate,
             f"{JOB}/certificate.json": self.certificate_file,
@@ -155,6 +141,18 @@ class _Pages:
             running=sum(each.phase in _OPEN for each in listed.jobs),
             most=NEWEST_JOBS,
         )
+
+    async def crowds(self, request: Request) -> Response:
+        """Show all analysts' crowd jobs."""
+        listed = await self.analyst.crowds()
+        own = self.analyst.identity.name
+        return self._show(request, "crowds.html", crowds=listed, own=own)
+
+    async def crowd(self, request: Request) -> Response:
+        """Show what a crowd job asks, and where it stands by the trainer's word."""
+        job = self.analyst.crowd(_job_in(request))
+        asked, state = await job.request(), await job.state()
+        return self._show(request, "crowd.html", asked=asked, state=state)
 
     async def budget(self, request: Request) -> Response:
         """Show how much epsilon clients have left for one more job."""
@@ -260,6 +258,7 @@ class _Pages:
             is_own=asked.analyst == self.analyst.identity.name,
             report=report,
             summary=None if report is None else report.summary(),
+            approvals=state.approvals.in_words("until joining closes"),
             deadline=_next_deadline(state, asked),
         )
 

@@ -1,22 +1,34 @@
-"""Checks the age of data holders' queries what a Compute node charged them."""
+"""Queries that are valid for minutes: a Compute node's to another one, and the age of all."""
 
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final, Literal
 
-from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.trust.limits import CLOCKS_APART
+from shoal_protocol.wire.documents import BoundDocument, Role
+from shoal_protocol.wire.encoding import Name, Timestamp
 from shoal_protocol.wire.service_errors import StaleQuery
 
 LARGEST_REQUEST_BYTES: Final = 1024
 OLDEST_QUERY: Final = 2 * CLOCKS_APART
-"""The clocks of holder and node may both be off, in opposite directions."""
+"""The clocks of who asks and who answers may both be off, in opposite directions."""
 
 
-def check_age(query: ChargesQuery, now: datetime) -> None:
-    """Refuse a query that is not recent, so that recorded queries soon become useless.
+class NodeQuery(BoundDocument):
+    """Compute -> Compute: which machines hold a restored state? Valid for minutes."""
+
+    signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
+
+    kind: Literal["node_query"] = "node_query"
+    node: Name
+    at: Timestamp
+
+
+def check_age(at: datetime, now: datetime) -> None:
+    """Refuse a query signed `at` a time that is not recent: recorded ones soon become useless.
 
     Raises:
         StaleQuery
     """
-    if abs(now - query.at) > OLDEST_QUERY:
+    if abs(now - at) > OLDEST_QUERY:
         raise StaleQuery

@@ -99,7 +99,7 @@ class HolderRules(Model):
         if forbidden := sorted(set(variables_of(bounds)) - set(self.columns)):
             return f"this data holder does not allow the column {forbidden[0]!r}"
         ranges = {each.name: each for each in self.ranges}
-        for name, lower, upper in _read(bounds):
+        for name, lower, upper in read_ranges(bounds):
             allowed = ranges.get(name)
             if allowed is not None and (lower < allowed.lower or allowed.upper < upper):
                 return (
@@ -120,7 +120,7 @@ class HolderRules(Model):
         return None
 
 
-def _read(bounds: Collection[ColumnBounds]) -> Iterator[tuple[str, float, float]]:
+def read_ranges(bounds: Collection[ColumnBounds]) -> Iterator[tuple[str, float, float]]:
     """Yield each variable that columns read, and between what; of a level, its place."""
     for column in bounds:
         if column.term is None:

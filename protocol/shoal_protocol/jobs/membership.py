@@ -1,4 +1,4 @@
-"""Documents by which a data holder joins or leaves a job, or its analyst withdraws it for all.
+"""Documents by which a data holder finds, joins or leaves a job, or its analyst withdraws it.
 
 Each signer has one document of each kind for a job, so sending it again changes nothing.
 """
@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import BoundDocument, Role, Signed
-from shoal_protocol.wire.encoding import Digest, HolderIndex, Name
+from shoal_protocol.wire.encoding import Digest, HolderIndex, Name, Timestamp
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, WrongSigner
 
 
@@ -18,6 +18,16 @@ class JobWithdrawn(ProtocolError):
     title = "The analyst has withdrawn the job"
     status = 410
     remedy = "Submit a new job, if there is still something to learn."
+
+
+class HolderQuery(BoundDocument):
+    """Holder -> trainer: which jobs of either kind are there? Valid for minutes, and again."""
+
+    signed_by: ClassVar[Role] = Role.HOLDER
+
+    kind: Literal["holder_query"] = "holder_query"
+    holder: HolderIndex
+    at: Timestamp
 
 
 class Join(BoundDocument):

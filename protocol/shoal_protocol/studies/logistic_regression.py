@@ -55,7 +55,7 @@ class LogisticRegressionTask(RegressionStudy):
 [task]
 name = "logistic_regression"
 rounds = 100
-batch = 100                    # clients asked in a round
+batch = 400                    # clients asked in a round: more than dropouts + colluders + 1
 
 [features]                     # public bounds, from general knowledge, never from the data
 age = [18, 100]

@@ -121,7 +121,7 @@ entry_point = "blood-pressure" # of a package that trainer and data holders have
 digest = "%s"
 unconstrained = 3              # numbers that the model's latents are
 rounds = 100
-batch = 100                    # clients asked in a round
+batch = 400                    # clients asked in a round: more than dropouts + colluders + 1
 
 [columns]                      # public bounds, from general knowledge, never from the data
 age = [18, 100]

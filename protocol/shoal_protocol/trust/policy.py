@@ -96,6 +96,13 @@ class Policy(Model):
         le=LONGEST_SECONDS,
         description="longest that a job, or a crowd job, may take in all",
     )
+    retention_days: int | None = Field(
+        default=None,
+        ge=30,
+        le=36_500,
+        exclude_if=lambda value: value is None,
+        description="how long services keep a job's documents from its end on; without it for ever",
+    )
 
     @pydantic.model_validator(mode="after")
     def _pure_cap_has_pure_noise(self) -> Self:

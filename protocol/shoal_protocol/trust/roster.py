@@ -173,6 +173,11 @@ class Roster:
         return places, self._ranges[places, 0]
 
     @cached_property
+    def in_force(self) -> int:
+        """The number of data holders that are not revoked."""
+        return int(np.count_nonzero(self._rows != np.void(_REVOKED)))
+
+    @cached_property
     def enrolled_set(self) -> BitMap:
         """The slots of all data holders that are not revoked."""
         owners = self._ranges[:, 0]

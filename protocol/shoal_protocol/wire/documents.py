@@ -46,6 +46,7 @@ class Role(StrEnum):
     ANALYST = "analyst"
     TRAINER = "trainer"
     HOLDER = "holder"  # of joins, leaves and queries
+    OWNER = "owner"  # of a data holder: by a key that its policy lists
     CLIENT = "client"  # by the key of the data holder whose slot it is
     COMPUTE = "compute"
     AGGREGATOR = "aggregator"

@@ -8,7 +8,7 @@ from typing import Final
 RELEASE: Final = "1.0"
 WIRE: Final = 1
 COMPUTE_DATABASE: Final = 11
-TRAINER_DATABASE: Final = 11
+TRAINER_DATABASE: Final = 14
 AGGREGATOR_DATABASE: Final = 7
-HOLDER_STATE: Final = 15
+HOLDER_STATE: Final = 16
 DATABASE_MARK: Final = 1

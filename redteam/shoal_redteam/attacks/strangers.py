@@ -8,8 +8,8 @@ from nacl.signing import SigningKey
 
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_hosting.peers.peer import Answer
-from shoal_hosting.server.problems import INVALID_REQUEST
 from shoal_protocol.certificates.study_request import JobsQuery
+from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.encoding import canonical_json
@@ -58,12 +58,24 @@ class Unauthenticated(Attack):
             "/v1/jobs/list",
         ):
             yield finding
-        yield refused(
-            "the jobs that run, without any signature",
-            {target.trainer: await target.ask(target.trainer, "/v1/jobs?phase=running")},
-            by={INVALID_REQUEST[0]},
-            check="anybody sees only jobs that may be joined",
-        )
+        asking = NodeQuery(manifest=request.manifest, node=target.nodes[0], at=target.clock())
+        lists: dict[str, tuple[str, str, Document]] = {
+            "jobs that may be joined": (target.trainer, "/v1/jobs/joining", query),
+            "crowd jobs": (target.trainer, "/v1/crowds/list", query),
+            "declarations": (target.trainer, "/v1/declarations/list", query),
+            "restored machines": (target.nodes[1], "/v1/machines", asking),
+        }
+        for what, (asked, path, body) in lists.items():
+            forged = sign(body, "stranger", stranger).encode()
+            yield refused(
+                f"the list of {what}, asked by a stranger, and without any signature",
+                {
+                    f"{asked}, a stranger": await target.send(asked, path, forged),
+                    f"{asked}, unsigned": await target.send(asked, path, b"{}"),
+                },
+                by={UnknownSigner.code, MalformedDocument.code},
+                check="who needs a list signs for it",
+            )
         played = await begin(target, seconds=SHORT_SECONDS)
         *present, _ = played.clients
         await played.answer(present)

@@ -341,7 +341,7 @@ class Aggregator:
         return None if spec is None else decode(spec, RoundSpec).body.opened_at
 
     async def look(self) -> View:
-        """Return what only the aggregator's console shows."""
+        """Return what only the aggregator's console shows, the log apart."""
         return View((await self._own.storage.run(by_phase, "Rounds", rounds),))
 
     def _validate(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:

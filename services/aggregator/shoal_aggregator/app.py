@@ -1,5 +1,6 @@
 """The aggregator's HTTP routes: bytes in, bytes out; every decision is `Aggregator`'s."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -8,6 +9,7 @@ from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.log import Log
 from shoal_aggregator.log_routes import log_routes
 from shoal_aggregator.store import Standing
+from shoal_hosting.operators.view import View
 from shoal_hosting.server.openapi import SIGNED, answers, having, listed_as, signed, stores
 from shoal_hosting.server.replies import (
     IfNoneMatch,
@@ -53,10 +55,14 @@ class NotAbandoned(UnknownRound):
 
 def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAPI:
     """Return the ASGI application of `aggregator`, which serves its `log`."""
+
+    async def look() -> View:
+        return replace(await aggregator.look(), facts=log.facts())
+
     app = resources.application(
         "Shoal aggregator",
         busy=aggregator.is_busy,
-        look=aggregator.look,
+        look=look,
         body_limit_bytes_by_ending={
             "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,

@@ -9,8 +9,10 @@ from shoal_aggregator import schema
 from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.app import create_app
 from shoal_aggregator.log import Log
+from shoal_aggregator.retention import KEEPINGS
 from shoal_hosting import service
 from shoal_hosting.party import check_role
+from shoal_hosting.storage.retention import Retention
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 _log = structlog.get_logger()
@@ -22,6 +24,7 @@ class Service(service.Service):
 
     aggregator: Aggregator
     log: Log
+    retention: Retention
 
     async def step(self) -> None:
         """Do all the work that is due now, once."""
@@ -30,6 +33,7 @@ class Service(service.Service):
             await self.log.step()
         except StorageUnavailable:
             _log.warning("storage unavailable: the log goes on once it answers again")
+        await self.retention.step()
         self.resources.standing.erase(())
 
     async def close(self) -> None:
@@ -52,4 +56,6 @@ def assemble(**given: Unpack[service.Given]) -> Service:
     log = Log(resources)
     aggregator = Aggregator(resources, log.note)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
-    return Service(create_app(aggregator, log, resources), resources, aggregator, log)
+    app, retention = create_app(aggregator, log, resources), Retention(resources, KEEPINGS)
+    app.include_router(retention.routes)
+    return Service(app, resources, aggregator, log, retention)

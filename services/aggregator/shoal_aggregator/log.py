@@ -9,7 +9,7 @@ No round waits for any of this.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -19,6 +19,7 @@ from prometheus_client import Gauge
 
 from shoal_aggregator import log_store
 from shoal_aggregator.log_store import COSIGNED, NEWEST, Head
+from shoal_hosting.operators.view import in_words
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.ledger import RESTORE
@@ -65,6 +66,9 @@ class Log:
         gauge = Gauge(name, "Entries of the log: in it, and cosigned", ["state"], registry=registry)
         gauge.labels("appended").set_function(lambda: self._size)
         gauge.labels("cosigned").set_function(lambda: self._cosigned.size if self._cosigned else 0)
+        name = "shoal_log_cosigners"
+        gauge = Gauge(name, "Nodes that signed the cosigned head of the log", registry=registry)
+        gauge.set_function(self._cosigners)
         name = "shoal_log_head_age_seconds"
         age = Gauge(name, "Time since the cosigned head of the log was signed", registry=registry)
         age.set_function(self._age)
@@ -74,6 +78,24 @@ class Log:
         if head is None:
             return float("inf")
         return self._own.clock().timestamp() - head.signed_at / 1000
+
+    def _cosigners(self) -> int:
+        own, head = self._own, self._cosigned
+        return (
+            0 if head is None else len(cosigners(read_note(head.note), own.book.current.manifest))
+        )
+
+    def facts(self) -> dict[str, str]:
+        """Return how long the log is and who signed its head, for whoever runs the aggregator."""
+        head, manifest = self._cosigned, self._own.book.current.manifest
+        if head is None:
+            return {"Log": f"{self._size:,} entries, none cosigned yet"}
+        signed_at = in_words(datetime.fromtimestamp(head.signed_at / 1000, UTC))
+        return {
+            "Log": f"{self._size:,} entries; the first {head.size:,} cosigned by "
+            f"{self._cosigners()} of {len(manifest.compute_nodes)} nodes ({manifest.quorum} must), "
+            f"signed {signed_at}"
+        }
 
     def note(self, entry: Entry) -> None:
         """Log an entry with the next batch; it is on file here."""
@@ -231,8 +253,9 @@ class Log:
     def _stop(self, node: str, why: str) -> None:
         if self._broken is None:
             log.error(
-                f"{why}: nothing of it is signed any more. Rounds go on. Stop, and {RESTORE}; or "
-                "bring back the log with `shoal log restore` from a copy that somebody keeps",
+                f"{why}: nothing of it is signed any more. Rounds go on. Stop, and {RESTORE}; if "
+                "that is lost for good, another aggregator of another name begins another log: see "
+                "'A key is lost' in docs/handbook.md",
                 party=node,
             )
         self._broken = why

@@ -1,7 +1,7 @@
-"""The agent's HTTP routes for its owner: status, policy, ledger, evidence, backup, leaving a job.
+"""The agent's HTTP routes for its owners: status, policy, ledger, evidence, backup, approvals.
 
-Only leaving a job changes what is done. The ledger names clients, a backup stops the vault for a
-moment, and leaving is for good: all ask for the owner's token.
+Only approvals, which owners sign, and leaving a job change what is done. The ledger names clients,
+a backup stops the vault for a moment, and leaving is for good: all ask for the owner's token.
 """
 
 import math
@@ -12,16 +12,27 @@ from functools import partial
 from statistics import median_low
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Response
+from fastapi import FastAPI, Query, Request, Response
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
+from shoal_holder.approvals import owners_missing, owners_needed
 from shoal_holder.policy import Policy
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.openapi import JSON, JobId, answers, having, only_with
+from shoal_hosting.server.openapi import (
+    ANY,
+    JSON,
+    SIGNED,
+    JobId,
+    answers,
+    having,
+    only_with,
+    signed,
+)
 from shoal_hosting.server.paging import After
 from shoal_hosting.vitals import Vitals
+from shoal_protocol.jobs.approvals import Approval
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.together import epsilon_of
@@ -142,6 +153,47 @@ def create_agent_application(
         """A backup of what a restore needs, sealed to the owner's recovery key, in base64."""
         body = {"sealed": b64encode(await holder.backup()).decode()}
         return Response(canonical_json(body), media_type=JSON)
+
+    @app.get(
+        "/v1/approvals",
+        dependencies=for_the_owner,
+        **answers(having("approval", "needed", "owners", "missing", "left", "jobs")),
+    )
+    async def show_approvals() -> Response:
+        """The jobs that asked this data holder's owners, the newest first, and what they decided.
+
+        `needed` owners of those listed approve a job; `left` is the epsilon that the client has who
+        has least, before a job that is not joined yet.
+        """
+        policy = await holder.policy()
+        body = {
+            "approval": policy.approval,
+            "needed": owners_needed(policy),
+            "owners": policy.owners,
+            "missing": owners_missing(policy),
+            "left": _left(await holder.committed(), policy.cap),
+            "jobs": [each.model_dump(mode="json") for each in await holder.approvals()],
+        }
+        return Response(canonical_json(body), media_type=JSON)
+
+    @app.post(
+        "/v1/approvals",
+        dependencies=for_the_owner,
+        **answers(ANY, UnknownJob, WrongPhase, *SIGNED, takes=signed(Approval)),
+    )
+    async def decide(request: Request) -> Response:
+        """Take an owner's signed decision about a job that asks; the data holder follows it."""
+        await holder.decide(await request.body())
+        return Response(canonical_json({}), media_type=JSON)
+
+    @app.get(
+        "/v1/jobs/{job}",
+        dependencies=for_the_owner,
+        **answers(having("job", "request", "parties"), UnknownJob),
+    )
+    async def show_job(job: JobId) -> Response:
+        """A job that was joined or is open, as its analyst signed it, and its parties."""
+        return Response((await holder.job(job)).model_dump_json(), media_type=JSON)
 
     @app.post(
         "/v1/jobs/{job}/leave",

@@ -10,7 +10,7 @@ charge_comparison  asks nodes what they charged     crowds.taking_part  all abou
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -26,20 +26,20 @@ from shoal_agent.crowds.beside import Beside
 from shoal_agent.declaring import Declaring
 from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
+from shoal_agent.job_view import JobView, job_view
 from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
+from shoal_agent.owner_questions import OwnerQuestions
 from shoal_agent.reupload import Reupload
 from shoal_agent.sessions import Sessions
 from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
+from shoal_holder.approvals import owners_missing
 from shoal_holder.crowds.status import CrowdAccounts
-from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.keys import given_keys
-from shoal_holder.ledger import ClientCharge
-from shoal_holder.messages import Ask, AskBackup, Bytes, Hello, Opened, Told
+from shoal_holder.messages import Ask
 from shoal_holder.opening import open_vault
-from shoal_holder.owner_queries import TOLD
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.reporting import Report, silent
@@ -50,8 +50,6 @@ from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.party import read_pin
-from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ COURIER: Final = "courier"
 IN_THIS_PROCESS: Final = "none: in the process that talks to others"
 
 
-class DataHolder:
+class DataHolder(OwnerQuestions):
     """Takes part in jobs for one or more clients, as far as `policy` and the ledger allow.
 
     The i-th client of `records` has the i-th of the slots that the roster gives the holder of
@@ -261,19 +259,6 @@ class DataHolder:
         await self._joining.look_for_jobs()
         await self._joining.send()
 
-    async def opened(self) -> Opened:
-        """Return the vault's own report: how many slots it has, and how it is isolated."""
-        return await self._vault.ask(Hello(), Opened)
-
-    async def refusal(self) -> str | None:
-        """Return why nothing is joined or answered because the ledger lacks charges; else None."""
-        return (await self.opened()).refusal
-
-    async def policy(self) -> Policy:
-        """Return the owner's rules."""
-        rules: Policy = await self._told(Ask(question="policy"))
-        return rules
-
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""
         opened = await self.opened()
@@ -291,41 +276,16 @@ class DataHolder:
             refused=dict(self._joining.refused),
             refused_crowds=self._crowds.refused,
             crowds=await self._crowds.statuses(),
+            waiting=tuple(sorted(self._joining.waiting)),
+            owners_missing=owners_missing(await self.policy()),
         )
 
-    async def backup(self) -> bytes:
-        """Return a backup of what a restore needs, sealed to the owner's recovery key.
-
-        Raises:
-            ProtocolError: there is no recovery key, or more than a backup can hold.
-        """
-        sealed = await self._vault.ask(AskBackup(), Bytes)
-        return sealed.parts[0]
-
-    async def leave(self, job: str) -> Joined:
-        """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
-
-        Raises:
-            UnknownJob: it was not joined here.
-            WrongPhase: it has ended here otherwise.
-        """
-        left: Joined = await self._told(Ask(question="leave", job=job))
-        return left
-
-    async def reserved(self) -> list[ReservedBudget]:
-        """Return what open jobs hold of their clients' budgets, and until when."""
-        found: list[ReservedBudget] = await self._told(Ask(question="reserved"))
-        return found
-
-    async def spent(self) -> dict[int, list[Cost]]:
-        """Return what each client that ever answered has spent, round by round."""
-        found = await self._told(Ask(question="spent"))
-        return {client: [Cost.stated(*each) for each in costs] for client, costs in found.items()}
-
-    async def committed(self) -> Mapping[int, Cost]:
-        """Return what each client has spent, and what open jobs may still ask of it."""
-        found = await self._told(Ask(question="committed"))
-        return {client: Cost.stated(*cost) for client, cost in found.items()}
+    async def job(self, job: str) -> JobView:
+        """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""
+        request = self._joining.requests.get(job)
+        if request is None:
+            request = (await self._told(Ask(question="joined", job=job))).request
+        return job_view(job, request, self._directory.parties)
 
     async def spent_on_crowds(self) -> CrowdAccounts:
         """Return what crowd jobs cost so far, job by job, and what is left to records."""
@@ -334,22 +294,6 @@ class DataHolder:
     async def crowd_evidence(self, job: str, *, receipts: bool) -> "CrowdEvidence | None":
         """Return what the trainer showed of a crowd job, None if it was never taken here."""
         return await self._crowds.evidence(job, receipts=receipts)
-
-    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
-        """Return up to `count` clients' charges that follow the one with the number `after`."""
-        found: list[ClientCharge] = await self._told(
-            Ask(question="ledger", after=after, count=count)
-        )
-        return found
-
-    async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
-        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
-        found: list[LedgerEntry] = await self._told(Ask(question="chain", after=after, count=count))
-        return found
-
-    async def _told(self, asked: Ask) -> Any:
-        told = await self._vault.ask(asked, Told)
-        return TOLD[asked.question].validate_json(told.parts[0])
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""

@@ -2,7 +2,7 @@
 
 from shoal_agent.directory import Directory
 from shoal_agent.vault_link import VaultLink
-from shoal_holder.messages import AskDeclaration, Bytes
+from shoal_holder.messages import AskSigned, Bytes
 from shoal_holder.reporting import Report
 from shoal_holder.status import RECORDS_TAKEN
 from shoal_hosting.peers.exchange import Unavailable
@@ -24,7 +24,7 @@ class Declaring:
         trainer = self._directory.trainer_apart("declarations")
         if now == self._judged or not trainer.is_due:
             return
-        signed = (await self._vault.ask(AskDeclaration(), Bytes)).parts
+        signed = (await self._vault.ask(AskSigned(what="declaration"), Bytes)).parts
         if signed:
             try:
                 answer = await trainer.post("/v1/declarations", signed[0], "application/json")

@@ -2,20 +2,20 @@
 
 import asyncio
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import httpx
 from nacl.signing import VerifyKey
 
 from shoal_agent.vault_link import VaultLink
-from shoal_holder.messages import Hello, NextManifest, Opened
+from shoal_holder.messages import AskSigned, Bytes, Hello, NextManifest, Opened
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import Answer, Peer
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
@@ -29,6 +29,9 @@ from shoal_protocol.wire.errors import (
 BETWEEN_LOOKS: Final = timedelta(minutes=1)
 """How often a Compute node is asked for a newer manifest: a trainer that was replaced, and whoever
 else holds a version back, shows none."""
+
+QUERY_STANDS: Final = timedelta(minutes=4)
+"""How long one signed query is sent again: a trainer takes it for ten minutes by its own clock."""
 
 
 class Directory:
@@ -54,6 +57,7 @@ class Directory:
         self._may_be_behind = False
         self._looked_at, self._looks = clock(), 0
         self._looking: asyncio.Task[None] | None = None
+        self._query: tuple[str, datetime, bytes] | None = None  # under which manifest, when
 
     @property
     def manifest(self) -> str:
@@ -88,13 +92,21 @@ class Directory:
         """Return the trainer over connections for one purpose, whose pauses delay nothing else."""
         return self._peer(self._book.current.manifest.trainer, self._apart.setdefault(purpose, {}))
 
+    def parties(self, manifest: str) -> Manifest:
+        """Return a manifest version, with its parties.
+
+        Raises:
+            UnknownManifest: the version was never accepted here.
+        """
+        return self._book.get(manifest).manifest
+
     def nodes(self, manifest: str) -> list[Peer]:
         """Return the Compute nodes of a manifest version, in its order.
 
         Raises:
             UnknownManifest: the version was never accepted here.
         """
-        return [self.node(node) for node in self._book.get(manifest).manifest.compute_nodes]
+        return [self.node(node) for node in self.parties(manifest).compute_nodes]
 
     def verify_keys(self, manifest: str) -> list[VerifyKey]:
         """Return the verify keys of the same nodes.
@@ -102,7 +114,7 @@ class Directory:
         Raises:
             UnknownManifest: the version was never accepted here.
         """
-        listed = self._book.get(manifest).manifest.compute_nodes
+        listed = self.parties(manifest).compute_nodes
         return [VerifyKey(bytes.fromhex(node.verify_key)) for node in listed]
 
     def node_called(self, name: str) -> Peer:
@@ -161,6 +173,26 @@ class Directory:
         """Note that a peer knows another key of this holder: one of us missed a manifest."""
         peer.pause()
         self._may_be_behind = True
+
+    async def query(self) -> bytes | None:
+        """Return the holder's signed query for lists of jobs, None if it is not enrolled yet."""
+        now = self._clock()
+        if self._query is not None:
+            manifest, signed_at, query = self._query
+            if manifest == self.manifest and timedelta(0) <= now - signed_at < QUERY_STANDS:
+                return query
+        parts = (await self._vault.ask(AskSigned(what="query"), Bytes)).parts
+        if not parts:
+            self._may_be_behind = True  # no job will tell of the version that enrols it
+            return None
+        self._query = self.manifest, now, parts[0]
+        return parts[0]
+
+    def note_refused_query(self, peer: Peer, code: str) -> None:
+        """Note that a peer refused the query: the next one is signed anew."""
+        self._query = None
+        if code == BadSignature.code:
+            self.note_other_key(peer)
 
     async def bring_vault_up(self) -> None:
         """Hand the vault the versions that it has not accepted, one after another.

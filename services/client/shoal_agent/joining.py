@@ -1,4 +1,4 @@
-"""Finds jobs, offers each to the vault and sends the data holder's signed joins and leaves."""
+"""Finds jobs, offers each to the vault and sends the data holder's signed word on them."""
 
 import re
 from typing import Any, Final, Literal
@@ -18,7 +18,8 @@ from shoal_holder.messages import (
 )
 from shoal_holder.reporting import Report
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer
+from shoal_hosting.peers.peer import OK, Answer, Peer
+from shoal_protocol.jobs.approvals import State
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
@@ -46,17 +47,29 @@ class Joining:
         self._directory = directory
         self._report = report
         self._taken: set[str] = set()
+        self.waiting: set[str] = set()
+        """Jobs that wait for the owners' approval, as the vault last said."""
         self.refused: dict[str, str] = {}
         """Why jobs that the trainer lists are not joined; asked anew after a restart."""
+        self.requests: dict[str, bytes] = {}
+        """The requests of jobs that it lists, as their analysts signed them, known here or not."""
 
     async def look_for_jobs(self) -> None:
         """Offer each job that is joining and was not offered yet."""
         trainer = self._directory.trainer
         try:
-            listed = _listed_jobs(await trainer.get("/v1/jobs", phase="joining"))
+            if (query := await self._directory.query()) is None:
+                return
+            answer = await trainer.post("/v1/jobs/joining", query, "application/json")
+            if answer.is_refusal:
+                self._directory.note_refused_query(trainer, answer.code)
+                self._report("no list of jobs", reason=answer.reason)
+                return
+            listed = _listed_jobs(answer)
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
+            self.requests = {job: each for job, each in self.requests.items() if job in listed}
             for job in listed:
-                if job not in self.refused and job not in self._taken:
+                if job not in self._taken | self.waiting | self.refused.keys():
                     await self._offer(trainer, job)
         except (Unavailable, MalformedDocument) as error:
             self._report("no list of jobs", reason=str(error))
@@ -66,10 +79,17 @@ class Joining:
         if answer.status != OK:
             return  # it may be gone since it was listed
         try:
-            await self._directory.follow_to(decode(answer.body, JobRequest).body.manifest)
+            request = decode(answer.body, JobRequest)
+            await self._directory.follow_to(request.body.manifest)
+            if request.digest == job:
+                self.requests[job] = answer.body
             await self._charges.before_joining()
             decided = await self._vault.ask(OfferJob(job=job, parts=(answer.body,)), Decided)
             reason = decided.reason
+            if not decided.taken and reason is None:
+                self.waiting.add(job)
+                self._report("job waits for its owners' approval", job=job)
+                return
         except NotReady as error:  # until enough nodes have said what they charged
             self._report("job not judged yet", job=job, reason=str(error))
             return
@@ -82,15 +102,18 @@ class Joining:
             self._report("job refused", job=job, reason=reason)
 
     async def send(self) -> None:
-        """Send all unanswered joins and leaves."""
+        """Send all unanswered joins, leaves and notices."""
         agenda = await self._vault.ask(AskAgenda(), Agenda)
         self._taken |= {each.job for each in agenda.jobs}
+        self.waiting = set(agenda.waiting)  # what was decided since is offered once more
+        for job, state in agenda.notices.items():
+            await self._send(state, job, "approvals")
         for job in agenda.leaves:
             await self._send("leave", job, "leaves")
         for job in agenda.joins:
             await self._send("join", job, "joins")
 
-    async def _send(self, what: Literal["join", "leave"], job: str, path: str) -> None:
+    async def _send(self, what: Literal["join", "leave"] | State, job: str, path: str) -> None:
         pending = await self._vault.ask(Pending(what=what, about=job), Bytes)
         if not pending.parts:
             return
@@ -110,7 +133,7 @@ class Joining:
 
 
 def _listed_jobs(answer: Answer) -> list[str]:
-    body: Any = answer.json() if answer.status in (OK, ACCEPTED) else {"jobs": []}
+    body: Any = answer.json()
     try:
         jobs = [each["job"] for each in body["jobs"]]
     except (KeyError, TypeError):

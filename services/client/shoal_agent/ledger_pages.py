@@ -95,6 +95,7 @@ class ClientLine(pydantic.BaseModel):
     client: int
     mu: float
     epsilon: float | None  # None is infinite
+    at: str
 
 
 class Spread(pydantic.BaseModel):

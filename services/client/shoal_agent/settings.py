@@ -1,6 +1,7 @@
 """The settings of the agent's process, and of the vault that it starts."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -43,6 +44,12 @@ class Settings(BaseModel):
     )
     agent_policy: Path | None = Field(
         default=None, description="what the data holder allows; or policy.toml in SHOAL_PARTY"
+    )
+    agent_approval: Literal["automatic"] | None = Field(
+        default=None,
+        description=(
+            "automatic: no owner is asked about a job, whatever the policy says; for trying out"
+        ),
     )
     agent_poll_seconds: float = Field(
         default=1.0, gt=0.0, le=3600.0, description="how often to ask the trainer for news"

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import astuple
 from pathlib import Path
 
-from shoal_holder.messages import Contents
+from shoal_holder.opening import Contents
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_hosting.manifests.manifest_book import ManifestBook

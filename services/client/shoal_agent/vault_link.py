@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from shoal_holder import frames, messages
 from shoal_holder.messages import Answer, Failure, Message, Opened, Refusal, Refused
+from shoal_holder.opening import Contents
 from shoal_holder.reporting import Report
 from shoal_holder.serving import FROM_PROGRAM, FROM_VAULT, TO_VAULT
 from shoal_holder.settings import Settings
@@ -121,7 +122,7 @@ class VaultPipes:
         self._process = process
 
     @classmethod
-    def start(cls, settings: BaseModel | None, contents: messages.Contents | None) -> Self:
+    def start(cls, settings: BaseModel | None, contents: Contents | None) -> Self:
         """Start a vault by settings, or by what a program hands over."""
         to_vault, asks = os.pipe()
         answers, from_vault = os.pipe()

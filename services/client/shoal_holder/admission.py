@@ -23,30 +23,35 @@ def check_request(
     signed: Signed[JobRequest],
     *,
     job: str,
-    consortium: Consortium,
+    bound_to: Consortium,
+    current: Consortium,
     policy: Policy,
     columns: tuple[str, ...],
     now: datetime,
 ) -> None:
     """Refuse a job that is not the one asked for, or that the consortium or the owner forbids.
 
-    `columns` are those of the records at hand.
+    While owners think, versions of the manifest come and go: a job is judged by the one that it is
+    bound to, and by the one in force. `columns` are those of the records at hand.
 
     Raises:
         RefusedJob: the detail says why.
-        ProtocolError: the request is bound to another manifest, or not signed by an analyst.
+        ProtocolError: the request is not signed by an analyst whom both versions list.
     """
     request = signed.body
     if signed.digest != job or signed.signer != request.analyst:
         raise RefusedJob("the request is not the job's, or not by the analyst that it names")
-    consortium.verify(signed)
-    check_job(request, consortium.manifest)
+    bound_to.verify(signed)
+    if current.party(request.analyst) != bound_to.party(request.analyst):
+        raise RefusedJob("the analyst has another key now: the job is to be submitted anew")
+    for version in (bound_to, current):
+        check_job(request, version.manifest)
     if reason := policy.refusal(request):
         raise RefusedJob(reason)
     check_columns(request.terms.column_names, columns)
     if request.join_deadline <= now:
         raise RefusedJob("the time to join has passed")
-    for limits in (consortium.manifest.policy, policy):
+    for limits in (bound_to.manifest.policy, current.manifest.policy, policy):
         if reason := reach.job_refusal(request, limits, now=now):
             raise RefusedJob(reason)
 

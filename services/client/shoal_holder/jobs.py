@@ -11,6 +11,7 @@ from pyroaring import BitMap
 
 from shoal_holder import exits
 from shoal_holder.admission import check_request
+from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.exits import LEFT, Joined
 from shoal_holder.reporting import Report
@@ -29,31 +30,40 @@ TIME_OVER: Final = "its time is over"
 class Jobs:
     """The jobs that this data holder takes part in, from the offer to the end."""
 
-    def __init__(self, site: Site, state: State, charges: ChargeComparison, report: Report) -> None:
+    def __init__(
+        self,
+        site: Site,
+        state: State,
+        charges: ChargeComparison,
+        approvals: Approvals,
+        report: Report,
+    ) -> None:
         self._site = site
         self._state = state
         self._charges = charges
+        self._approvals = approvals
         self._report = report
         self._ends_by: dict[str, datetime] = {}  # of jobs, decoded once
 
-    def offer(self, job: str, request: bytes) -> None:
+    def offer(self, job: str, request: bytes) -> bool:
         """Join a job, with the records of all slots that have budget left; a known job is left.
+
+        False if its owners have yet to approve it.
 
         Raises:
             RefusedJob: it is not joined; the detail says why.
             NotReady, LedgerBroken: as `ChargeComparison.check`.
             ProtocolError: the request is not what it should be.
         """
-        if not self._state.job_is_known(job):
-            self._join(decode(request, JobRequest), job)
+        return self._state.job_is_known(job) or self._join(decode(request, JobRequest), job)
 
-    def _join(self, signed: Signed[JobRequest], job: str) -> None:
+    def _join(self, signed: Signed[JobRequest], job: str) -> bool:
         site, request = self._site, signed.body
-        site.book.get(request.manifest)
         check_request(
             signed,
             job=job,
-            consortium=site.book.current,
+            bound_to=site.book.get(request.manifest),
+            current=site.book.current,
             policy=site.policy,
             columns=site.records.columns,
             now=site.clock(),
@@ -74,10 +84,14 @@ class Jobs:
                 f"no slot here can join: of {len(slots):,} that are enrolled none has budget left "
                 f"for {request.privacy.cap}"
             )
+        # the last thing: owners are not asked about what could not be joined
+        if not self._approvals.are_given(signed, until=request.join_deadline, tell=True):
+            return False
         join = Join(manifest=request.manifest, job=job, holder=holder)
         document = sign(join, Role.HOLDER, site.key).encode()
         self._state.add_job(job, signed.encode(), cost=cost, slots=able, join=document)
         self._report("job joined", job=job, slots=len(able))
+        return True
 
     def end_those_over(self) -> None:
         """End the jobs whose time is over."""

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 from pydantic import Field, StringConstraints
 
+from shoal_protocol.jobs.approvals import State
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Digest, Name, Timestamp
 
@@ -88,22 +89,6 @@ class Refused(Answer):
 
     kind: Literal["refused"] = "refused"
     reason: str
-
-
-class Contents(Message):
-    """What a program hands to the vault that it starts, in place of files.
-
-    The parts are the policy as JSON, the key, the columns' names as JSON, the records' numbers,
-    where each client's begin, then each accepted manifest and its roster, the pinned one first.
-    """
-
-    kind: Literal["contents"] = "contents"
-    data_directory: str
-    pin: Digest
-    accept_loss: str | None
-    without_nodes: tuple[str, ...]
-    parts: tuple[bytes, ...] = Field(min_length=7, exclude=True, repr=False)
-    answer: ClassVar[type[Answer]] = Opened
 
 
 class Hello(Message):
@@ -195,6 +180,8 @@ class Agenda(Answer):
     rounds: tuple[OpenRound, ...]
     joins: tuple[Digest, ...]  # jobs whose join
     leaves: tuple[Digest, ...]  # or leave nobody has answered
+    notices: dict[Digest, State]  # or notice that owners have yet to decide, or refused
+    waiting: tuple[Digest, ...]  # jobs that owners have yet to decide about
 
 
 class AskAgenda(Message):
@@ -205,7 +192,10 @@ class AskAgenda(Message):
 
 
 class Decided(Answer):
-    """The decision on a job or round that was offered; `reason` says why it is not taken."""
+    """The decision on a job or round that was offered; `reason` says why it is not taken.
+
+    A job that is not taken without a reason waits for the owners' approval.
+    """
 
     kind: Literal["decided"] = "decided"
     taken: bool
@@ -259,7 +249,7 @@ class Prepare(Message):
 
 # Sending, and its outcomes
 
-What = Literal["join", "leave", "envelope"]
+What = Literal["join", "leave", "waits", "refused", "envelope"]
 """What is sent: of a job to the trainer, or of a round to each node."""
 Node = Annotated[int, Field(ge=0, le=255)]
 
@@ -272,7 +262,7 @@ class Bytes(Answer):
 
 
 class Pending(Message):
-    """The join or leave of a job, or the envelope of a round to a node, if it is unanswered."""
+    """A job's join, leave or notice, or a round's envelope to a node, if it is unanswered."""
 
     kind: Literal["pending"] = "pending"
     what: What
@@ -324,8 +314,7 @@ class AskSpec(Message):
 class Receipt(Message):
     """The outcome of what was sent; "lost" means that a node no longer holds an envelope.
 
-    Accepted unsigned: not sending again costs nobody privacy, and sending again sends the same
-    bytes.
+    Accepted unsigned: to send the same bytes again, or no more, costs nobody privacy.
     """
 
     kind: Literal["receipt"] = "receipt"
@@ -336,10 +325,11 @@ class Receipt(Message):
     answer: ClassVar[type[Answer]] = Done
 
 
-class AskDeclaration(Message):
-    """The data holder's declaration, as it signs it now; no part if its owner makes none."""
+class AskSigned(Message):
+    """What the data holder signs now; no part if it is not enrolled, or declares nothing."""
 
-    kind: Literal["ask_declaration"] = "ask_declaration"
+    kind: Literal["ask_signed"] = "ask_signed"
+    what: Literal["query", "declaration"]
     answer: ClassVar[type[Answer]] = Bytes
 
 
@@ -353,6 +343,14 @@ class Told(Answer):
     parts: tuple[bytes] = Field(exclude=True, repr=False)
 
 
+class Decide(Message):
+    """An owner's decision about a job, as it was signed by a key that the policy lists."""
+
+    kind: Literal["decide"] = "decide"
+    parts: tuple[bytes] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Done
+
+
 class AskBackup(Message):
     """A backup for the owner, sealed to a key that is in neither process."""
 
@@ -360,13 +358,14 @@ class AskBackup(Message):
     answer: ClassVar[type[Answer]] = Bytes
 
 
+Question = Literal["status", "policy", "approvals", "spent", "committed", "ledger", "chain"]
+
+
 class Ask(Message):
     """The owner's question. All but "leave" change nothing."""
 
     kind: Literal["ask"] = "ask"
-    question: Literal[
-        "status", "policy", "spent", "committed", "ledger", "chain", "reserved", "leave"
-    ]
+    question: Question | Literal["reserved", "joined", "leave"]
     job: Digest | None = None
     after: Count = 0
     count: int = Field(default=1000, ge=1, le=10_000)
@@ -396,5 +395,5 @@ REQUESTS: Final = kinds_of(
         OfferRound,
         Prepare,
     ),
-    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskDeclaration, AskBackup, Ask),
+    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskSigned, Decide, AskBackup, Ask),
 )

@@ -4,15 +4,17 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 from nacl.signing import SigningKey
+from pydantic import Field
 
 from shoal_holder import machine
 from shoal_holder.backup import note_records
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.keys import KeyFile, check_not_writable, given_keys
-from shoal_holder.messages import Contents
+from shoal_holder.messages import Answer, Message, Opened
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
 from shoal_holder.settings import Settings
@@ -25,6 +27,23 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import KEY_BYTES
+from shoal_protocol.wire.encoding import Digest
+
+
+class Contents(Message):
+    """What a program hands to the vault that it starts, in place of files.
+
+    The parts are the policy as JSON, the key, the columns' names as JSON, the records' numbers,
+    where each client's begin, then each accepted manifest and its roster, the pinned one first.
+    """
+
+    kind: Literal["contents"] = "contents"
+    data_directory: str
+    pin: Digest
+    accept_loss: str | None
+    without_nodes: tuple[str, ...]
+    parts: tuple[bytes, ...] = Field(min_length=7, exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Opened
 
 
 @dataclass
@@ -148,6 +167,8 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     book = ManifestBook.open(settings.consortium, pin, settings.data)
     check_not_writable(settings.policy)
     policy = Policy.from_toml(settings.policy)
+    if settings.agent_approval is not None:
+        policy = policy.model_copy(update={"approval": settings.agent_approval})
     key_file = KeyFile(settings.key)
     try:
         records_file = RecordsFile(settings.records, policy, settings.agent_id_column)

@@ -5,6 +5,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from shoal_holder import exits
+from shoal_holder.approvals import Approvals, JobAsking
 from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.jobs import Jobs
 from shoal_holder.ledger import ClientCharge
@@ -15,7 +16,6 @@ from shoal_holder.state import State
 from shoal_holder.status import JobStatus
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.wire.errors import UnknownJob
 
 StatedCost = tuple[float, float | None]
 """mu and epsilon as documents have them: None is infinite."""
@@ -23,11 +23,13 @@ StatedCost = tuple[float, float | None]
 TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "status": TypeAdapter(tuple[JobStatus, ...]),
     "policy": TypeAdapter(Policy),
+    "approvals": TypeAdapter(list[JobAsking]),
     "spent": TypeAdapter(dict[int, list[StatedCost]]),
     "committed": TypeAdapter(dict[int, StatedCost]),
     "ledger": TypeAdapter(list[ClientCharge]),
     "chain": TypeAdapter(list[LedgerEntry]),
     "reserved": TypeAdapter(list[ReservedBudget]),
+    "joined": TypeAdapter(Joined),
     "leave": TypeAdapter(Joined),
 }
 """What each question is answered with."""
@@ -36,16 +38,17 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
 class OwnerQueries:
     """Answers the questions that the owner may ask."""
 
-    def __init__(self, site: Site, state: State, jobs: Jobs) -> None:
+    def __init__(self, site: Site, state: State, jobs: Jobs, approvals: Approvals) -> None:
         self._site = site
         self._state = state
         self._jobs = jobs
+        self._approvals = approvals
 
     def answer(self, asked: Ask) -> bytes:
         """Return the answer as JSON.
 
         Raises:
-            UnknownJob, WrongPhase: as `Jobs.leave`.
+            UnknownJob, WrongPhase: as `exits.joined` and `Jobs.leave`.
         """
         return TOLD[asked.question].dump_json(self._found(asked))
 
@@ -56,6 +59,8 @@ class OwnerQueries:
                 return state.jobs()
             case "policy":
                 return self._site.policy
+            case "approvals":
+                return self._approvals.all()
             case "spent":
                 return {
                     client: [_stated(cost) for cost in costs]
@@ -70,10 +75,10 @@ class OwnerQueries:
                 return state.chain(after=asked.after, count=asked.count)
             case "reserved":
                 return exits.reserved(state.file)
+            case "joined":
+                return exits.joined(state.file, asked.job or "")
             case "leave":
-                if asked.job is None:
-                    raise UnknownJob
-                return self._jobs.leave(asked.job)
+                return self._jobs.leave(asked.job or "")
 
 
 def _stated(cost: Cost) -> StatedCost:

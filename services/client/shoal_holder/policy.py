@@ -5,7 +5,7 @@ It is applied before anything is signed or sent, and again before every answer.
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from shoal_protocol.jobs.declarations import HolderRules
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Query
 from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.wire.encoding import Name, VerifyKeyHex
 
 
 class Policy(HolderRules):
@@ -38,6 +39,8 @@ class Policy(HolderRules):
     Jobs that ask `tables` do not show cells that may hold fewer than `smallest_cell` records.
     With `declare` analysts are told these rules and the names of the columns that the records have,
     and with `declare_cap` `maximum_epsilon` too, but nothing about crowds.
+    With `approval` "one" or "two", so many of the `owners`, whose verify keys are listed by names,
+    approve each job that these rules allow before it is taken part in; "automatic" asks nobody.
     """
 
     maximum_epsilon: float = Field(gt=0, le=100)
@@ -46,6 +49,8 @@ class Policy(HolderRules):
     require_isolation: bool = False
     declare: bool = True
     declare_cap: bool = False
+    approval: Literal["automatic", "one", "two"] = "one"
+    owners: dict[Name, VerifyKeyHex] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -62,6 +67,12 @@ class Policy(HolderRules):
             for name, (lower, upper) in limited.items()
         ]
         return content | {"columns": list(columns), "ranges": ranges}
+
+    @model_validator(mode="after")
+    def _owners_are_people(self) -> Self:
+        if len(set(self.owners.values())) < len(self.owners):
+            raise ValueError("owners: each has a key of his own")
+        return self
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> "Policy":

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from shoal_holder import frames, messages
-from shoal_holder.messages import Contents, Refused
+from shoal_holder.messages import Refused
 from shoal_holder.noise import exact_noise
-from shoal_holder.opening import complaint, from_contents, from_files
+from shoal_holder.opening import Contents, complaint, from_contents, from_files
 from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
 from shoal_holder.vault import Vault

@@ -1,6 +1,7 @@
 """The settings of the vault's process; the agent's, which starts one, has them too."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,6 +39,12 @@ class Settings(BaseModel):
     agent_policy: Path | None = Field(
         default=None,
         description="what the data holder allows; without it, policy.toml in SHOAL_PARTY",
+    )
+    agent_approval: Literal["automatic"] | None = Field(
+        default=None,
+        description=(
+            "automatic: no owner is asked about a job, whatever the policy says; for trying out"
+        ),
     )
     accept_loss: str | None = Field(
         default=None,

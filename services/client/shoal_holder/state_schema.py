@@ -85,6 +85,25 @@ CREATE TABLE withdrawals (           -- as analysts signed them
 ) WITHOUT ROWID;
 """
 
+_APPROVALS: Final = """
+CREATE TABLE asked (                 -- jobs of either kind that owners decide about
+    job TEXT PRIMARY KEY,
+    manifest TEXT NOT NULL,          -- that the request is bound to
+    request BLOB NOT NULL,
+    asked_at TEXT NOT NULL,
+    until TEXT NOT NULL,             -- when it takes nobody any more
+    told TEXT NOT NULL               -- to the trainer: nothing, waits or refused; or never
+) WITHOUT ROWID;
+CREATE TABLE approvals (             -- the last decision of each owner, as it was signed
+    job TEXT NOT NULL REFERENCES asked,
+    owner TEXT NOT NULL,             -- by the name that the policy lists
+    document BLOB NOT NULL,
+    PRIMARY KEY (job, owner)
+) WITHOUT ROWID;
+CREATE TRIGGER approvals_keep BEFORE DELETE ON approvals
+BEGIN SELECT RAISE(ABORT, 'a decision stays'); END;
+"""
+
 _CROWD_JOBS: Final = """
 CREATE TABLE crowds (                -- crowd jobs that are contributed to
     job TEXT PRIMARY KEY,
@@ -257,6 +276,7 @@ SCHEMA: Final = (
     + _BACKUP
     + _JOBS
     + _LEAVING
+    + _APPROVALS
     + _CROWD_JOBS
     + _CONTRIBUTIONS
     + _CROWD_NONCES

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shoal_holder.state_file import StateFile
+from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.wire.encoding import decode_clients
 
 RECORDS_TAKEN: Final = "new records were taken"
@@ -18,7 +19,7 @@ class RoundStatus:
 
     `answers` is how many slots the answer covers, and `complete` the same once every node
     acknowledged it, 0 until then; `reuploaded` envelopes were sent again because a node no longer
-    had them.
+    had them. The answer was charged `answered_at`, before the first of it was sent.
     """
 
     round_id: str
@@ -28,6 +29,7 @@ class RoundStatus:
     envelopes: dict[str, int]
     complete: int
     reuploaded: int
+    answered_at: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,18 +53,18 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     sent: dict[str, Counter[str]] = defaultdict(Counter)
     for round_id, outcome in file.rows("SELECT round, outcome FROM outbox"):
         sent[round_id][outcome] += 1
-    complete = dict(
-        file.rows(
-            "SELECT round, (SELECT SUM(clients) FROM ledger WHERE ledger.round = outbox.round)"
-            " FROM outbox GROUP BY round HAVING MIN(outcome = 'acknowledged')"
+    charged = {
+        round_id: (clients, at)
+        for round_id, clients, at in file.rows(
+            "SELECT round, SUM(clients), MIN(at) FROM ledger GROUP BY round"
         )
-    )
-    answers = dict(file.rows("SELECT round, SUM(clients) FROM ledger GROUP BY round"))
+    }
     rounds: dict[str, list[RoundStatus]] = {}
     for job, round_id, number, ended, reuploaded in file.rows(
         "SELECT job, round, number, ended, reuploaded FROM rounds ORDER BY rowid"
     ):
-        answered, envelopes = answers.get(round_id, 0), dict(sent[round_id])
+        answered, at = charged.get(round_id, (0, None))
+        envelopes = dict(sent[round_id])
         rounds.setdefault(job, []).append(
             RoundStatus(
                 round_id,
@@ -70,8 +72,9 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
                 ended,
                 answered,
                 envelopes,
-                complete.get(round_id, 0),
+                answered if set(envelopes) == {ACKNOWLEDGED} else 0,
                 reuploaded,
+                at,
             )
         )
     return tuple(

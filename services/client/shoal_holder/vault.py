@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal_holder import exits, frames, machine, messages, outbox
+from shoal_holder.approvals import Approvals
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.jobs import Jobs
@@ -24,11 +25,12 @@ from shoal_holder.messages import (
     AskBackup,
     AskBundle,
     AskCharges,
-    AskDeclaration,
+    AskSigned,
     AskSpec,
     Bundle,
     Bytes,
     ChargesAsked,
+    Decide,
     Decided,
     Done,
     EndJob,
@@ -60,7 +62,7 @@ from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, count
 from shoal_hosting.marks import LOSSES_ACCEPTED
 from shoal_hosting.outcome import LOST
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.jobs.membership import Join, Leave
+from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, sign_envelope
 from shoal_protocol.wire.documents import Role, sign, sign_again
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
@@ -98,10 +100,11 @@ class Vault:
         self._isolation = isolation
         self._events: list[Event] = []
         self._charges = ChargeComparison(site, state, self._report, without=without_nodes)
-        self._jobs = Jobs(site, state, self._charges, self._report)
+        self._approvals = Approvals(site, state.file)
+        self._jobs = Jobs(site, state, self._charges, self._approvals, self._report)
         self._sessions = self._open_sessions()
         self._rounds = Rounds(site, state, self._charges, self._report, self._sessions)
-        self._owner_queries = OwnerQueries(site, state, self._jobs)
+        self._owner_queries = OwnerQueries(site, state, self._jobs, self._approvals)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
             NextManifest: self._next_manifest,
@@ -118,8 +121,9 @@ class Vault:
             Acknowledged: self._acknowledged,
             AskSpec: self._spec,
             Receipt: self._receipt,
+            Decide: self._decide,
             AskBackup: self._backup,
-            AskDeclaration: self._declaration,
+            AskSigned: self._signed,
             Ask: self._told,
         }
         if losses := state.file.losses:
@@ -157,7 +161,7 @@ class Vault:
 
         self._requests = {**self._requests, **REQUESTS}
         self._handlers |= CrowdVault(
-            self._site, self._state, self._charges, self._report
+            self._site, self._state, self._charges, self._approvals, self._report
         ).handlers()
 
     def answer(self, frame: bytes) -> bytes:
@@ -230,6 +234,8 @@ class Vault:
             rounds=rounds,
             joins=tuple(self._state.pending_joins()),
             leaves=tuple(exits.pending(self._state.file)),
+            notices=self._approvals.notices(),
+            waiting=self._approvals.waiting(),
         )
 
     def _take_new_records(self) -> None:
@@ -245,10 +251,9 @@ class Vault:
 
     def _offer_job(self, asked: OfferJob) -> Decided:
         try:
-            self._jobs.offer(asked.job, asked.parts[0])
+            return Decided(taken=self._jobs.offer(asked.job, asked.parts[0]))
         except RefusedJob as refusal:
             return Decided(taken=False, reason=str(refusal))
-        return Decided(taken=True)
 
     def _end_job(self, asked: EndJob) -> Done:
         self._jobs.end_as_told(asked.job, asked.code, asked.parts[0] if asked.parts else None)
@@ -273,6 +278,8 @@ class Vault:
             case "leave":
                 if found := exits.pending(self._state.file).get(asked.about):
                     found = sign_again(found, Leave, key)
+            case "waits" | "refused":
+                found = self._approvals.notice(asked.about, asked.what)
         return _bytes(found)
 
     def _bundle(self, asked: AskBundle) -> Bundle:
@@ -314,6 +321,13 @@ class Vault:
                 self._state.settle_join(told.about, told.outcome)
             case "leave":
                 exits.settle(self._state.file, told.about, told.outcome)
+            case "waits" | "refused":
+                self._approvals.settle_notice(told.about, told.what)
+        return Done()
+
+    def _decide(self, asked: Decide) -> Done:
+        job = self._approvals.take(asked.parts[0])
+        self._report("an owner has decided", job=job)
         return Done()
 
     def _backup(self, _: AskBackup) -> Bytes | Refusal:
@@ -329,18 +343,23 @@ class Vault:
             return Refusal(code="no-backup", detail=str(error))
         return _bytes(sealed)
 
-    def _declaration(self, _: AskDeclaration) -> Bytes:
+    def _signed(self, asked: AskSigned) -> Bytes:
         site = self._site
         rules, holder = site.policy.declared, site.holder
-        if rules is None or holder is None:
+        manifest, now = site.book.current.digest, site.clock()
+        body: HolderQuery | HolderDeclaration
+        if holder is not None and asked.what == "query":
+            body = HolderQuery(manifest=manifest, holder=holder, at=now)
+        elif holder is not None and rules is not None:
+            body = HolderDeclaration(
+                manifest=manifest,
+                holder=holder,
+                declared_at=now,
+                variables=tuple(sorted(set(rules.columns) & set(site.records.columns))),
+                rules=rules,
+            )
+        else:
             return Bytes()
-        body = HolderDeclaration(
-            manifest=site.book.current.digest,
-            holder=holder,
-            declared_at=site.clock(),
-            variables=tuple(sorted(set(rules.columns) & set(site.records.columns))),
-            rules=rules,
-        )
         return _bytes(sign(body, Role.HOLDER, site.key).encode())
 
     def _told(self, asked: Ask) -> Told:

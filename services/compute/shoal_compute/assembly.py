@@ -17,6 +17,7 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
 from shoal_compute.operator_view import OperatorView
 from shoal_compute.relaying import Relays
+from shoal_compute.retention import KEEPINGS
 from shoal_compute.round_book import RoundBook
 from shoal_compute.sessions import Sessions
 from shoal_compute.summing import Adders
@@ -25,6 +26,7 @@ from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
+from shoal_hosting.storage.retention import Retention
 
 PEER_SECONDS: Final = 10.0  # for the head of a peer's or the aggregator's answer, then for its body
 
@@ -36,11 +38,13 @@ class Service(service.Service):
     node: Node
     adders: Adders
     sessions: Sessions
+    retention: Retention
 
     async def step(self) -> None:
         """Do all that is due now."""
         await self.sessions.step()
         await self.node.step()
+        await self.retention.step()
 
     async def close(self) -> None:
         """End the work in progress and let go of connections, threads and the database."""
@@ -87,7 +91,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         leadership=leadership,
         witnesses=witnesses,
     )
-    uploads = Uploads(own, rounds, tallies, metrics, leads, sessions)
+    uploads, witness = Uploads(own, rounds, tallies, metrics, leads, sessions), LogWitness(own)
     app = create_app(
         own,
         rounds=rounds,
@@ -100,8 +104,10 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         gossip=gossip,
         witnesses=witnesses,
         sessions=sessions,
-        log_witness=LogWitness(own),
-        look=OperatorView(own, rounds, metrics).look,
+        log_witness=witness,
+        look=OperatorView(own, rounds, metrics, witness).look,
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
-    return Service(app, own, node, adders, sessions)
+    retention = Retention(own, KEEPINGS)
+    app.include_router(retention.routes)
+    return Service(app, own, node, adders, sessions, retention)

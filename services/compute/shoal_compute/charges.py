@@ -8,6 +8,7 @@ from collections import OrderedDict
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from nacl.signing import VerifyKey
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
@@ -17,7 +18,7 @@ from shoal_compute.shares import holds
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
-from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, check_age
+from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, NodeQuery, check_age
 from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import encode_clients
@@ -80,16 +81,30 @@ class ChargesAnswers:
         )
         return (await self._telling.run(self._own.sign, body)).encode()
 
-    async def restored(self, *, first: int) -> list[bytes]:
-        """Return the queries of machines with a restored state, of holders from `first` on."""
+    async def restored(self, encoded: bytes, *, first: int) -> list[bytes]:
+        """Return the queries of machines with a restored state, of holders from `first` on.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion, UnknownManifest, UnknownSigner, WrongSigner,
+            BadSignature, StaleQuery: no node of the manifest in force signed `encoded` just now.
+        """
+        await self._telling.run(self._check_asking_node, encoded)
         return await self._own.storage.run(machines.restored, first)
+
+    def _check_asking_node(self, encoded: bytes) -> None:
+        """Refuse all but a node's recent query; the node may be behind by versions."""
+        signed, current = decode(encoded, NodeQuery), self._own.book.current
+        self._own.book.get(signed.body.manifest).verify(signed)
+        key = current.party(signed.signer).verify_key
+        signed.verify_signature(VerifyKey(bytes.fromhex(key)))
+        check_age(signed.body.at, self._own.clock())
 
     def _read(self, encoded: bytes) -> tuple[Signed[ChargesQuery], BitMap]:
         """Return a query that is the holder's own and recent, and the holder's slots."""
         signed = decode(encoded, ChargesQuery)
         version = self._own.book.get(signed.body.manifest)
         version.verify_in_force(signed, self._own.book.current)
-        check_age(signed.body, self._own.clock())
+        check_age(signed.body.at, self._own.clock())
         if signed.body.node != self._own.name:
             raise WrongNode
         return signed, version.roster.slots_of(signed.body.holder)

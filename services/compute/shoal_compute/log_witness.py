@@ -3,17 +3,19 @@
 What it signed last is durable before the signature leaves. Anyone may ask.
 """
 
+from datetime import UTC, datetime
 from hashlib import sha256
 
 from sqlalchemy import Connection, select, update
 
 from shoal_compute.schema import log_views
+from shoal_hosting.operators.view import in_words
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.log.notes import Checkpoint, cosign
+from shoal_protocol.log.notes import Checkpoint, cosign, read_note
 from shoal_protocol.log.proofs import check_consistency
 from shoal_protocol.log.submissions import Submission, UnknownLog, WrongOldSize
-from shoal_protocol.log.witnessed import origin_of, signed_checkpoint, witness_name
+from shoal_protocol.log.witnessed import cosigners, origin_of, signed_checkpoint, witness_name
 
 
 class LogWitness:
@@ -45,6 +47,18 @@ class LogWitness:
         kept = str(note.with_lines(line))
         await self._own.storage.run(advance, submission, checkpoint, kept)
         return line
+
+    async def facts(self) -> dict[str, str]:
+        """Return how far and when this node signed the log, for whoever runs it."""
+        manifest = self._own.book.current.manifest
+        query = select(log_views.c.note).where(log_views.c.origin == origin_of(manifest))
+        found = await self._own.storage.run(lambda db: db.execute(query).scalar())
+        if found is None:
+            return {"Log": "nothing signed yet"}
+        note = read_note(found)
+        said = f"the first {note.checkpoint.size:,} entries signed here"
+        at = cosigners(note, manifest).get(self._own.name)
+        return {"Log": f"{said}, {in_words(datetime.fromtimestamp(at, UTC))}" if at else said}
 
     async def newest(self, origin_hash: str) -> str:
         """Return the last checkpoint signed here, of the log whose origin has this SHA-256.

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from shoal_compute.log_witness import LogWitness
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import ledger
@@ -23,8 +24,11 @@ _GOSSIP: Final = {
 class OperatorView:
     """Rounds in counts, the ledger's head, and who else is asked."""
 
-    def __init__(self, resources: Resources, rounds: RoundBook, metrics: Metrics) -> None:
+    def __init__(
+        self, resources: Resources, rounds: RoundBook, metrics: Metrics, witness: LogWitness
+    ) -> None:
         self._own, self._rounds, self._metrics = resources, rounds, metrics
+        self._witness = witness
 
     async def look(self) -> View:
         """Return how the node stands.
@@ -37,7 +41,8 @@ class OperatorView:
         live = list(self._rounds.live.values())[-_MOST_ROUNDS:]
         manifest = newest_with(self._own.book, self._own.name).manifest
         return View(
-            facts=await self._own.storage.run(ledger_in_words, ledger),
+            facts=await self._own.storage.run(ledger_in_words, ledger)
+            | await self._witness.facts(),
             parties=(*manifest.compute_nodes, manifest.aggregator),
             rates={"Shares stored": self._metrics.shares_a_second},
             tables=(

@@ -26,6 +26,7 @@ from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.work import Pace
 from shoal_protocol.jobs.charges import ChargesQuery
+from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.rounds.attestations import PartialSum, Vote
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import from_json
@@ -125,8 +126,8 @@ class Witnesses:
         self._lost = lost
         log.error(
             "this node signed for rounds that are not in its ledger: it was set back, and takes no "
-            f"round. Stop, and {RESTORE}. If that is lost for good, read 'When a database is lost' "
-            f"in docs/node-operators.md, then start once with {ACCEPT}={token}",
+            f"round. Stop, and {RESTORE}. If that is lost for good, read 'Restore' "
+            f"in docs/handbook.md, then start once with {ACCEPT}={token}",
             rounds=len(lost),
         )
 
@@ -147,11 +148,15 @@ class Witnesses:
 
     async def _hear_of_machines(self, node: ServiceParty) -> None:
         """Take over which machines of data holders count there; their own signatures say so."""
-        first, told = 0, machines.MOST_TOLD
+        first, told, own = 0, machines.MOST_TOLD, self._own
+        body = NodeQuery(manifest=own.book.current.digest, node=own.name, at=own.clock())
+        query = own.sign(body).encode()
         while told == machines.MOST_TOLD:
             path = f"/v1/machines?first={first}"
-            reply = await self._own.peers.to(node).ask("GET", path)
-            answer = reply.json() if reply.status == 200 else {"documents": []}
+            reply = await own.peers.to(node).ask("POST", path, query)
+            if reply.status != 200:
+                raise Unavailable("the peer refused to tell of machines")
+            answer = reply.json()
             if not isinstance(answer, dict) or not isinstance(answer.get("documents"), list):
                 raise MalformedDocument("an answer lists documents")
             told = len(answer["documents"])

@@ -198,7 +198,7 @@ def open_marking(
     try:
         mark = file.mark
         found = stored(mark)
-        if mark is not None and found.commits is not None and _is_whole(mark, found):
+        if mark is not None and found.commits is not None and is_whole(mark, found):
             mark = mark._replace(commits=found.commits, ledger=found.ledger)
             file.write(mark)
         else:
@@ -217,38 +217,41 @@ def open_marking(
     return Marking(file, mark)
 
 
-def _is_whole(mark: Mark, found: Stored) -> bool:
+def is_whole(mark: Mark, found: Stored) -> bool:
+    """Tell whether a database knows all that its mark says was acknowledged."""
     return found.commits is not None and found.commits >= mark.commits and found.holds
 
 
-def _refusal(mark: Mark | None, found: Stored, path: Path, token: str) -> str:
+def what_is_lost(mark: Mark | None, found: Stored, path: Path) -> str:
+    """Say what a database lacks that is not whole by `mark`, which is or would be in `path`."""
     of_found = f"its ledger has {counted(found.ledger.number)}"
     if mark is None:
-        what = (
+        return (
             f"there is a database that was written to ({of_found}), but not {path}, which says "
             "how far it got"
         )
-    else:
-        of_mark = f"its ledger had {counted(mark.ledger.number)}"
-        if found.commits is not None and found.commits >= mark.commits:
-            what = (
-                f"the ledger in the database does not hold the entry that {path} names: it was "
-                f"changed ({of_mark}, and now {of_found})"
-            )
-        elif found.commits is not None:
-            what = (
-                f"the database is older than {path} says: it was set back, or its write-ahead log "
-                f"was lost (of {mark.commits:,} commits it knows {found.commits:,}; {of_mark}, "
-                f"and now {of_found})"
-            )
-        elif found.untouched:
-            what = f"the database is gone that {path} is of ({of_mark}): there is an empty one"
-        else:
-            what = f"this is not the database that {path} is of ({of_mark}; here {of_found})"
+    of_mark = f"its ledger had {counted(mark.ledger.number)}"
+    if found.commits is not None and found.commits >= mark.commits:
+        return (
+            f"the ledger in the database does not hold the entry that {path} names: it was "
+            f"changed ({of_mark}, and now {of_found})"
+        )
+    if found.commits is not None:
+        return (
+            f"the database is older than {path} says: it was set back, or its write-ahead log "
+            f"was lost (of {mark.commits:,} commits it knows {found.commits:,}; {of_mark}, "
+            f"and now {of_found})"
+        )
+    if found.untouched:
+        return f"the database is gone that {path} is of ({of_mark}): there is an empty one"
+    return f"this is not the database that {path} is of ({of_mark}; here {of_found})"
+
+
+def _refusal(mark: Mark | None, found: Stored, path: Path, token: str) -> str:
     return (
-        f"{what}. Stop, and {RESTORE}: what lies here may know less than was signed and charged. "
-        "If that is lost for good, read 'When a database is lost' in docs/node-operators.md, then "
-        f"start once with {ACCEPT}={token}"
+        f"{what_is_lost(mark, found, path)}. Stop, and {RESTORE}: what lies here may know less "
+        "than was signed and charged. If that is lost for good, read 'Restore' in "
+        f"docs/handbook.md, then start once with {ACCEPT}={token}"
     )
 
 

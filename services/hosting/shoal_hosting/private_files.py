@@ -26,13 +26,13 @@ def write_new(path: Path, content: bytes, *, private: bool) -> None:
         raise FileExistsError(f"{path} exists already; it was left as it is") from None
     finally:
         pending.unlink()
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def replace(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file in place of the one that may be there: readers see the old or the new."""
     _write_pending(path, content, private=private).replace(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def replace_and_erase(path: Path, content: bytes) -> None:
@@ -96,7 +96,8 @@ def _write_pending(path: Path, content: bytes, *, private: bool) -> Path:
     return pending
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Have what was renamed in a directory outlast a crash."""
     if not hasattr(os, "O_DIRECTORY"):
         return  # Windows opens no directories; its file system orders renames by itself
     descriptor = os.open(directory, os.O_RDONLY)

@@ -1,7 +1,6 @@
 """The trainer's HTTP routes: bytes in, bytes out."""
 
-from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from fastapi import FastAPI, HTTPException, Path, Request, Response
 
@@ -21,7 +20,6 @@ from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     Count,
     IfNoneMatch,
-    changing_list,
     document,
     settled,
     shown,
@@ -31,8 +29,9 @@ from shoal_hosting.server.replies import (
 from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
+from shoal_protocol.jobs.approvals import ApprovalNotice
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, Leave
+from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal, JobWithdrawn, Join, Leave
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.wire.errors import (
@@ -53,17 +52,24 @@ from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_r
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
 from shoal_trainer.job_views import JobViews
-from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished, WrongJob
+from shoal_trainer.jobs import (
+    CertificateIncomplete,
+    DocumentsDeleted,
+    JobFailed,
+    JobFinished,
+    WrongJob,
+)
 from shoal_trainer.joining import Joining
-from shoal_trainer.listing import Listing
+from shoal_trainer.listing import Listing, check_query
 from shoal_trainer.releases import LOGGED
-from shoal_trainer.resources import JOB_LIST, Resources
+from shoal_trainer.resources import Resources
 
 LOG_SECONDS: Final = 10.0
 JOINS_LIMIT_BYTES: Final = 16 << 20
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 _STATE: Final = having("job", "phase", "rounds")
 _ENDED: Final = (UnknownJob, JobFailed, JobWithdrawn)
+_KEPT: Final = (*_ENDED, DocumentsDeleted)
 _BY_HOLDER: Final = (UnknownJob, *SIGNED, UnknownHolder, RevokedHolder, WrongJob, WrongPhase)
 
 
@@ -86,6 +92,7 @@ def create_app(
             "/dictionary": LIMIT_BYTES,
             "/joins": JOINS_LIMIT_BYTES,
             "/leaves": JOINS_LIMIT_BYTES,
+            "/approvals": JOINS_LIMIT_BYTES,
             "/submissions": SUBMISSIONS_LIMIT_BYTES,
         },
     )
@@ -123,7 +130,24 @@ def create_app(
         """List jobs with who asked what at which price, and what is left, for an analyst alone."""
         return shown(await listing.answer(await request.body()))
 
+    @app.post(
+        "/v1/jobs/joining",
+        **answers(
+            listed_as("jobs", having("job", "phase")),
+            *SIGNED,
+            UnknownHolder,
+            RevokedHolder,
+            StaleQuery,
+            takes=signed(HolderQuery),
+        ),
+    )
+    async def list_joining(request: Request) -> Response:
+        """List the jobs that may be joined, for data holders."""
+        await check_query(crowds.resources, await request.body(), HolderQuery)
+        return shown({"jobs": await views.list_jobs(JobPhase.JOINING)})
+
     @app.get("/v1/jobs/check", include_in_schema=False)
+    @app.get("/v1/jobs/joining", include_in_schema=False)
     @app.get("/v1/jobs/list", include_in_schema=False)
     async def refuse_to_get() -> None:
         """Say that the method is wrong, not that there is no such job."""
@@ -144,9 +168,15 @@ def create_app(
         """Take a data holder's declaration: 201, 200 if it is known, 409 if there is a later."""
         return taken({}, is_new=await declarations.take(await request.body()))
 
-    @app.get("/v1/declarations", **answers(having("documents", "next")))
-    async def show_declarations(after: After = 0, count: Count = 1000) -> Response:
-        """Serve data holders' newest declarations, from the holder of index `after` on."""
+    @app.post(
+        "/v1/declarations/list",
+        **answers(having("documents", "next"), *SIGNED, StaleQuery, takes=signed(JobsQuery)),
+    )
+    async def show_declarations(
+        request: Request, after: After = 0, count: Count = 1000
+    ) -> Response:
+        """Serve analysts data holders' newest declarations, from the holder of index `after` on."""
+        await check_query(crowds.resources, await request.body(), JobsQuery)
         return shown(await declarations.page(after=after, count=count))
 
     @app.put(
@@ -162,20 +192,6 @@ def create_app(
     async def show_dictionary() -> Response:
         """Serve the newest version of the data dictionary: 404 if there is none."""
         return document(await dictionaries.newest())
-
-    @app.get("/v1/jobs", **answers(listed_as(JOB_LIST, having("job", "phase")), is_tagged=True))
-    async def list_jobs(
-        phase: Literal["joining"] = "joining",
-        wait: WaitSeconds = 0,
-        if_none_match: IfNoneMatch = None,
-    ) -> Response:
-        """List jobs that data holders may join, and no others, to anybody.
-
-        With `wait`, hold the answer until there is one, or one of another ETag.
-        """
-
-        look = partial(views.list_jobs, JobPhase(phase))
-        return await changing_list(JOB_LIST, changes, look, wait, if_none_match)
 
     @app.get("/v1/jobs/{job}", **answers(_STATE, UnknownJob))
     async def show_job(job: JobId) -> Response:
@@ -204,6 +220,17 @@ def create_app(
         return settled({"job": job}, await joining.leave(job, await request.body()))
 
     @app.post(
+        "/v1/jobs/{job}/approvals",
+        **stores(ANY, *_BY_HOLDER, takes=one_or_several(signed(ApprovalNotice))),
+    )
+    async def note(job: JobId, request: Request) -> Response:
+        """Take a data holder's word that its owners have yet to approve the job, or refused it.
+
+        One signed notice, or {"documents": [...]}, in which each is judged by itself.
+        """
+        return settled({"job": job}, await joining.notice(job, await request.body()))
+
+    @app.post(
         "/v1/jobs/{job}/withdrawal",
         **stores(
             having("job"),
@@ -218,7 +245,10 @@ def create_app(
         is_new = await joining.withdraw(job, await request.body())
         return taken({"job": job}, is_new=is_new)
 
-    @app.get("/v1/jobs/{job}/withdrawal", **answers(signed(JobWithdrawal), UnknownJob, WrongPhase))
+    @app.get(
+        "/v1/jobs/{job}/withdrawal",
+        **answers(signed(JobWithdrawal), UnknownJob, WrongPhase, DocumentsDeleted),
+    )
     async def show_withdrawal(job: JobId) -> Response:
         """Serve the withdrawal as the job's analyst signed it: 409 if the job is not withdrawn."""
         return document(await views.withdrawal(job))
@@ -236,7 +266,7 @@ def create_app(
 
     @app.get(
         "/v1/jobs/{job}/result",
-        **answers(signed(PosteriorReport), *_ENDED, pending=_STATE, is_tagged=True),
+        **answers(signed(PosteriorReport), *_KEPT, pending=_STATE, is_tagged=True),
     )
     async def show_result(
         job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
@@ -251,7 +281,7 @@ def create_app(
         "/v1/jobs/{job}/certificate",
         **answers(
             BINARY,
-            *_ENDED,
+            *_KEPT,
             WrongPhase,
             CertificateIncomplete,
             as_type="application/gzip",

@@ -9,6 +9,7 @@ from prometheus_client import Counter
 
 from shoal_hosting import service
 from shoal_hosting.party import check_role
+from shoal_hosting.storage.retention import Retention
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -24,6 +25,7 @@ from shoal_trainer.joining import Joining
 from shoal_trainer.listing import Listing
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
 from shoal_trainer.resources import Resources
+from shoal_trainer.retention import KEEPINGS
 from shoal_trainer.running import Runner
 from shoal_trainer.settings import DRAWS_AT_ONCE, Serves
 
@@ -39,6 +41,7 @@ class Service(service.Service):
     runner: Runner
     certifier: Certifier
     crowds: Crowds
+    retention: Retention
 
     async def step(self) -> None:
         """Do all the work that is due now, once."""
@@ -48,6 +51,7 @@ class Service(service.Service):
             await self.crowds.conductor.step()
             await self.runner.step(running)
             await self.certifier.step()
+            await self.retention.step()
             self.resources.standing.erase(())
         except StorageUnavailable:
             log.warning("storage unavailable: jobs go on once it answers again")
@@ -112,7 +116,9 @@ def assemble(
     app = create_app(
         joining, views, resources, serving, dictionaries, declarations, Listing(resources)
     )
-    return Service(app, resources, joining, runner, certifier, serving)
+    retention = Retention(resources, KEEPINGS)
+    app.include_router(retention.routes)
+    return Service(app, resources, joining, runner, certifier, serving, retention)
 
 
 def assemble_serving(*, serves: Serves, **given: Unpack[service.Given]) -> Service | Replica:

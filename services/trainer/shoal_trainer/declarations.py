@@ -19,7 +19,9 @@ from shoal_protocol.wire.service_errors import OutdatedDeclaration
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import declarations
 
-_MOST_JUDGED: Final = 1000  # declarations, before a job is taken: more would take minutes
+_MOST_READ: Final = 100_000  # declarations, before a job is taken
+_MOST_JUDGED: Final = 1000  # of them that differ: more would take minutes
+_PAGE: Final = 10_000
 _MOST_REASONS: Final = 5
 
 
@@ -46,23 +48,34 @@ class Declarations:
     async def check(self, request: StudyRequest, consortium: Consortium) -> None:
         """Refuse a job that too few clients could join by what data holders declare.
 
-        Who declared nothing may join. Nothing here depends on records. Of more than
-        `_MOST_JUDGED` data holders who declare, nobody is judged.
+        Who declared nothing may join. Nothing here depends on records. Equal declarations are
+        judged once; of more than `_MOST_JUDGED` that differ, those of the fewest data holders are
+        not, nor is who comes after `_MOST_READ`: they may join.
 
         Raises:
             RefusedJob: the detail has the data holders' reasons.
         """
-        found = await self._resources.storage.run(_page, 0, _MOST_JUDGED + 1)
-        if len(found) <= _MOST_JUDGED:
-            declared = [decode(each.document, HolderDeclaration).body for each in found]
-            _check(request, declared, consortium, self._resources.clock())
+        alike: dict[bytes, list[int]] = {}
+        first: dict[bytes, bytes] = {}
+        for _ in range(_MOST_READ // _PAGE):
+            after = max((each[-1] for each in alike.values()), default=-1) + 1
+            found = await self._resources.storage.run(_read, after, _PAGE)
+            for each in found:
+                said = _said(each.document)
+                alike.setdefault(said, []).append(each.holder)
+                first.setdefault(said, each.document)
+            if len(found) < _PAGE:
+                break
+        largest = sorted(alike, key=lambda said: -len(alike[said]))[:_MOST_JUDGED]
+        judged = [(first[said], alike[said]) for said in largest]
+        await asyncio.to_thread(_check, request, judged, consortium, self._resources.clock())
 
     async def page(self, *, after: int, count: int) -> dict[str, Any]:
         """Return up to `count` declarations from the holder of index `after` on.
 
         `next` is where to go on, None if there are no more.
         """
-        found = await self._resources.storage.run(_page, after, count)
+        found = await self._resources.storage.run(_read, after, count)
         documents = [decode(each.document, HolderDeclaration).to_json() for each in found]
         more = found[-1].holder + 1 if len(found) == count else None
         return {"documents": documents, "next": more}
@@ -70,18 +83,21 @@ class Declarations:
 
 def _check(
     request: StudyRequest,
-    declared: Sequence[HolderDeclaration],
+    judged: Sequence[tuple[bytes, Sequence[int]]],
     consortium: Consortium,
     now: datetime,
 ) -> None:
-    variables = {name for each in declared for name in each.variables}
+    """Refuse a job by declarations, each with the data holders who made its like."""
+    declared = [(decode(each, HolderDeclaration).body, holders) for each, holders in judged]
+    variables = {name for each, _ in declared for name in each.variables}
     roster, reasons = consortium.roster, Counter[str]()
     able = roster.enrolled_set.copy()
-    for each in declared:
+    for each, holders in declared:
         reason = foreseen_refusal(request, each, variables=variables, now=now)
-        if reason is not None and (refused := roster.slots_of(each.holder) & able):
-            reasons[reason] += 1
-            able -= refused
+        for holder in holders if reason is not None else ():
+            if refused := roster.slots_of(holder) & able:
+                reasons[str(reason)] += 1
+                able -= refused
     if len(able) < request.minimum_population:
         said = "; ".join(f"{count} × {each}" for each, count in reasons.most_common(_MOST_REASONS))
         more = "; and others" if len(reasons) > _MOST_REASONS else ""
@@ -89,6 +105,11 @@ def _check(
             f"data holders of {len(able)} clients would answer, "
             f"{request.minimum_population} are needed: {said}{more}"
         )
+
+
+def _said(document: bytes) -> bytes:
+    """Return the part of an encoded declaration that says rules and variables, and not whose."""
+    return document.partition(b',"rules":')[2].rpartition(b'},"signature":')[0]
 
 
 def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:
@@ -105,7 +126,7 @@ def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:
     return True
 
 
-def _page(db: Connection, after: int, count: int) -> Any:
+def _read(db: Connection, after: int, count: int) -> Any:
     columns = declarations.c
     query = select(declarations).where(columns.holder >= after).order_by(columns.holder)
     return db.execute(query.limit(count)).all()

@@ -14,9 +14,9 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import JobPhase, Phase
-from shoal_trainer import releases, store
+from shoal_trainer import notices, releases, store
 from shoal_trainer.certifying import Certifier
-from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished
+from shoal_trainer.jobs import CertificateIncomplete, DocumentsDeleted, JobFailed, JobFinished
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds, jobs, ledger, rounds
 from shoal_trainer.store import JobRecord, RoundRecord
@@ -67,6 +67,10 @@ class JobViews:
             "population_size": None if population is None else len(population),
             "joined": record.joined,
             "left": await self._storage.run(store.count_left, job),
+            "approvals": {
+                **await self._storage.run(notices.count, job),
+                "holders": self._resources.book.current.roster.in_force,
+            },
             "ends_by": self._ends_by(record),
             "round_counts": {phase.value: size for phase, size in counts.items()},
             "rounds": [
@@ -126,7 +130,7 @@ class JobViews:
         """Return the digest and the bytes of the signed report, None while there is none.
 
         Raises:
-            UnknownJob, JobFailed, JobWithdrawn
+            UnknownJob, JobFailed, JobWithdrawn, DocumentsDeleted
         """
         if job in self._resources.opened:  # it runs
             return None
@@ -134,6 +138,7 @@ class JobViews:
         if found is None:
             record = await self._storage.run(store.find_job, job)
             _refuse_ended(record)
+            _refuse_erased(record)
         return found
 
     async def certificate(self, job: str) -> tuple[str, bytes] | None:
@@ -142,13 +147,14 @@ class JobViews:
         None while Compute nodes of a finished job have not signed their totals.
 
         Raises:
-            UnknownJob, JobFailed, JobWithdrawn
+            UnknownJob, JobFailed, JobWithdrawn, DocumentsDeleted
             WrongPhase: the job is not finished yet.
         """
         found = await self._storage.run(releases.find_certificate, job)
         if found is None:
             record = await self._storage.run(store.find_job, job)
             _refuse_ended(record)
+            _refuse_erased(record)
             if record.phase is not JobPhase.FINISHED:
                 raise WrongPhase("the job is not finished, and has no certificate yet")
         return found
@@ -162,12 +168,13 @@ class JobViews:
         """Return the wire form of the withdrawal that the job's analyst signed.
 
         Raises:
-            UnknownJob
+            UnknownJob, DocumentsDeleted
             WrongPhase: the job is not withdrawn.
         """
-        await self._storage.run(store.find_job, job)
+        record = await self._storage.run(store.find_job, job)
         found = await self._storage.run(store.find_withdrawal, job)
         if found is None:
+            _refuse_erased(record)
             raise WrongPhase("the job is not withdrawn")
         return found
 
@@ -214,6 +221,11 @@ def _refuse_ended(record: JobRecord) -> None:
         raise JobFailed(record.reason)
     if record.phase is JobPhase.WITHDRAWN:
         raise JobWithdrawn
+
+
+def _refuse_erased(record: JobRecord) -> None:
+    if record.erased:
+        raise DocumentsDeleted
 
 
 def _look(db: Connection) -> tuple[list[Table], dict[str, str]]:

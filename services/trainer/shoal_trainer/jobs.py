@@ -31,6 +31,15 @@ class WrongJob(ProtocolError):
     remedy = "Send it to the address of its own job."
 
 
+class DocumentsDeleted(ProtocolError):
+    """A document of a job whose documents are kept no longer."""
+
+    code = "documents-deleted"
+    title = "The job's documents are no longer kept"
+    status = 410
+    remedy = "Ask its analyst for the certificate: the consortium's `retention_days` are over."
+
+
 class JobFailed(ProtocolError):
     """A job that has no posterior and never will."""
 

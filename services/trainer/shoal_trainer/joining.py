@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from shoal_hosting.server.replies import Outcome, documents_in
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
+from shoal_protocol.jobs.approvals import REFUSED, ApprovalNotice
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave, check_ending
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.trust.dictionary import COUNTING
@@ -20,17 +21,17 @@ from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_c
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
-from shoal_trainer import store
+from shoal_trainer import notices, store
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
 from shoal_trainer.releases import uncertified_jobs
-from shoal_trainer.resources import JOB_LIST, Resources
+from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()
 
-DocumentT = TypeVar("DocumentT", Join, Leave)
+DocumentT = TypeVar("DocumentT", Join, Leave, ApprovalNotice)
 
 
 class Joining:
@@ -88,7 +89,6 @@ class Joining:
         await self._declarations.check(signed.body, consortium)
         is_new = await own.storage.run(store.add_job, signed, at=own.clock())
         log.info("job submitted", job=signed.digest)
-        own.changes.tell(JOB_LIST)
         own.wake.set()
         return signed.digest, is_new
 
@@ -148,6 +148,14 @@ class Joining:
             UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
         """
         return await self._take(job, encoded, Leave, self._let_go)
+
+    async def notice(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
+        """Take one signed notice, or `{"documents": [...]}`, each of which is judged by itself.
+
+        Raises:
+            UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
+        """
+        return await self._take(job, encoded, ApprovalNotice, self._note)
 
     async def _take(
         self,
@@ -251,6 +259,29 @@ class Joining:
             own.changes.tell(job)
         return outcomes
 
+    async def _note(
+        self, request: StudyRequest, read: Sequence[Signed[ApprovalNotice] | ProtocolError]
+    ) -> list[Outcome]:
+        """Keep for each data holder its word on the owners' approval; a refusal stays."""
+        own, job = self._resources, request.digest
+        record = await own.storage.run(store.find_job, job)
+        known = await own.storage.run(notices.states, job)
+        new: dict[int, Signed[ApprovalNotice]] = {}
+
+        def note(notice: Signed[ApprovalNotice]) -> Outcome:
+            holder, state = notice.body.holder, notice.body.state
+            if known.get(holder) in (state, REFUSED):
+                return 200
+            if record.phase is not JobPhase.JOINING:
+                return WrongPhase("the job takes no more joins")
+            known[holder], new[holder] = state, notice
+            return 201
+
+        outcomes = [each if isinstance(each, ProtocolError) else note(each) for each in read]
+        if new:
+            await own.storage.run(notices.put, job, list(new.values()))
+        return outcomes
+
     async def withdraw(self, job: str, encoded: bytes) -> bool:
         """End a job because its analyst signed so; tell whether this call ended it.
 
@@ -328,7 +359,6 @@ class Joining:
             log.info("population fixed", job=job, size=len(population))
         del self._members[job]
         own.changes.tell(job)
-        own.changes.tell(JOB_LIST)
 
 
 def _together(slots: Mapping[int, BitMap]) -> BitMap:

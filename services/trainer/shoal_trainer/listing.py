@@ -1,26 +1,52 @@
-"""Answers analysts which jobs there are, and what is left of clients' budgets."""
+"""Answers analysts which jobs there are, and what is left of budgets; checks signed queries."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
 from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
-from shoal_protocol.jobs.charges_asked import OLDEST_QUERY
+from shoal_protocol.jobs.approvals import REFUSED, WAITS
+from shoal_protocol.jobs.charges_asked import check_age
+from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.documents import Role, decode
 from shoal_protocol.wire.encoding import format_time
-from shoal_protocol.wire.service_errors import StaleQuery
-from shoal_trainer import schema, store
+from shoal_protocol.wire.phases import JobPhase
+from shoal_trainer import notices, schema, store
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord
 
 _MOST_GROUPS: Final = 100  # of clients with as much left
+
+
+QueryT = TypeVar("QueryT", bound=HolderQuery | JobsQuery)
+
+
+async def check_query(resources: Resources, encoded: bytes, *kinds: type[QueryT]) -> QueryT:
+    """Return a query of one of `kinds`, signed just now by who may send it.
+
+    A data holder may be behind by versions of the manifest, and hears of the newest by a job.
+
+    Raises:
+        MalformedDocument, UnknownSigner, WrongSigner, BadSignature
+        UnknownManifest, UnknownHolder, RevokedHolder: of a data holder's.
+        WrongManifest: of an analyst's.
+        StaleQuery: it was signed too long ago, or by a clock that is ahead.
+    """
+    book = resources.book
+    signed = await asyncio.to_thread(decode, encoded, *kinds)
+    if signed.body.signed_by is Role.HOLDER:
+        book.get(signed.body.manifest).verify_in_force(signed, book.current)
+    else:
+        book.in_force(signed.body.manifest).verify(signed)
+    check_age(signed.body.at, resources.clock())
+    return signed.body
 
 
 class Listing:
@@ -36,18 +62,15 @@ class Listing:
         of them could pay, pure or Gaussian, by the public ledger and what open jobs may cost.
 
         Raises:
-            MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
-            StaleQuery: it was signed too long ago, or by a clock that is ahead.
+            as `check_query`
         """
         own = self._resources
-        signed = await asyncio.to_thread(decode, encoded, JobsQuery)
-        body = signed.body
-        own.book.in_force(body.manifest).verify(signed)
-        if abs(own.clock() - body.at) > OLDEST_QUERY:
-            raise StaleQuery
+        body = await check_query(own, encoded, JobsQuery)
         found = await own.storage.run(newest_jobs, after=body.after, count=body.count)
+        counts = await own.storage.run(_approvals, found)
+        holders = own.book.current.roster.in_force
         return {
-            "jobs": await asyncio.to_thread(_shown, found),
+            "jobs": await asyncio.to_thread(_shown, found, counts, holders),
             "budgets": await asyncio.to_thread(_budgets, own.committed.copy(), own.book.current),
             "next": body.after + body.count if len(found) == body.count else None,
         }
@@ -78,9 +101,20 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
     return shown
 
 
-def _shown(found: Sequence[tuple[JobRecord, str]]) -> list[dict[str, Any]]:
+def _approvals(db: Connection, found: Sequence[tuple[JobRecord, str]]) -> list[dict[str, int]]:
+    """Return how many data holders wait for approval of each job that may be joined."""
+    nobody = dict.fromkeys((WAITS, REFUSED), 0)
+    return [
+        notices.count(db, record.job) if record.phase is JobPhase.JOINING else nobody
+        for record, _ in found
+    ]
+
+
+def _shown(
+    found: Sequence[tuple[JobRecord, str]], counts: Sequence[dict[str, int]], holders: int
+) -> list[dict[str, Any]]:
     shown = []
-    for record, submitted_at in found:
+    for (record, submitted_at), counted in zip(found, counts, strict=True):
         request = decode(record.request, StudyRequest).body
         shown.append(
             {
@@ -94,6 +128,7 @@ def _shown(found: Sequence[tuple[JobRecord, str]]) -> list[dict[str, Any]]:
                 "purpose": request.purpose,
                 "epsilon": request.privacy.epsilon,
                 "delta": request.privacy.delta,
+                "approvals": counted | {"holders": holders},
                 "reason": record.reason,
             }
         )

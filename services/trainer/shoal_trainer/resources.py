@@ -2,15 +2,10 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
 
 from shoal_hosting import service
 from shoal_protocol.privacy.balances import Balances
 from shoal_trainer.ledger import Ledger
-
-# the keys of `changes` for who waits for jobs, or crowd jobs; all others are digests of one
-JOB_LIST: Final = "jobs"
-CROWD_LIST: Final = "crowds"
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +20,9 @@ class Resources(service.Resources):
     """The newest round of running jobs that every service accepted: its number and signed spec."""
 
     def job_ended(self, job: str) -> None:
-        """Tell everyone who waits for a job, or for the list of them, that it has ended."""
+        """Tell everyone who waits for a job that it has ended."""
         self.opened.pop(job, None)
         self.changes.tell(job)
-        self.changes.tell(JOB_LIST)
 
     @cached_property
     def ledger(self) -> Ledger:

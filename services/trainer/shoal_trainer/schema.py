@@ -6,6 +6,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -39,6 +40,9 @@ jobs = Table(
     Column("request", Bytes, nullable=False),
     Column("phase", String(16), nullable=False, index=True),
     Column("submitted_at", String(24), nullable=False, index=True),
+    Column("ends_by", Double, nullable=False),  # seconds since 1970; it is over then at the latest
+    Column("erased", Boolean, nullable=False),  # its documents are no longer kept
+    Column("emptied", Boolean, nullable=False, index=True),  # and none of them is left
     Column("joined", Integer, nullable=False),
     Column("population", Text),  # a bitmap in base64, once it is fixed
     Column("reason", Text),  # why it failed
@@ -67,6 +71,16 @@ leaves = Table(
     metadata,
     _job(primary_key=True),
     Column("holder", BigInteger, primary_key=True),
+    Column("document", Bytes, nullable=False),
+)
+
+# what data holders said of their owners' approval: nobody's part in the job follows from it
+notices = Table(
+    "notices",
+    metadata,
+    _job(primary_key=True),
+    Column("holder", BigInteger, primary_key=True),
+    Column("state", String(16), nullable=False),
     Column("document", Bytes, nullable=False),
 )
 

@@ -35,6 +35,7 @@ class JobRecord:
     joined: int
     population: str | None
     reason: str | None
+    erased: bool
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,9 @@ def add_job(db: Connection, signed: Signed[StudyRequest], *, at: datetime) -> bo
         request=signed.encode(),
         phase=JobPhase.JOINING.value,
         submitted_at=format_time(at),
+        ends_by=signed.body.ends_by.timestamp(),
+        erased=False,
+        emptied=False,
         joined=0,
     )
     # a row comes back if it is new; the row count of an insertion is not always known
@@ -257,7 +261,9 @@ def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes |
 def all_jobs() -> Any:
     """Return SQL for the columns of `job_record` of every job."""
     jobs = schema.jobs.c
-    return select(jobs.id, jobs.request, jobs.phase, jobs.joined, jobs.population, jobs.reason)
+    return select(
+        *(jobs.id, jobs.request, jobs.phase, jobs.joined, jobs.population, jobs.reason, jobs.erased)
+    )
 
 
 def job_record(row: Any) -> JobRecord:
@@ -373,7 +379,7 @@ def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime)
         LedgerBroken
     """
     job = signed.body.job
-    if find_withdrawal(db, job) is not None:
+    if find_job(db, job).phase is JobPhase.WITHDRAWN:  # its withdrawal may be kept no longer
         return False
     move_job(db, job, JobEvent.WITHDRAWN)
     db.execute(schema.withdrawals.insert().values(job=job, document=signed.encode()))

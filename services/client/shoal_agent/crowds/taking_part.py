@@ -116,7 +116,9 @@ class TakingPart:
             return
         self._looks_at = now + BETWEEN_LOOKS
         try:
-            listed = await self._trainer.open_jobs()
+            if (query := await self._directory.query()) is None:
+                return
+            listed = await self._open_jobs_at_trainer(query)
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             agenda = await self._vault.ask(AskCrowds(), CrowdAgenda)
             for job in listed:
@@ -127,6 +129,14 @@ class TakingPart:
                     await self._end_if_closed(each.job)
         except (Unavailable, MalformedDocument, CrowdRefused) as error:
             self._report("no list of crowd jobs", reason=str(error))
+
+    async def _open_jobs_at_trainer(self, query: bytes) -> list[str]:
+        try:
+            return await self._trainer.open_jobs(query)
+        except CrowdRefused as refusal:
+            own = self._directory
+            own.note_refused_query(own.trainer_apart("crowds"), refusal.code)
+            raise
 
     async def _offer(self, job: str) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import pydantic
 
 from shoal_holder.crowds.crowd import Crowd, Outcome, Sent, judged, verified
-from shoal_hosting.peers.peer import ACCEPTED, CREATED, NOT_FOUND, OK, Answer, outcomes
+from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, Answer, outcomes
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdJobRequest,
@@ -58,16 +58,14 @@ class CrowdTrainer:
         """Ask the peer that `peer` returns: connections may be closed and opened again."""
         self._peer = peer
 
-    async def open_jobs(self) -> list[str]:
-        """Return the ids of the crowd jobs that are open.
+    async def open_jobs(self, query: bytes) -> list[str]:
+        """Return the ids of the crowd jobs that are open, to who signed `query`.
 
         Raises:
+            CrowdRefused: the trainer does not take the query.
             MalformedDocument: the answer is no list of jobs.
         """
-        answer = await self._peer().get("/v1/crowds", phase="open")
-        if answer.status == NOT_FOUND:  # a trainer that serves no crowd jobs
-            return []
-        value = _value(answer)
+        value = _value(await self._peer().post("/v1/crowds/list?phase=open", query, _JSON))
         try:
             jobs = [each["job"] for each in value["crowds"]]
         except (KeyError, TypeError):

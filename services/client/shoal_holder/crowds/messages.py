@@ -24,7 +24,7 @@ class CrowdAgenda(Answer):
 
     kind: Literal["crowd_agenda"] = "crowd_agenda"
     jobs: tuple[OpenCrowd, ...]
-    known: tuple[Digest, ...]  # that were ever taken, open or not
+    known: tuple[Digest, ...]  # that were ever taken, open or not, or wait for the owners
     unvalidated: tuple[Digest, ...]
 
 

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from shoal_holder import machine, restoring
 from shoal_holder.admission import check_columns
+from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.crowds import accounts, evidence, memory
 from shoal_holder.crowds.admission import check_crowd, crowd_refusal
@@ -70,11 +71,19 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
 class CrowdVault:
     """Handles the vault's messages about crowd jobs."""
 
-    def __init__(self, site: Site, state: State, charges: ChargeComparison, report: Report) -> None:
+    def __init__(
+        self,
+        site: Site,
+        state: State,
+        charges: ChargeComparison,
+        approvals: Approvals,
+        report: Report,
+    ) -> None:
         """Begin without open crowd jobs."""
         self._site = site
         self._state = state
         self._charges = charges
+        self._approvals = approvals
         self._report = report
         self._contributors: dict[str, Contributor] = {}
         self._closings = Closings(site, state, report)
@@ -101,7 +110,7 @@ class CrowdVault:
             self._end_if_done(job)
         return CrowdAgenda(
             jobs=tuple(self._open(each) for each in self._contributors.values()),
-            known=tuple(memory.known(self._state)),
+            known=(*memory.known(self._state), *self._approvals.waiting()),
             unvalidated=tuple(memory.unverified(self._state)),
         )
 
@@ -137,6 +146,9 @@ class CrowdVault:
                 columns=site.records.columns,
                 now=site.clock(),
             )
+            until = request.body.closes_at
+            if not self._approvals.are_given(request, until=until, tell=False):
+                return Decided(taken=False)
         except RefusedJob as refusal:
             return Decided(taken=False, reason=str(refusal))
         places = -(-request.body.contributions_per_client // request.body.contributions_per_record)

@@ -62,7 +62,13 @@ class Endpoint:
         return cls(party.url, party.certificate)
 
     def ask(
-        self, shape: type[Shape], path: str, *, method: str = "GET", **query: str | int
+        self,
+        shape: type[Shape],
+        path: str,
+        *,
+        method: str = "GET",
+        content: bytes | None = None,
+        **query: str | int,
     ) -> Shape:
         """Return the service's answer, which must have the shape of a type.
 
@@ -71,7 +77,7 @@ class Endpoint:
             Unavailable: it did not answer.
         """
         try:
-            value = json_of(asyncio.run(call(self, method, path, query)))
+            value = json_of(asyncio.run(call(self, method, path, query, content=content)))
             return pydantic.TypeAdapter(shape).validate_python(value)
         except Unavailable as error:
             raise Unavailable(f"{self.url} does not answer: {error}") from error

@@ -1,8 +1,7 @@
 """Checks ids in paths and builds the responses that the routes of all services share."""
 
-import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from fastapi import Header, Query, Response
@@ -10,7 +9,6 @@ from pydantic import AfterValidator
 
 from shoal_hosting.server.openapi import ID_PATTERN, IN_PATH, JSON
 from shoal_hosting.server.problems import problem_document
-from shoal_hosting.server.waiting import Changes
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
@@ -102,29 +100,3 @@ def tagged(
     if if_none_match is not None and headers["ETag"] in if_none_match:
         return Response(status_code=304, headers=headers)
     return Response(encoded, media_type=media_type, headers=headers)
-
-
-async def changing_list(
-    name: str,
-    changes: Changes,
-    look: Callable[[], Awaitable[list[Any]]],
-    wait_seconds: float,
-    if_none_match: str | None,
-) -> Response:
-    """Answer with the list `name`, held back until it has an entry or another ETag."""
-
-    def tag_of(found: bytes) -> str:
-        return f'"{hashlib.sha256(found).hexdigest()}"'
-
-    async def look_for_news() -> bytes | None:
-        found = await look()
-        encoded = canonical_json({name: found})
-        if if_none_match is None:
-            return encoded if found else None
-        return None if tag_of(encoded) in if_none_match else encoded
-
-    found = await changes.until_found(name, look_for_news, wait_seconds)
-    if found is None and if_none_match is not None:
-        return Response(status_code=304, headers={"ETag": if_none_match})
-    found = found or canonical_json({name: []})
-    return Response(found, media_type=JSON, headers={"ETag": tag_of(found)})

@@ -24,7 +24,7 @@ from shoal_protocol.wire.errors import RefusedJob, UnknownJob
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.dictionaries import Dictionaries
-from shoal_trainer.resources import CROWD_LIST, Resources
+from shoal_trainer.resources import Resources
 
 SEED_BYTES: Final = 32
 ERASED_AT_ONCE: Final = 5_000
@@ -77,7 +77,6 @@ class Conductor:
         is_new = await own.storage.run(store.add_crowd, signed, opening, seed)
         if is_new:
             log.info("crowd job opened", job=request.digest)
-            own.changes.tell(CROWD_LIST)
         return request.digest, is_new
 
     def _opening(
@@ -138,8 +137,8 @@ class Conductor:
             own.wake.set()  # the rest is due at once
         if changed := still_open ^ self._told_open:
             self._told_open = still_open
-            for key in (CROWD_LIST, *changed):
-                own.changes.tell(key)
+            for job in changed:
+                own.changes.tell(job)
 
     def _sign(self, closing: CrowdClosing) -> Signed[CrowdClosing]:
         return self._resources.sign(closing)

@@ -1,10 +1,9 @@
 """The HTTP routes of crowd jobs: bytes in, bytes out."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, HTTPException, Path, Request, Response
 
 from shoal_hosting.server.openapi import (
     ANY,
@@ -20,14 +19,14 @@ from shoal_hosting.server.openapi import (
 from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     Count,
-    IfNoneMatch,
-    changing_list,
     document,
     listed,
     outcome,
+    shown,
     taken,
 )
 from shoal_hosting.server.waiting import WaitSeconds
+from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
@@ -44,6 +43,7 @@ from shoal_protocol.crowds.errors import (
     RefusedSubmission,
     SessionExpired,
 )
+from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.wire.encoding import canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
@@ -54,13 +54,14 @@ from shoal_protocol.wire.errors import (
     UnknownJob,
 )
 from shoal_protocol.wire.phases import CrowdPhase
-from shoal_protocol.wire.service_errors import BudgetExceeded
+from shoal_protocol.wire.service_errors import BudgetExceeded, StaleQuery
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import Draws, TooManyDraws
 from shoal_trainer.crowds.job_views import CrowdJobViews, UnknownInstance
 from shoal_trainer.crowds.store import open_crowds
 from shoal_trainer.crowds.submitting import Answer, Submissions
-from shoal_trainer.resources import CROWD_LIST, Resources
+from shoal_trainer.listing import check_query
+from shoal_trainer.resources import Resources
 
 SUBMISSIONS_LIMIT_BYTES: Final = 32 << 20  # for 1,000 submissions of 512 weights
 _STATE: Final = having("job", "phase")
@@ -102,14 +103,26 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         job, is_new = await crowds.conductor.open(await request.body())
         return taken({"job": job}, is_new=is_new)
 
-    @router.get("", **answers(listed_as(CROWD_LIST, having("job", "phase")), is_tagged=True))
-    async def list_crowds(
-        phase: CrowdPhase | None = None, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
-    ) -> Response:
-        """List crowd jobs. With `wait`, hold the answer until there is one, or of another ETag."""
+    @router.post(
+        "/list",
+        **answers(
+            listed_as("crowds", having("job", "phase")),
+            *SIGNED,
+            UnknownHolder,
+            RevokedHolder,
+            StaleQuery,
+            takes={"anyOf": [signed(HolderQuery), signed(JobsQuery)]},
+        ),
+    )
+    async def list_crowds(request: Request, phase: CrowdPhase | None = None) -> Response:
+        """List crowd jobs for data holders and analysts."""
+        await check_query(crowds.resources, await request.body(), HolderQuery, JobsQuery)
+        return shown({"crowds": await views.list_crowds(phase)})
 
-        look = partial(views.list_crowds, phase)
-        return await changing_list(CROWD_LIST, changes, look, wait, if_none_match)
+    @router.get("/list", include_in_schema=False)
+    async def refuse_to_get() -> None:
+        """Say that the method is wrong, not that there is no such job."""
+        raise HTTPException(405)
 
     @router.get("/{job}", **answers(_STATE, UnknownJob))
     async def show_crowd(job: JobId) -> Response:

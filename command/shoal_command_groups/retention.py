@@ -1,0 +1,44 @@
+"""`shoal retention`: shows what a service keeps and until when, and deletes what is due."""
+
+from pathlib import Path
+from typing import Annotated
+
+import pydantic
+import typer
+
+from shoal_command.connection import PartyDirectory, own_service
+from shoal_command.terminal import AsJson, present
+
+
+class _Kind(pydantic.BaseModel):
+    kind: str
+    documents: int
+    stays: str
+    why: str
+
+
+class _Kept(pydantic.BaseModel):
+    retention_days: int | None
+    is_due: bool
+    kinds: list[_Kind]
+
+
+def retention(
+    party: PartyDirectory,
+    data: Annotated[
+        Path, typer.Option("--data", help="The service's data directory, with operator.token.")
+    ],
+    do: Annotated[
+        bool, typer.Option("--do", help="Delete what is due now; the service else does so hourly.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what your running service keeps, how much, why, and until when by the policy.
+
+    What caps, proofs and the log rest on stays for ever. Of a job whose `retention_days` are over
+    the rest is deleted, and overwritten on disk; backups made before have it still.
+    """
+    service = own_service(party, data)
+    found = service.ask(_Kept, "/v1/retention", method="POST" if do else "GET")
+    due = "Something is due: the service deletes it within the hour, or at once with --do."
+    present(found, as_json, *([due] if found.is_due else []))

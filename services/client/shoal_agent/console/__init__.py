@@ -1,0 +1,1 @@
+"""The data owner's console: pages on the owner's own machine, which ask the agent."""

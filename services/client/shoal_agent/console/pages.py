@@ -1,0 +1,350 @@
+"""The data owner's pages, and the forms by which jobs are approved, refused and left.
+
+They show what the agent tells its owner and nothing else, so nothing is kept here. A decision is
+signed here: neither the agent nor anybody else sees the owner's key. Entries client by client are
+on the ledger's page alone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, get_args
+
+from fastapi import FastAPI, Request
+from nacl.signing import SigningKey
+from starlette.responses import Response
+
+from shoal_agent.console import sentences
+from shoal_agent.console.own_agent import OwnAgent, Trouble, request_of
+from shoal_agent.deciding import ApprovalsView, signed_decision
+from shoal_agent.job_view import AskingView, JobView
+from shoal_agent.status import HolderStatus
+from shoal_holder.status import JobStatus, RoundStatus
+from shoal_hosting.clock import Clock
+from shoal_hosting.pages import own_machine
+from shoal_hosting.pages.console import START, Console, Form, go
+from shoal_protocol.jobs.approvals import WAITS, Decision
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.wire.errors import ProtocolError
+
+JOBS, LEDGER, SENT, RULES = (f"{START}/{each}" for each in ("jobs", "ledger", "sent", "policy"))
+JOB: Final = f"{JOBS}/{{job}}"
+ASK: Final = f"{START}/asks/{{job}}"
+NEWEST_JOBS: Final = 25
+ROWS: Final = 50  # of entries, or of answers, on one page
+PAGE_SECONDS: Final = 10.0
+
+
+def console_of(
+    agent: OwnAgent, *, token: str, clock: Clock, owner_key: SigningKey | None = None
+) -> FastAPI:
+    """Return the console of the owner of an agent; whoever has the `token` may sign in.
+
+    It decides about jobs by `owner_key`, which no other process sees; without one it only shows.
+    """
+    pages = _Pages(agent, token=token, clock=clock, owner_key=owner_key)
+    return own_machine.application("Data owner's console", pages.console, token=token)
+
+
+class _Pages:
+    def __init__(
+        self, agent: OwnAgent, *, token: str, clock: Clock, owner_key: SigningKey | None
+    ) -> None:
+        self._agent, self._clock, self._key = agent, clock, owner_key
+        self.console = Console(
+            title="Shoal, data owner",
+            sections={
+                START: "Asks",
+                JOBS: "Jobs",
+                LEDGER: "Ledger",
+                SENT: "What left",
+                RULES: "Policy",
+            },
+            token=token,
+            token_file="what `shoal agent console` printed at its start",
+            package=__package__,
+            clock=clock,
+            is_encrypted=False,  # it never leaves the machine
+        )
+        for path, show in {
+            START: self.asks,
+            ASK: self.ask,
+            JOBS: self.jobs,
+            JOB: self.job,
+            f"{JOB}/leave": self.ask_to_leave,
+            LEDGER: self.ledger,
+            SENT: self.sent,
+            RULES: self.rules,
+        }.items():
+            self.console.page(path, partial(self._or_what_to_do, show))
+        self.console.action(f"{JOB}/leave", partial(self._or_what_to_do, self.leave))
+        for decision in get_args(Decision):
+            path, ask, act = (
+                f"{ASK}/{decision}",
+                partial(self.ask_to_decide, decision),
+                partial(self.decide, decision),
+            )
+            self.console.page(path, partial(self._or_what_to_do, ask))
+            self.console.action(path, partial(self._or_what_to_do, act))
+
+    async def _or_what_to_do(
+        self, show: Callable[..., Awaitable[Response]], request: Request, *form: Form
+    ) -> Response:
+        try:
+            async with asyncio.timeout(None if form else PAGE_SECONDS):
+                return await show(request, *form)
+        except TimeoutError:
+            trouble = Trouble(
+                HTTPStatus.BAD_GATEWAY, "The agent takes too long", "Open the page again."
+            )
+        except Trouble as error:
+            trouble = error
+        return self._show(
+            request,
+            "message.html",
+            status=trouble.status,
+            heading=trouble.heading,
+            message=str(trouble),
+        )
+
+    def _show(self, request: Request, template: str, **values: Any) -> Response:
+        now = self._clock()
+        return self.console.shown(request, template, words=sentences, now=now, **values)
+
+    async def asks(self, request: Request) -> Response:
+        """Show what needs the owner: jobs that wait for a decision first."""
+        status, shown = await self._agent.status(), await self._agent.approvals()
+        return self._show(
+            request,
+            "asks.html",
+            waiting=[(each, request_of(each)) for each in shown.jobs if each.stage == WAITS],
+            decided=[(each, request_of(each)) for each in shown.jobs if each.stage != WAITS][
+                :NEWEST_JOBS
+            ],
+            troubles=[*filter(None, [shown.missing]), *sentences.troubles(status)],
+            approval=shown.approval,
+            refused=[
+                (job, reason, await self._known(job)) for job, reason in status.refused.items()
+            ],
+            refused_crowds=status.refused_crowds,
+        )
+
+    async def ask(self, request: Request) -> Response:
+        """Show one job that asks, asked once, or was refused."""
+        status, shown = await self._agent.status(), await self._agent.approvals()
+        job, asking = _job_of(request), _asking(request, shown)
+        if asking is None and job not in status.refused:
+            raise _unknown("no job with this id asks your agent")
+        view = asking or await self._agent.job(job)
+        asked = request_of(view)
+        left = cannot = None
+        if asking is not None and asking.stage == WAITS:
+            left = sentences.left_after(asked, shown.left, (await self._agent.policy()).cap)
+            try:
+                self._owner_in(shown)
+            except Trouble as trouble:
+                cannot = str(trouble)
+        facts = dict(sentences.asked(asked, view.parties, now=self._clock(), left=left))
+        if asking is not None:
+            facts["Who decides"] = sentences.decisions(asking)
+        return self._show(
+            request,
+            "ask.html",
+            asking=asking,
+            asked=asked,
+            facts=facts | {"Job": job},
+            reason=status.refused.get(job),
+            cannot=cannot,
+            joined=any(each.job == job for each in status.jobs),
+        )
+
+    async def ask_to_decide(self, decision: Decision, request: Request) -> Response:
+        """Ask whether the owner means it."""
+        shown = await self._agent.approvals()
+        (_, owner), asking = self._owner_in(shown), _asked_in(request, shown)
+        if asking.stage != WAITS:
+            return go(f"{START}/asks/{asking.job}")
+        others = [each for each in asking.decisions if each.owner != owner]
+        return self._show(
+            request,
+            "decide.html",
+            asking=asking,
+            asked=request_of(asking),
+            analyst=sentences.party(asking.parties.analyst),
+            owner=owner,
+            decision=decision,
+            more=asking.needed - 1 - len(others),
+        )
+
+    async def decide(self, decision: Decision, request: Request, form: Form) -> Response:
+        """Sign the owner's decision here, and hand it to the agent; the same twice is one."""
+        del form
+        shown = await self._agent.approvals()
+        (key, owner), asking = self._owner_in(shown), _asked_in(request, shown)
+        if (owner, decision) not in [(each.owner, each.decision) for each in asking.decisions]:
+            try:
+                signed = signed_decision(shown, asking.job, decision, key=key, now=self._clock())
+            except (ValueError, ProtocolError) as error:
+                raise Trouble(HTTPStatus.CONFLICT, "Nothing was decided", f"{error}.") from None
+            await self._agent.decide(signed)
+        return go(f"{START}/asks/{asking.job}")
+
+    def _owner_in(self, shown: ApprovalsView) -> tuple[SigningKey, str]:
+        """Return the owner's key, and the name under which the policy lists it."""
+        heading = "Nothing can be decided here"
+        if self._key is None:
+            raise Trouble(
+                HTTPStatus.CONFLICT, heading, "This console only shows: `--owner KEYFILE` decides."
+            )
+        try:
+            return self._key, shown.owner_of(self._key)
+        except ValueError as error:
+            raise Trouble(HTTPStatus.CONFLICT, heading, f"{error}.") from None
+
+    async def jobs(self, request: Request) -> Response:
+        """Show the newest jobs that were joined, and crowd jobs."""
+        status = await self._agent.status()
+        newest = status.jobs[: -NEWEST_JOBS - 1 : -1]
+        asked = await self._requests(each.job for each in newest)
+        return self._show(
+            request,
+            "jobs.html",
+            jobs=[(each, asked[each.job], *_counts(each)) for each in newest],
+            crowds=status.crowds,
+            older=len(status.jobs) - len(newest),
+        )
+
+    async def job(self, request: Request) -> Response:
+        """Show one job: what it asks, and how each of its rounds was answered."""
+        status, view = await self._found(request)
+        asked, shown = _in_rounds(view), await self._agent.approvals()
+        asking = _asking(request, shown)
+        decided = {} if asking is None else {"Who decided": sentences.decisions(asking)}
+        return self._show(
+            request,
+            "job.html",
+            job=status,
+            asked=asked,
+            facts=dict(sentences.asked(asked, view.parties, now=self._clock()))
+            | decided
+            | {"Records here": f"{status.slots:,} slots take part", "Job": status.job},
+            rounds=status.rounds[: -ROWS - 1 : -1],
+        )
+
+    async def ask_to_leave(self, request: Request) -> Response:
+        """Ask whether a job is to be left for good."""
+        status, view = await self._found(request)
+        return self._show(request, "leave.html", job=status, asked=_in_rounds(view))
+
+    async def leave(self, request: Request, form: Form) -> Response:
+        """Leave a job for good."""
+        del form
+        status, _ = await self._found(request)
+        await self._agent.leave(status.job)
+        return go(f"{JOBS}/{status.job}")
+
+    async def ledger(self, request: Request) -> Response:
+        """Show what was spent and what is left, and who was charged what, entry by entry."""
+        after = request.query_params.get("after", "0")
+        after = after if after.isascii() and after.isdecimal() and len(after) < 16 else "0"
+        page = await self._agent.ledger(after=int(after), count=ROWS)
+        policy = await self._agent.policy()
+        return self._show(request, "ledger.html", page=page, cap=policy.cap, after=int(after))
+
+    async def sent(self, request: Request) -> Response:
+        """Show what left: answers with their times, and what the trainer was told."""
+        status, policy = await self._agent.status(), await self._agent.policy()
+        answers = sorted(
+            ((at, job, each) for job in status.jobs for at, each in _answered(job)),
+            key=lambda found: found[0],
+            reverse=True,
+        )
+        newest = status.jobs[: -NEWEST_JOBS - 1 : -1]
+        shown = {job.job for _, job, _ in answers[:ROWS]} | {each.job for each in newest}
+        asked = await self._requests(shown)
+        return self._show(
+            request,
+            "sent.html",
+            answers=[(at, job, asked[job.job], each) for at, job, each in answers[:ROWS]],
+            older=len(answers) - ROWS,
+            told=[(each, asked[each.job]) for each in newest],
+            crowds=status.crowds,
+            policy=policy,
+        )
+
+    async def rules(self, request: Request) -> Response:
+        """Show what the owner allows, and how the agent stands."""
+        status, policy = await self._agent.status(), await self._agent.policy()
+        return self._show(
+            request,
+            "policy.html",
+            rules=dict(sentences.rules(policy)),
+            health=dict(sentences.health(status)),
+            troubles=list(sentences.troubles(status)),
+        )
+
+    async def _known(self, job: str) -> JobRequest | None:
+        """Return the request of an open job, None if there is none with its digest."""
+        try:
+            return _in_rounds(await self._agent.job(job))
+        except Trouble:
+            return None
+
+    async def _requests(self, jobs: Iterable[str]) -> dict[str, JobRequest]:
+        views = await asyncio.gather(*map(self._agent.job, jobs))
+        return {each.job: _in_rounds(each) for each in views}
+
+    async def _found(self, request: Request) -> tuple[JobStatus, JobView]:
+        status = await self._agent.status()
+        return _job_in(request, status), await self._agent.job(_job_in(request, status).job)
+
+
+def _job_in(request: Request, status: HolderStatus) -> JobStatus:
+    """Return the job that a path names."""
+    for each in status.jobs:
+        if each.job == _job_of(request):
+            return each
+    raise _unknown("it was not joined here: see “Jobs”")
+
+
+def _in_rounds(view: JobView) -> JobRequest:
+    """Return the request of a job in rounds."""
+    request = request_of(view)
+    if isinstance(request, JobRequest):
+        return request
+    raise _unknown("it is a crowd’s")
+
+
+def _job_of(request: Request) -> str:
+    return str(request.path_params["job"])
+
+
+def _asking(request: Request, shown: ApprovalsView) -> AskingView | None:
+    """Return the job that a path names, if it asked the owners."""
+    return next((each for each in shown.jobs if each.job == _job_of(request)), None)
+
+
+def _asked_in(request: Request, shown: ApprovalsView) -> AskingView:
+    """Return the job that a path names, which asked the owners."""
+    if (asking := _asking(request, shown)) is None:
+        raise _unknown("no job with this id asks your agent")
+    return asking
+
+
+def _unknown(why: str) -> Trouble:
+    return Trouble(HTTPStatus.NOT_FOUND, "There is no such job", f"{why[0].upper()}{why[1:]}.")
+
+
+def _answered(job: JobStatus) -> list[tuple[str, RoundStatus]]:
+    """Return the rounds that were answered, each with when."""
+    return [(each.answered_at, each) for each in job.rounds if each.answered_at is not None]
+
+
+def _counts(job: JobStatus) -> tuple[int, int, int]:
+    """Return how many rounds were answered, and how many envelopes were taken and still wait."""
+    envelopes = [each.envelopes for each in job.rounds]
+    taken, waiting = (
+        sum(each.get(outcome, 0) for each in envelopes) for outcome in ("acknowledged", "pending")
+    )
+    return len(_answered(job)), taken, waiting

@@ -1,0 +1,87 @@
+"""An owner's decision about a job that asks: what it is about is checked, then signed, by its key.
+
+It runs where the owner is, with the owner's key, and never in the agent.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import pydantic
+from nacl.signing import SigningKey
+
+from shoal_agent.job_view import AskingView, JobView
+from shoal_agent.ledger_pages import Left
+from shoal_protocol.crowds.documents import CrowdJobRequest
+from shoal_protocol.jobs.approvals import Decision, approval_of
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_protocol.wire.encoding import canonical_json
+
+
+class ApprovalsView(pydantic.BaseModel):
+    """What an agent shows of the jobs that ask: `missing` says why none can be approved.
+
+    `owners` has the listed names and keys in hex; `left` is before a job that is not joined yet.
+    """
+
+    approval: str
+    needed: int
+    owners: dict[str, str]
+    missing: str | None
+    left: Left
+    jobs: tuple[AskingView, ...]
+
+    def asking(self, job: str) -> AskingView:
+        """Return the job with this id.
+
+        Raises:
+            ValueError: it does not ask.
+        """
+        for each in self.jobs:
+            if each.job == job:
+                return each
+        raise ValueError("no such job asks its owners; see `shoal agent approvals`")
+
+    def owner_of(self, key: SigningKey) -> str:
+        """Return the name under which an owner's key is listed.
+
+        Raises:
+            ValueError: it is not.
+        """
+        public = bytes(key.verify_key).hex()
+        for name, listed in self.owners.items():
+            if listed == public:
+                return name
+        raise ValueError(
+            f"the data holder's policy does not list this key among its `owners`: {public}"
+        )
+
+
+def request_of(view: JobView) -> JobRequest | CrowdJobRequest:
+    """Return a job's request, which an agent that lies might show for another job's.
+
+    Raises:
+        ValueError: it is another job's.
+        ProtocolError: it is none.
+    """
+    signed: Signed[Any] = decode(canonical_json(view.request), JobRequest, CrowdJobRequest)
+    if signed.digest != view.job:
+        raise ValueError("the agent shows another job's request: do not trust this agent")
+    request: JobRequest | CrowdJobRequest = signed.body
+    return request
+
+
+def signed_decision(
+    shown: ApprovalsView, job: str, decision: Decision, *, key: SigningKey, now: datetime
+) -> bytes:
+    """Return an owner's decision about a job, signed.
+
+    Raises:
+        ValueError: the job does not ask, its request is another's, or the key is not listed.
+    """
+    view = shown.asking(job)
+    request, owner = request_of(view), shown.owner_of(key)
+    if view.holder is None:
+        raise ValueError("the data holder is not enrolled: no job asks it")
+    body = approval_of(request, holder=view.holder, owner=owner, decision=decision, now=now)
+    return sign(body, owner, key).encode()

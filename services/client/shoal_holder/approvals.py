@@ -1,0 +1,242 @@
+"""Asks the data holder's owners about jobs, and takes what they decide by signatures of their keys.
+
+The policy says how many owners approve a job, and lists their keys. The courier, which never sees
+these, can keep a job from the owners, or a decision from the vault; it cannot decide. Each decision
+is verified by the policy as it is when it counts. A refusal is for good.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from shoal_holder.policy import Policy
+from shoal_holder.site import Site
+from shoal_holder.state_file import StateFile
+from shoal_protocol.jobs.approvals import (
+    REFUSED,
+    WAITS,
+    Approval,
+    ApprovalNotice,
+    Decision,
+    State,
+    check_approval,
+)
+from shoal_protocol.wire.documents import Role, Signed, decode, sign
+from shoal_protocol.wire.encoding import format_time
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    ProtocolError,
+    RefusedJob,
+    UnknownJob,
+    WrongPhase,
+)
+
+REFUSED_BY_OWNER: Final = "refused by an owner of this data holder"
+_NOTHING, _NEVER = "nothing", "never"
+"""What the trainer was told of a job; of a crowd job, which waits for nobody, it never is."""
+_TAKEN: Final = (
+    "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
+    " UNION ALL SELECT 1 FROM crowds WHERE job = ?1"
+)
+
+Stage = Literal["waits", "approved", "refused", "expired"]
+
+
+@dataclass(frozen=True)
+class OwnerDecision:
+    """What an owner decided about a job, and when."""
+
+    owner: str
+    decision: Decision
+    decided_at: datetime
+
+
+@dataclass(frozen=True)
+class JobAsking:
+    """A job that asked the owners: its signed request, until when they decide, and what they said.
+
+    `needed` is how many of them must approve it. One that is approved is joined or contributed to
+    as far as budgets allow.
+    """
+
+    job: str
+    request: bytes
+    asked_at: str
+    until: str
+    holder: int | None
+    needed: int
+    stage: Stage
+    decisions: tuple[OwnerDecision, ...]
+
+
+class Approvals:
+    """The jobs that asked the owners, and their decisions, in the state file."""
+
+    def __init__(self, site: Site, file: StateFile) -> None:
+        self._site = site
+        self._file = file
+
+    def are_given(self, request: Signed[Any], *, until: datetime, tell: bool) -> bool:
+        """Tell whether the owners let a job go ahead; they are asked from the first time on.
+
+        With `tell` the trainer is told that the job waits.
+
+        Raises:
+            RefusedJob: an owner refused it.
+        """
+        if not owners_needed(self._site.policy):
+            return True
+        with self._file.transaction():
+            self._file.database.execute(
+                "INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    request.digest,
+                    request.body.manifest,
+                    request.encode(),
+                    format_time(self._site.clock()),
+                    format_time(until),
+                    _NOTHING if tell else _NEVER,
+                ),
+            )
+        stage = self._stage(request.digest, until)
+        if stage == REFUSED:
+            raise RefusedJob(REFUSED_BY_OWNER)
+        return stage == "approved"
+
+    def take(self, encoded: bytes) -> str:
+        """Keep an owner's decision; return the job. A later one replaces an approval alone.
+
+        Raises:
+            UnknownJob: no such job asked.
+            WrongPhase: the owner refused it already, the time to decide is over, or the job is
+                taken part in.
+            MalformedDocument: it is about another data holder, or another manifest.
+            UnknownSigner, WrongSigner, BadSignature: no owner whose key is listed signed it.
+        """
+        signed = decode(encoded, Approval)
+        body = signed.body
+        check_approval(signed, self._site.policy.owners.get(signed.signer))
+        asked = self._file.one("SELECT manifest, until FROM asked WHERE job = ?", body.job)
+        if asked is None:
+            raise UnknownJob("no such job asks this data holder's owners")
+        if (body.holder, body.manifest) != (self._site.holder, asked[0]):
+            raise MalformedDocument("the decision is about another data holder's part in a job")
+        kept = self._file.one(
+            "SELECT document FROM approvals WHERE job = ? AND owner = ?", body.job, body.owner
+        )
+        if kept is not None and kept[0] == encoded:
+            return body.job
+        if kept is not None and decode(kept[0], Approval).body.decision == "refuse":
+            raise WrongPhase("this owner refused the job, which is for good")
+        if self._is_taken(body.job):
+            raise WrongPhase("the data holder takes part already: `shoal agent leave` ends that")
+        if asked[1] <= format_time(self._site.clock()):
+            raise WrongPhase("the time to decide about the job is over")
+        with self._file.transaction():
+            self._file.database.execute(
+                "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)", (body.job, body.owner, encoded)
+            )
+        return body.job
+
+    def waiting(self) -> tuple[str, ...]:
+        """Return the jobs that owners may still decide about, and have not."""
+        rows = self._file.rows(
+            "SELECT job, until FROM asked WHERE until > ?", format_time(self._site.clock())
+        )
+        return tuple(job for job, until in rows if self._stage(job, until) == WAITS)
+
+    def all(self) -> list[JobAsking]:
+        """Return all jobs that ever asked, the newest first."""
+        rows = self._file.rows(
+            "SELECT job, request, asked_at, until FROM asked ORDER BY asked_at DESC, job"
+        )
+        return [
+            JobAsking(
+                job,
+                request,
+                asked_at,
+                until,
+                holder=self._site.holder,
+                needed=owners_needed(self._site.policy),
+                stage=self._stage(job, until),
+                decisions=tuple(
+                    OwnerDecision(each.owner, each.decision, each.decided_at)
+                    for each in self._decisions(job)
+                ),
+            )
+            for job, request, asked_at, until in rows
+        ]
+
+    def notices(self) -> dict[str, State]:
+        """Return of which jobs the trainer has yet to learn that they wait, or are refused."""
+        found: dict[str, State] = {}
+        for job, until, told in self._file.rows(
+            "SELECT job, until, told FROM asked WHERE told IN (?, ?) AND until > ? ORDER BY job",
+            _NOTHING,
+            WAITS,
+            format_time(self._site.clock()),
+        ):
+            stage = self._stage(job, until)
+            if (stage == WAITS or stage == REFUSED) and stage != told:
+                found[job] = stage
+        return found
+
+    def notice(self, job: str, state: State) -> bytes | None:
+        """Return what the trainer is to be told about a job, signed; None if it is not this."""
+        holder = self._site.holder
+        if holder is None or self.notices().get(job) != state:
+            return None
+        (manifest,) = self._file.one("SELECT manifest FROM asked WHERE job = ?", job)
+        body = ApprovalNotice(manifest=manifest, job=job, holder=holder, state=state)
+        return sign(body, Role.HOLDER, self._site.key).encode()
+
+    def settle_notice(self, job: str, state: State) -> None:
+        """Record that the trainer answered a notice."""
+        with self._file.transaction():
+            self._file.database.execute(
+                "UPDATE asked SET told = ? WHERE job = ? AND told <> ?", (state, job, _NEVER)
+            )
+
+    def _stage(self, job: str, until: datetime | str) -> Stage:
+        decisions = self._decisions(job)
+        if self._is_taken(job):
+            return "approved"
+        if any(each.decision == "refuse" for each in decisions):
+            return REFUSED
+        if len(decisions) >= owners_needed(self._site.policy):
+            return "approved"
+        end = until if isinstance(until, str) else format_time(until)
+        return "expired" if end <= format_time(self._site.clock()) else WAITS
+
+    def _is_taken(self, job: str) -> bool:
+        return self._file.one(_TAKEN, job) is not None
+
+    def _decisions(self, job: str) -> list[Approval]:
+        """Return the decisions about a job of owners whose keys are listed now."""
+        found = []
+        for (document,) in self._file.rows(
+            "SELECT document FROM approvals WHERE job = ? ORDER BY owner", job
+        ):
+            signed = decode(document, Approval)
+            try:
+                check_approval(signed, self._site.policy.owners.get(signed.signer))
+            except ProtocolError:
+                continue  # the policy lists this owner no more, or another key
+            found.append(signed.body)
+        return found
+
+
+def owners_needed(policy: Policy) -> int:
+    """Return how many owners must approve a job before the data holder takes part."""
+    return {"automatic": 0, "one": 1, "two": 2}[policy.approval]
+
+
+def owners_missing(policy: Policy) -> str | None:
+    """Return why no job can be approved, None if it can."""
+    missing = owners_needed(policy) - len(policy.owners)
+    if missing <= 0:
+        return None
+    return (
+        "no job can be approved: the policy's `owners` lists too few keys. "
+        "`shoal agent owner-key` makes one"
+    )

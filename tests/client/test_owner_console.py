@@ -1,0 +1,521 @@
+"""The data owner's console over an agent: every page and form, who may not, and what goes wrong."""
+
+import math
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from nacl.signing import SigningKey
+from prometheus_client import CollectorRegistry
+
+from shoal_agent.application import create_agent_application
+from shoal_agent.console.own_agent import OwnAgent
+from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
+from shoal_agent.console.sentences import asked, guess, left_after, sent, title
+from shoal_agent.job_view import Parties, PartyView
+from shoal_agent.ledger_pages import Left
+from shoal_holder.policy import Policy
+from shoal_holder.status import RoundStatus
+from shoal_hosting.marks import MemoryLost
+from shoal_hosting.pages.console import SIGN_IN, START
+from shoal_hosting.peers.service_calls import Endpoint
+from shoal_hosting.security import server_tls
+from shoal_protocol.jobs.approvals import approval_of
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.wire.documents import sign
+from tests.client.test_charges import CHARGE
+from tests.world.around_holder import POLICY, PRIVACY, World
+from tests.world.browsers import DESK, PHONE, browser_page, findings, needs_browser, picture
+from tests.world.crowd_examples import CROWD_JOB
+from tests.world.examples import OPENED_AT, signing_key
+from tests.world.loopback import served
+from tests.world.tls_identities import make_identity
+
+TOKEN, OF_THE_AGENT = "a-token-of-many-letters", "b" * 64
+CLIENTS = 60
+PURPOSE = "what raises <b>blood pressure</b>"
+PAGES = (START, JOBS, LEDGER, SENT, RULES)
+
+
+class Desk:
+    """An owner at a browser: an agent, and the console that asks it."""
+
+    def __init__(self, directory: Path, **policy: Any) -> None:
+        self.world = World(directory, CLIENTS)
+        rules = Policy.model_validate(POLICY.model_dump() | policy)
+        self.holder = self.world.holder(policy=rules)
+        self.agent = create_agent_application(
+            self.holder,
+            token=OF_THE_AGENT,
+            registry=CollectorRegistry(),
+            vitals=None,
+            metrics_for_anybody=False,
+        )
+        self.app = self.console()
+        self.http = self.browser()
+
+    def console(
+        self, token: str = OF_THE_AGENT, app: Any = None, owner: SigningKey | None = None
+    ) -> Any:
+        asked = Endpoint("https://agent.example", None, token)
+        agent = OwnAgent(asked, transport=httpx.ASGITransport(app or self.agent))
+        return console_of(agent, token=TOKEN, clock=self.world.clock, owner_key=owner)
+
+    async def sit_down(self, owner: SigningKey | None) -> None:
+        """Have an owner start a console of her own, and sign in."""
+        self.http = self.browser(self.console(owner=owner))
+        await self.http.post(SIGN_IN, data={"token": TOKEN})
+
+    def browser(self, app: Any = None) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(app or self.app)
+        return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8471")
+
+    async def job(self, *, silent: str | None = None, **changes: Any) -> str:
+        """Have a job joined and its round answered, to a node that is `silent` in vain."""
+        request = self.world.submit(purpose=PURPOSE, **changes)
+        await self.holder.step()
+        if (await self.holder.policy()).approval != "automatic":
+            for name, key in (("alice", ALICE), ("bob", BOB)):
+                body = approval_of(
+                    request.body, holder=0, owner=name, decision="approve", now=self.world.clock()
+                )
+                await self.holder.decide(sign(body, name, key).encode())
+            await self.settle()
+        if silent is not None:
+            self.world.scripts[silent] = lambda _: httpx.Response(503)
+        self.world.announce(request)
+        await self.holder.step()
+        return request.digest
+
+    async def settle(self) -> None:
+        """Have the agent see what was decided, and then act on it."""
+        for _ in range(2):
+            await self.holder.step()
+
+    async def get(self, path: str) -> str:
+        answer = await self.http.get(path)
+        assert answer.status_code == 200, answer.text
+        return words(answer)
+
+    async def send(self, path: str, **fields: str) -> httpx.Response:
+        page = (await self.http.get(START)).text
+        found = re.search(r'name="form" value="([0-9a-f]{64})"', page)
+        assert found is not None
+        return await self.http.post(path, data={"form": found[1], **fields})
+
+
+def words(answer: httpx.Response) -> str:
+    """Return a page's words."""
+    return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", answer.text))
+
+
+ALICE, BOB = signing_key("alice"), signing_key("bob")
+OWNERS = {"alice": bytes(ALICE.verify_key).hex(), "bob": bytes(BOB.verify_key).hex()}
+
+
+@pytest.fixture
+async def asking(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    """A desk at which owners approve jobs: one of them, or as many as a test says."""
+    needed = getattr(request, "param", "one")
+    desk = Desk(tmp_path, approval=needed, owners=OWNERS)
+    await desk.sit_down(ALICE)
+    yield desk
+    await desk.http.aclose()
+    await desk.holder.close()
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    desk = Desk(tmp_path)
+    await desk.http.post(SIGN_IN, data={"token": TOKEN})
+    yield desk
+    await desk.http.aclose()
+    await desk.holder.close()
+
+
+async def test_a_job_is_told_in_plain_words(desk: Desk) -> None:
+    job = await desk.job()
+    listed = await desk.get(JOBS)
+    assert "what raises &lt;b&gt;blood pressure" in listed and "taking part" in listed
+    assert "1 of 1" in listed and "3 taken" in listed
+    page = await desk.get(f"{JOBS}/{job}")
+    for said in (
+        "Who asks analyst (",
+        "What for what raises &lt;b&gt;blood pressure",
+        "age, between 0 and 120 pressure, between 60 and 200",
+        "At most 1 round; each asks all who joined.",
+        "ε = 1 at δ = 1e-06, all rounds together",
+        "in at most 55 of 100 cases; without the job in 50.",
+        "2 clients of a round are missing and 2 tell others their noise, and not all Compute nodes",
+        "60 slots take part",
+        "all 3 Compute nodes have it",
+    ):
+        assert said in page, page
+
+
+async def test_what_left_is_shown_with_its_time_and_outcome(desk: Desk) -> None:
+    assert "No round was answered yet." in await desk.get(SENT)
+    await desk.job(silent="compute-2")
+    page = await desk.get(SENT)
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d 1 of 1, what raises", page)
+    assert "2 of 3 have it; 1 not yet" in page
+    assert re.search(r"blood pressure&lt;/b&gt; yes no ", page)
+    assert "Your agent declares nothing" in page
+
+
+async def test_the_ledger_is_shown_in_sums_and_in_pages(desk: Desk) -> None:
+    await desk.job()
+    first = await desk.get(LEDGER)
+    assert "All jobs together, ever, may cost one record ε = 3 at δ = 1e-06." in first
+    assert "60 records have paid something" in first
+    assert re.search(r"may still pay ε = 2\.\d+ by Gaussian noise", first)
+    html = (await desk.http.get(LEDGER)).text
+    found = re.search(r'href="(/console/ledger\?after=50)#entries"', html)
+    assert found is not None and html.count("0.2") >= 50
+    second = await desk.get(found[1])
+    assert "First" in second and "Next" not in second and " 60 " in second
+    for broken in ("x", "-1", "9" * 30, "٣"):
+        assert "Entries" in await desk.get(f"{LEDGER}?after={broken}")
+
+
+async def test_the_policy_is_told_in_words(desk: Desk) -> None:
+    page = await desk.get(RULES)
+    for said in ("Who may ask analyst", "ε = 3 at δ = 1e-06 at most, all jobs together", "age, pr"):
+        assert said in page
+    assert "does not cut it off from the network" in page  # the vault is in this process
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "cases"), [(1.0, 0.0, 74), (3.0, 0.0, 96)])
+def test_what_a_price_means_is_the_chance_to_tell_two_records_apart(
+    epsilon: float, delta: float, cases: int
+) -> None:
+    # e^1 / (1 + e^1) = 0.731, and e^3 / (1 + e^3) = 0.953
+    assert f"at most {cases} of 100 cases" in guess(Cap(epsilon=epsilon, delta=delta))
+
+
+def price_of(world: World, epsilon: float, delta: float) -> JobRequest:
+    privacy = PRIVACY.model_copy(update={"epsilon": epsilon, "delta": delta})
+    return world.submit(privacy=privacy).body
+
+
+def test_what_a_job_would_leave_follows_from_what_is_left(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    pure, both = Cap(epsilon=3.0, delta=0.0), Cap(epsilon=3.0, delta=1e-6)
+    left = Left(pure=2.0, gaussian=2.0)
+    assert "ε = 1.5 of 2 that" in left_after(price_of(world, 0.5, 0.0), left, pure)
+    assert "not enough" in left_after(price_of(world, 2.5, 0.0), left, pure)
+    assert "not enough" in left_after(price_of(world, 2.1, 1e-6), left, both)
+    assert "ε = 0 of 2 that" in left_after(price_of(world, 2.0, 1e-6), left, both)
+    half = left_after(price_of(world, 1.0, 1e-6), left, both)
+    after = gaussian_epsilon(
+        mu=math.sqrt(Cap(epsilon=2.0, delta=1e-6).mu ** 2 - Cap(epsilon=1.0, delta=1e-6).mu ** 2),
+        delta=1e-6,
+    )
+    assert f"ε = {after:.3g} of 2 that" in half
+    assert "Nothing is left" in left_after(
+        price_of(world, 1.0, 1e-6), Left(pure=0, gaussian=0), both
+    )
+
+
+def test_a_crowd_s_job_is_told_in_plain_words() -> None:
+    nobody = PartyView(name="trainer", operator="Uni")
+    parties = Parties(analyst=nobody, trainer=nobody, compute_nodes=[])
+    told = dict(asked(CROWD_JOB, parties, now=OPENED_AT))
+    assert title(CROWD_JOB) == "A crowd’s logistic regression of age, pressure, smoker"
+    assert told["How often"] == "At most 2 contributions of a client, 1 with one of its records."
+    assert told["Cost to each record"].startswith("ε = 2 at most; ε = 2 for each")
+    assert "in at most 89 of 100 cases" in str(told["In plain words"])  # 1 / (1 + e^-2)
+    assert "in 7 days" in str(told["Until"])
+    assert "smoker, between 0 and 1" in told["Variables"]
+
+
+@pytest.mark.parametrize(
+    ("envelopes", "ended", "said"),
+    [
+        ({}, "delivered", "charged because Compute nodes have it; what was sent is not on file"),
+        ({"acknowledged": 3}, "delivered", "all 3 Compute nodes have it"),
+        ({"acknowledged": 2, "lost": 1}, "over", "2 of 3 have it; 1 lost there (over)"),
+        ({"pending": 1, "too-late": 2}, None, "0 of 3 have it; 1 not yet, 2 too-late"),
+    ],
+)
+def test_how_far_an_answer_came_is_said(
+    envelopes: dict[str, int], ended: str | None, said: str
+) -> None:
+    assert sent(RoundStatus("ab" * 32, 0, ended, 60, envelopes, 0, 0))[0] == said
+
+
+async def test_a_job_is_left_after_a_page_that_asks(desk: Desk) -> None:
+    job = await desk.job()
+    asked = await desk.get(f"{JOBS}/{job}/leave")
+    assert "Leave this job?" in asked and "stays charged" in asked
+    assert (await desk.holder.status()).jobs[0].ended is None
+    assert (await desk.send(f"{JOBS}/{job}/leave")).headers["location"] == f"{JOBS}/{job}"
+    assert (await desk.holder.status()).jobs[0].ended == "left"
+    page = await desk.get(f"{JOBS}/{job}")
+    assert "You left it; the trainer is not told yet" in page and "Leave this job" not in page
+
+
+async def test_refused_jobs_and_what_needs_the_owner_stand_first(desk: Desk) -> None:
+    assert "This needs you: A backup is due" in await desk.get(START)
+    few = PRIVACY.model_copy(update={"colluders": 1})
+    job = desk.world.submit(purpose=PURPOSE, privacy=few).digest
+    await desk.holder.step()
+    why = "colluders is below this data holder&#39;s 2"
+    assert f"by analyst, ε = 1 at δ = 1e-06 {why}" in await desk.get(START)
+    page = await desk.get(f"{START}/asks/{job}")
+    assert f"Your agent refused it. {why}" in page and "age, between 0 and 120" in page
+    for other in ("ab" * 32, "none"):
+        assert (await desk.http.get(f"{START}/asks/{other}")).status_code == 404
+
+
+async def test_an_agent_that_answers_nothing_says_why(desk: Desk) -> None:
+    for node in desk.world.nodes:
+        node.charged = [CHARGE]
+    desk.world.submit()
+    with pytest.raises(MemoryLost):
+        for _ in range(2):
+            await desk.holder.step()
+    assert "This needs you: Nothing is joined or answered: " in await desk.get(START)
+    assert "shoal agent restore" in await desk.get(RULES)
+
+
+async def test_strangers_see_the_sign_in_and_forms_from_elsewhere_change_nothing(
+    desk: Desk,
+) -> None:
+    job = await desk.job()
+    async with desk.browser() as stranger:
+        for path in (*PAGES, f"{JOBS}/{job}", f"{JOBS}/{job}/leave"):
+            assert (await stranger.get(path)).headers["location"] == SIGN_IN
+        assert (await stranger.post(SIGN_IN, data={"token": OF_THE_AGENT})).status_code == 403
+        rebound = await stranger.get(SIGN_IN, headers={"Host": "evil.example"})
+        assert rebound.status_code == 400
+    forged = await desk.http.post(f"{JOBS}/{job}/leave", data={"form": "0" * 64})
+    assert forged.status_code == 403
+    assert (await desk.holder.status()).jobs[0].ended is None
+    for path in PAGES:
+        answer = await desk.http.get(path)
+        assert OF_THE_AGENT not in answer.text and TOKEN not in answer.text
+        assert "unsafe" not in answer.headers["content-security-policy"]
+
+
+async def test_entries_client_by_client_are_on_the_ledger_s_page_alone(desk: Desk) -> None:
+    job = await desk.job()
+    for path in (START, JOBS, f"{JOBS}/{job}", SENT, RULES):
+        assert not re.search(r"\bSlot\b", await desk.get(path))
+
+
+async def test_what_goes_wrong_is_said_with_what_to_do(desk: Desk) -> None:
+    async def silent(*_: Any) -> None:
+        raise httpx.ConnectError("no route")
+
+    for app, status, said in (
+        (desk.console("c" * 64), 403, "Have --data name the agent&#39;s data directory"),
+        (desk.console(app=silent), 502, "See that it runs (<code>shoal agent run</code>)"),
+    ):
+        async with desk.browser(app) as browser:
+            await browser.post(SIGN_IN, data={"token": TOKEN})
+            answer = await browser.get(LEDGER)
+            assert answer.status_code == status
+            assert said in answer.text
+    unknown = await desk.http.get(f"{JOBS}/{'ab' * 32}")
+    assert unknown.status_code == 404 and "There is no such job" in unknown.text
+
+
+async def test_only_the_agent_with_the_owner_s_certificate_is_asked(
+    desk: Desk, tmp_path: Path
+) -> None:
+    own, other = make_identity(), make_identity()
+    async with served(desk.agent, server_tls(*own.write(tmp_path), own.pem)) as port:
+        for identity, status in ((own, 200), (other, 502)):
+            asked = Endpoint(f"https://127.0.0.1:{port}", identity.pem, OF_THE_AGENT)
+            app = console_of(OwnAgent(asked), token=TOKEN, clock=desk.world.clock)
+            async with desk.browser(app) as browser:
+                await browser.post(SIGN_IN, data={"token": TOKEN})
+                assert (await browser.get(LEDGER)).status_code == status
+
+
+async def test_an_agent_that_shows_another_job_is_not_believed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await desk.job()
+    view = await desk.holder.job(job)
+    view.request["body"]["purpose"] = "another"
+
+    async def lie(_: str) -> Any:
+        return view
+
+    monkeypatch.setattr(desk.holder, "job", lie)
+    answer = await desk.http.get(f"{JOBS}/{job}")
+    assert answer.status_code == 502 and "do not trust this agent" in answer.text
+
+
+async def ask(desk: Desk, **changes: Any) -> str:
+    """Have a job ask; return the path of its page."""
+    job = desk.world.submit(purpose=PURPOSE, **changes).digest
+    await desk.holder.step()
+    return f"{START}/asks/{job}"
+
+
+async def test_a_job_that_waits_says_what_it_would_cost_and_leave(asking: Desk) -> None:
+    path = await ask(asking)
+    listed = await asking.get(START)
+    assert "One job waits for a decision." in listed
+    assert "analyst (Operator of analyst) asks about age, between 0 and 120;" in listed
+    page = await asking.get(path)
+    for said in (
+        "It waits for a decision.",
+        "One owner must approve it. Nobody has decided yet.",
+        "What would be left To the record that has least, ε = 2.77",
+        "of 3 that it has now",
+        "Approve… Refuse…",
+    ):
+        assert said in page, page
+    assert asking.world.trainer.joined == {}
+
+
+async def test_an_approval_is_signed_here_after_a_page_that_asks(asking: Desk) -> None:
+    path = await ask(asking)
+    page = await asking.get(f"{path}/approve")
+    assert "Approve this job?" in page and "Approve as alice" in page
+    assert "Your agent takes part from now on." in page
+    await asking.settle()
+    assert asking.world.trainer.joined == {}  # to look approves nothing
+    assert (await asking.send(f"{path}/approve")).headers["location"] == path
+    assert "It is approved. " in await asking.get(path)
+    await asking.settle()
+    assert list(asking.world.trainer.joined) == [path.rpartition("/")[2]]
+    assert "alice approved it 2026" in await asking.get(path.replace("asks", "jobs"))
+    listed = await asking.get(START)
+    assert "waits for a decision" not in listed and "Decided Job Outcome" in listed
+
+
+async def test_a_refusal_is_for_good(asking: Desk) -> None:
+    path = await ask(asking)
+    assert "takes no part in it, for good" in await asking.get(f"{path}/refuse")
+    await asking.send(f"{path}/refuse")
+    assert "It is refused, for good." in await asking.get(path)
+    late = await asking.send(f"{path}/approve")
+    assert late.status_code == 409 and "for good" in late.text
+    again = await asking.send(f"{path}/refuse")
+    looked = await asking.http.get(f"{path}/approve")
+    assert again.headers["location"] == looked.headers["location"] == path
+    await asking.settle()
+    assert asking.world.trainer.joined == {}
+    assert "by an owner of this data holder" in await asking.get(START)
+
+
+@pytest.mark.parametrize("asking", ["two"], indirect=True)
+async def test_where_two_must_approve_one_is_not_enough(asking: Desk) -> None:
+    path = await ask(asking)
+    assert "Once one more owner approves it, too" in await asking.get(f"{path}/approve")
+    for _ in range(2):  # the same one twice is one
+        await asking.send(f"{path}/approve")
+    assert "It waits for a decision." in await asking.get(path)
+    await asking.sit_down(BOB)
+    page = await asking.get(path)
+    assert "Two owners must approve it. alice approved it" in page
+    assert "takes part from now on" in await asking.get(f"{path}/approve")
+    await asking.send(f"{path}/approve")
+    await asking.settle()
+    assert len(asking.world.trainer.joined) == 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [(None, "This console only shows"), (signing_key("eve"), "does not list this key")],
+)
+async def test_who_is_no_owner_sees_and_decides_nothing(
+    asking: Desk, owner: SigningKey | None, said: str
+) -> None:
+    path = await ask(asking)
+    await asking.sit_down(owner)
+    page = await asking.get(path)
+    assert said in page and "Approve" not in page
+    for decision in ("approve", "refuse"):
+        assert said in (await asking.http.get(f"{path}/{decision}")).text
+        refused = await asking.send(f"{path}/{decision}")
+        assert refused.status_code == 409 and said in refused.text
+    assert "It waits for a decision." in await asking.get(path)
+
+
+async def test_no_form_from_elsewhere_decides(asking: Desk) -> None:
+    path = await ask(asking)
+    forged = await asking.http.post(f"{path}/approve", data={"form": "0" * 64})
+    assert forged.status_code == 403
+    assert "It waits for a decision." in await asking.get(path)
+    for part in ("approve", "refuse"):
+        elsewhere = f"{START}/asks/{'ab' * 32}/{part}"
+        assert (await asking.http.get(elsewhere)).status_code == 404
+        assert (await asking.send(elsewhere)).status_code == 404
+
+
+async def test_a_job_that_the_least_record_cannot_pay_says_so(asking: Desk) -> None:
+    path = await ask(asking)
+    await asking.send(f"{path}/approve")
+    await asking.settle()
+    dear = PRIVACY.model_copy(update={"epsilon": 2.95})
+    path = await ask(asking, privacy=dear)
+    assert "none has budget left" in await asking.get(path)  # nobody is asked about it
+
+
+async def test_the_owner_is_told_that_nobody_can_approve(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, approval="two", owners={"alice": OWNERS["alice"]})
+    await desk.sit_down(ALICE)
+    assert "lists too few keys. shoal agent owner-key makes one" in await desk.get(START)
+    await desk.holder.close()
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("asking", ["two"], indirect=True)
+async def test_its_pages_are_readable_in_a_browser(
+    asking: Desk, scripts: bool, dark: bool, size: dict[str, int]
+) -> None:
+    desk = asking
+    desk.world.submit(privacy=PRIVACY.model_copy(update={"colluders": 1}))
+    for silent in (None, "compute-2"):
+        for node in desk.world.nodes:  # which keep one answer each
+            node.held.clear()
+        await desk.job(silent=silent)
+    await ask(desk)
+    look = {"scripts": scripts, "dark": dark, "size": size}
+    async with served(desk.console(owner=ALICE)) as port, browser_page(**look) as page:
+        wrong: list[str] = []
+        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+
+        async def look_at(name: str, heading: str) -> None:
+            await page.get_by_role("heading", name=heading, level=1).wait_for()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+            if scripts:  # the checker is one
+                assert await findings(page) == []
+                shade = "dark" if dark else "light"
+                await picture(page, f"owner-{name}-{shade}-{size['width']}")
+
+        await page.goto(f"http://127.0.0.1:{port}/")
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+        await look_at("asks", "Asks")
+        await page.get_by_role("link", name="Read and decide").press("Enter")
+        await look_at("ask", "what raises")
+        await page.get_by_role("link", name="Approve…").press("Enter")
+        await look_at("decide", "Approve this job?")
+        await page.get_by_role("button", name="Approve as alice").press("Enter")
+        await page.get_by_text("alice approved it").wait_for()
+        for name in ("Ledger", "What left", "Policy", "Jobs"):
+            await page.get_by_role("link", name=name, exact=True).first.press("Enter")
+            await look_at(name.replace(" ", "-").lower(), name)
+        await page.get_by_role("link", name="what raises").first.press("Enter")
+        await look_at("job", "what raises")
+        await page.get_by_role("link", name="Leave this job…").press("Enter")
+        await look_at("leave", "Leave this job?")
+        await page.get_by_role("button", name="Leave the job for good").press("Enter")
+        await page.get_by_text("You left it").wait_for()
+        assert wrong == []

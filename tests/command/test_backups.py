@@ -1,0 +1,292 @@
+"""Backups of services: whole at any moment, never half a file, never in a newer's place."""
+
+import fcntl
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, create_engine
+
+from shoal_compute import schema
+from shoal_consortium.backups import back_up
+from shoal_hosting.service import open_storage
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.data_directory import LOCK
+from shoal_hosting.storage.database import StorageThread, sqlite_url
+from shoal_hosting.storage.database_choice import note_choice
+from tests.command.running import refused, shoal
+
+STAGES = {
+    "the database is copied": "sqlite3.connect",
+    "the archive is written": "zipfile.ZipFile.close",
+    "it takes its name": "pathlib.Path.replace",
+}
+# kills itself instead of what is patched
+DYING = """
+import os, pathlib, signal, sqlite3, sys, zipfile
+from shoal_consortium.backups import back_up
+def die(*given, **more):
+    os.kill(os.getpid(), signal.SIGKILL)
+{patched} = die
+back_up(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
+"""
+
+
+@contextmanager
+def node(data: Path, accept: str | None = None, url: str | None = None) -> Iterator[StorageThread]:
+    """Open a node's database, as the node does."""
+    data.mkdir(mode=0o700, exist_ok=True)
+    url = url or sqlite_url(data / "compute.sqlite")
+    storage = open_storage(schema, url, data / "memory", accept_loss=accept, alone=False)
+    try:
+        yield storage
+    finally:
+        storage.let_go()
+
+
+def accept_loss(db: Connection, number: int, size: int = 1) -> None:
+    """Write some rows, all of them in one commit."""
+    rows = [{"round": f"{number:032x}{row:032x}"} for row in range(size)]
+    db.execute(schema.accepted_losses.insert().values(rows))
+
+
+def counts(database: Path) -> tuple[int, int]:
+    """Return how many rows and how many commits a database has."""
+    with closing(sqlite3.connect(database)) as opened:
+        [rows] = opened.execute("SELECT count(*) FROM accepted_losses").fetchone()
+        [commits] = opened.execute("SELECT sum(commits) FROM memory").fetchone()
+    return rows, commits
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The data directory of a node that wrote something and is stopped."""
+    with node(tmp_path / "data") as storage:
+        storage.run_here(accept_loss, 0)
+    (tmp_path / "data" / "sessions.json").write_text("{}")
+    return tmp_path / "data"
+
+
+def test_a_backup_among_writes_is_the_state_of_one_moment(data: Path, tmp_path: Path) -> None:
+    done, rows_each = threading.Event(), 40
+
+    def write() -> None:
+        with node(data) as storage:
+            number = 1
+            while not done.is_set():
+                storage.run_here(accept_loss, number, rows_each)
+                number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    found = []
+    try:
+        while len(set(found)) < 5:  # a state each
+            shoal("party", "backup", "--data", data, "--to", tmp_path / "backup")
+            with zipfile.ZipFile(tmp_path / "backup") as packed:
+                packed.extract("compute.sqlite", tmp_path)
+            rows, commits = counts(tmp_path / "compute.sqlite")
+            assert rows == 1 + rows_each * (commits - 1)
+            found.append(commits)
+    finally:
+        done.set()
+        writer.join()
+    assert found == sorted(found)
+
+
+def test_a_backup_is_private_and_has_no_secret_and_no_mark(data: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    before = os.umask(0o022)
+    try:
+        said = shoal("party", "backup", "--data", data, "--to", backup).stdout
+    finally:
+        os.umask(before)
+    assert backup.stat().st_mode & 0o777 == 0o600
+    assert zipfile.ZipFile(backup).namelist() == ["compute.sqlite"]
+    assert "neither keys nor session keys" in said
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["backup", "data"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("has_older", [False, True], ids=["first", "next"])
+def test_a_backup_that_is_killed_leaves_the_older_file_or_none(
+    data: Path, tmp_path: Path, stage: str, has_older: bool
+) -> None:
+    backup = tmp_path / "backup"
+    if has_older:
+        back_up(data, backup)
+    older = backup.read_bytes() if has_older else None
+    program = DYING.format(patched=STAGES[stage])
+    done = subprocess.run([sys.executable, "-c", program, data, backup], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (backup.read_bytes() if backup.exists() else None) == older
+    back_up(data, backup)
+    assert zipfile.ZipFile(backup).testzip() is None
+
+
+def test_what_is_restored_is_what_was_there_and_starts_beside_its_mark(
+    data: Path, tmp_path: Path
+) -> None:
+    back_up(data, tmp_path / "backup")
+    before = counts(data / "compute.sqlite")
+    (data / "compute.sqlite").unlink()
+    said = shoal("party", "restore", tmp_path / "backup", "--data", data).stdout
+    assert "It is as it was last: start the service." in said
+    assert counts(data / "compute.sqlite") == before
+    assert (data / "compute.sqlite").stat().st_mode & 0o777 == 0o600
+    with node(data):
+        pass
+
+
+@pytest.mark.parametrize("mark", ["kept", "lost"])
+def test_an_older_copy_does_not_start_until_its_operator_accepts_that_very_loss(
+    data: Path, tmp_path: Path, mark: str
+) -> None:
+    back_up(data, tmp_path / "backup")
+    with node(data) as storage:
+        storage.run_here(accept_loss, 1)
+    if mark == "kept":
+        (data / "compute.sqlite").unlink()
+    else:
+        shutil.rmtree(data)
+    said = shoal("party", "restore", tmp_path / "backup", "--data", data).stdout
+    assert "will refuse to start" in said and "wait until no job runs" in said
+    assert data.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(StartupRefused) as refusal, node(data):
+        pass
+    assert str(refusal.value).partition(". Stop")[0] in " ".join(said.split())
+    token = str(refusal.value).rpartition("=")[2]
+    with pytest.raises(StartupRefused), node(data, accept="0" * 16):
+        pass
+    with node(data, accept=token):
+        pass
+
+
+def test_a_restore_puts_nothing_in_the_place_of_what_may_know_more(
+    data: Path, tmp_path: Path
+) -> None:
+    back_up(data, tmp_path / "backup")
+    restore = ("party", "restore", tmp_path / "backup", "--data", data)
+    assert "may know more" in refused(*restore)
+    (data / "compute.sqlite").rename(data / "trainer.sqlite")
+    assert "trainer.sqlite is there" in refused(*restore)
+    (data / "trainer.sqlite").replace(data / "compute.sqlite-wal")
+    assert "compute.sqlite-wal is there" in refused(*restore)
+    (data / "compute.sqlite-wal").unlink()
+    (data / "memory").write_bytes(b"")
+    assert "is damaged" in refused(*restore)
+    assert not (data / "compute.sqlite").exists()
+
+
+def test_a_restore_is_refused_while_the_service_runs(data: Path, tmp_path: Path) -> None:
+    back_up(data, tmp_path / "backup")
+    (data / "compute.sqlite").unlink()
+    restore = ("party", "restore", tmp_path / "backup", "--data", data)
+    with (data / LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "a service runs over" in refused(*restore)
+    shoal(*restore)
+    with (data / LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # and it lets go of it
+
+
+DAMAGES = {
+    "cut off": lambda content: content[:-200],
+    "one byte changed": lambda content: content[:9000] + b"x" + content[9001:],
+    "emptied": lambda content: b"",
+    "a database": lambda content: b"SQLite format 3\0" + bytes(len(content)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_backup_is_refused(data: Path, tmp_path: Path, damage: str) -> None:
+    backup = tmp_path / "backup"
+    back_up(data, backup)
+    shutil.rmtree(data)
+    backup.write_bytes(DAMAGES[damage](backup.read_bytes()))
+    line = refused("party", "restore", backup, "--data", data)
+    assert "is no backup, cut short or changed" in line
+    assert [each.name for each in data.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize(
+    "names", [["../compute.sqlite"], ["holder.sqlite"], ["compute.sqlite", "memory"], []]
+)
+def test_an_archive_of_other_files_is_no_backup(
+    data: Path, tmp_path: Path, names: list[str]
+) -> None:
+    with zipfile.ZipFile(tmp_path / "archive", "x") as packed:
+        for each in names:
+            packed.write(data / "compute.sqlite", each)
+    line = refused("party", "restore", tmp_path / "archive", "--data", tmp_path / "new")
+    assert "is not a backup of a service" in line
+    assert [each.name for each in (tmp_path / "new").iterdir()] == ["lock"]
+
+
+def test_a_damaged_database_does_not_take_the_place_of_an_older_backup(
+    data: Path, tmp_path: Path
+) -> None:
+    back_up(data, tmp_path / "backup")
+    older = (tmp_path / "backup").read_bytes()
+    content = bytearray((data / "compute.sqlite").read_bytes())
+    content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
+    (data / "compute.sqlite").write_bytes(content)
+    line = refused("party", "backup", "--data", data, "--to", tmp_path / "backup")
+    assert "damaged" in line or "cannot be read" in line
+    assert (tmp_path / "backup").read_bytes() == older
+
+
+def test_where_nothing_was_written_there_is_nothing_to_back_up(tmp_path: Path) -> None:
+    """Its copy would pass for that of a service that never acknowledged anything."""
+    back = ("party", "backup", "--data", tmp_path / "data", "--to", tmp_path / "backup")
+    assert "has no service's state" in refused(*back)
+    with node(tmp_path / "data"):
+        pass
+    assert "nothing was written" in refused(*back)
+
+
+def test_a_state_in_postgresql_is_backed_up_by_its_own_tools_as_is_said(
+    postgresql: str, tmp_path: Path
+) -> None:
+    if shutil.which("pg_dump") is None:
+        pytest.skip("there is no pg_dump here: install Debian's package postgresql-client")
+    server = f"postgresql+psycopg://shoal@/{{}}?host={postgresql}"
+    admin = create_engine(server.format("postgres"), isolation_level="AUTOCOMMIT")
+    urls = [server.format(each) for each in ("lost", "anew")]
+    data, dump = tmp_path / "data", tmp_path / "dump"
+    data.mkdir()
+    note_choice(data, urls[0])
+    with admin.connect() as db:
+        for each in ("lost", "anew"):
+            db.exec_driver_sql(f"CREATE DATABASE {each}")
+        with node(data, url=urls[0]) as storage:
+            storage.run_here(accept_loss, 0)
+            said = refused("party", "backup", "--data", data, "--to", dump)
+            _, back_up_by, _, restore_by, _ = said.split("`")
+            in_bash(back_up_by.replace("FILE", str(dump)), urls[0])
+            storage.run_here(accept_loss, 1)
+        in_bash(restore_by.replace("FILE", str(dump)), urls[1])
+        with pytest.raises(StartupRefused, match="is older than") as refusal:
+            with node(data, url=urls[1]):
+                pass
+        with node(data, str(refusal.value).rpartition("=")[2], urls[1]) as storage:
+            rows = storage.run_here(lambda db: db.execute(schema.accepted_losses.select()).all())
+        assert len(rows) == 1
+        for each in ("lost", "anew"):
+            db.exec_driver_sql(f"DROP DATABASE {each} WITH (FORCE)")
+    admin.dispose()
+
+
+def in_bash(command: str, url: str) -> None:
+    environment = os.environ | {"SHOAL_DATABASE_URL": url}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,71 @@
+"""`shoal retention` shows what a service keeps, and has it delete what is due."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal_hosting.peers import service_calls
+from shoal_hosting.peers.exchange import Reply
+from tests.command.running import run
+from tests.world.trust import make_trust
+
+SHOWN = {
+    "retention_days": 400,
+    "is_due": True,
+    "kinds": [
+        {
+            "kind": "joins",
+            "documents": 3,
+            "stays": "400 days from the job's end",
+            "why": "who took part",
+        }
+    ],
+}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None]]:
+    found: list[tuple[str, str, str | None]] = []
+
+    async def call(
+        endpoint: service_calls.Endpoint,
+        method: str,
+        path: str,
+        query: object,
+        *,
+        content: bytes | None,
+    ) -> Reply:
+        assert content is None  # the token is enough
+        found.append((method, endpoint.url + path, endpoint.token))
+        return Reply(200, json.dumps(SHOWN).encode())
+
+    monkeypatch.setattr(service_calls, "call", call)
+    return found
+
+
+def test_it_shows_and_with_do_deletes(
+    tmp_path: Path, asked: list[tuple[str, str, str | None]]
+) -> None:
+    trust = make_trust(tmp_path / "trust")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "operator.token").write_text("secret")
+    (data / "operator.token").chmod(0o600)
+    party = trust.directory / "parties" / "trainer"
+    url = f"{trust.consortium.manifest.trainer.url}/v1/retention"
+
+    shown = run("retention", "--party", party, "--data", data)
+    assert shown.exit_code == 0, shown.output
+    assert "who took part" in shown.output and "--do" in shown.output
+    done = run("retention", "--party", party, "--data", data, "--do", "--json")
+    assert json.loads(done.output) == SHOWN
+    assert asked == [("GET", url, "secret"), ("POST", url, "secret")]
+
+
+def test_an_analyst_keeps_nothing_for_others(tmp_path: Path) -> None:
+    trust = make_trust(tmp_path / "trust")
+    party = trust.directory / "parties" / "analyst"
+    refused = run("retention", "--party", party, "--data", tmp_path)
+    assert refused.exit_code != 0
+    assert "runs no service" in refused.output

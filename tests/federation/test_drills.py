@@ -1,0 +1,181 @@
+"""Drills of the handbook: its commands as they stand there, while a job runs.
+
+After each nothing that was acknowledged is lost, no answer counts twice, no cap is exceeded.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_protocol.log.entries import CertificateEntry
+from shoal_protocol.trust.manifest import Consortium
+from tests.command.running import refused, shoal
+from tests.federation.test_backups import CHEAP, CLIENTS, BackedUp
+from tests.federation.test_consortium_changes import publish
+from tests.federation.test_log import cosigned, entries_of
+from tests.federation.test_parties_change import certified
+from tests.world.audit import audit, look_at
+from tests.world.handbook import commands
+from tests.world.losses import count_losses
+from tests.world.trust import HOLDER_POLICY, TASK_WITH_PROJECTION, Trust, make_trust
+
+
+class Drilled(BackedUp):
+    """A federation that its operators change by the handbook, in its own directory."""
+
+    async def follow(self, *some: list[str]) -> None:
+        """Do what commands say; `publish` goes past TLS, and the log's proof if none is needed."""
+        for each in some:
+            if each[:2] == ["consortium", "publish"]:
+                await self.publish()
+            else:
+                shoal(*each)
+
+    async def publish(self) -> None:
+        newest, known = self.newest, self.wire.party_of
+
+        def party_of(url: httpx.URL) -> str:
+            """Return who has a URL, or had it: retired parties are still asked for a while."""
+            try:
+                return Trust(self.trust.directory, newest).party_of(url)
+            except StopIteration:
+                return known(url)
+
+        self.wire.party_of = party_of
+        await publish(self, newest, *self.services)
+        self.analyst_book.accept(newest.signed_manifest.encode(), newest.roster.encode())
+
+    @property
+    def newest(self) -> Consortium:
+        return open_chain(self.trust.directory / "consortium")[-1]
+
+    async def check(self) -> None:
+        """See that all was paid, below the cap, and all that was acknowledged is in its sum."""
+        await audit(self)
+        losses = await count_losses(self)
+        assert losses.acknowledged
+        assert not losses.lost + losses.double_counted + losses.unexplained
+        assert await self.spent() <= HOLDER_POLICY.maximum_epsilon
+
+
+@pytest.fixture
+def trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trust:
+    """Return a consortium of this test's own, whose directory is the one that commands work in."""
+    made = make_trust(tmp_path / "federation")
+    monkeypatch.chdir(made.directory)
+    return made
+
+
+async def test_a_node_is_installed_while_a_job_runs(trust: Trust, tmp_path: Path) -> None:
+    async with Drilled(trust, trust.directory / "data") as federation:
+        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        new, change, pin, announce = commands("Install")
+        await federation.follow(new, change)
+        federation.names.append("compute-3")
+        await federation.follow(
+            [federation.newest.digest if each == "DIGEST" else each for each in pin], announce
+        )
+        assert (await federation.finish(job))["phase"] == "finished"
+        certificate = await certified(federation, job, federation.newest)
+        assert certificate.rounds[1].spec.body.compute_nodes == (*federation.nodes, "compute-3")
+        await federation.check()
+
+
+@pytest.mark.parametrize("what", ["disk lost", "compromised"])
+async def test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_anew(
+    trust: Trust, tmp_path: Path, what: str
+) -> None:
+    async with Drilled(trust, trust.directory / "data") as federation:
+        await federation.learn(privacy=CHEAP)
+        before = await federation.spent()
+        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        if what == "disk lost":
+            await federation.crash("compute-2")
+            federation.absent.add("compute-2")
+            shutil.rmtree(trust.directory / "data" / "compute-2")
+        new, _, pin, announce = commands("Install")
+        [replace] = commands("Replace")
+        await federation.follow(new, replace)
+        federation.names.append("compute-3")
+        pin = [federation.newest.digest if each == "DIGEST" else each for each in pin]
+        federation.services[2] = "compute-3"
+        await federation.follow(pin, announce)
+        state = await federation.finish(job)
+        why = "no holdings from compute-2" if what == "disk lost" else "submit the job anew"
+        assert state["phase"] == "failed" and why in state["reason"]
+        [newest] = (await federation.learn()).rounds
+        result = await federation.result(newest)
+        assert result is not None and result["cohort_size"] == CLIENTS
+        assert before < await federation.spent()
+        await federation.check()
+        version = look_at(federation).specs[newest]
+        assert version.compute_nodes == ("compute-0", "compute-1", "compute-3")
+
+
+async def test_the_recovery_key_stands_in_for_a_lost_authority_while_a_job_runs(
+    trust: Trust, tmp_path: Path
+) -> None:
+    authority = ("move-authority", "consortium", "--authority", "authority")
+    shoal("consortium", *authority, "--new-recovery", "authority-recovery")  # as founders have it
+    async with Drilled(trust, trust.directory / "data") as federation:
+        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        shutil.move("authority", "lost")
+        await federation.follow(*commands("A key is lost", 1))
+        assert (await federation.finish(job))["phase"] == "finished"
+        change = ("consortium", "change", "consortium", "--minimum-cohort", 9, "--authority")
+        assert "authority" in refused(*change, "lost")
+        assert "authority" in refused(*change, "authority-recovery")
+        shoal(*change, "authority-2")
+        await federation.publish()
+        await federation.check()
+
+
+async def test_an_aggregator_is_replaced_in_an_emergency_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust = make_trust(tmp_path / "federation", cosignatures=2)
+    monkeypatch.chdir(trust.directory)
+    async with Drilled(trust, trust.directory / "data") as federation:
+        await federation.learn(privacy=CHEAP)
+        await federation.check()
+        await federation.crash("aggregator")
+        federation.absent.add("aggregator")
+        await federation.follow(*commands("A key is lost", 2))
+        shoal("party", "pin", "parties/sums", federation.newest.digest)
+        federation.names[-1] = "sums"
+        federation.services[federation.services.index("aggregator")] = "sums"
+        await federation.publish()
+        assert (await federation.learn()).population_size == CLIENTS
+        shown = json.loads(shoal("consortium", "show", "consortium", "--json").stdout)
+        assert "sums" in [each["name"] for each in shown["parties"]]
+        said = shoal("consortium", "show", "consortium").stdout
+        assert "in an emergency: the aggregator's key is lost" in " ".join(said.split())
+
+        async def begins_anew() -> bool:
+            return (await federation.ask("sums", "/log/checkpoint")).status_code == 200
+
+        await federation.until(begins_anew)
+        assert await federation.spent() <= HOLDER_POLICY.maximum_epsilon
+
+
+async def test_a_wrong_release_stands_beside_its_correction_and_both_are_paid(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Drilled(trust, trust.directory / "data") as federation:
+        jobs, spent = [], [0.0]
+        for _ in ("wrong", "corrected"):
+            jobs.append(await federation.submit(privacy=CHEAP))
+            assert (await federation.finish(jobs[-1]))["phase"] == "finished"
+            spent.append(await federation.spent())
+        assert spent[0] < spent[1] < spent[2]
+        for job in jobs:
+            await certified(federation, job, trust.consortium)
+        size = (await cosigned(federation, 7)).checkpoint.size
+        logged = [each for each in await entries_of(federation, size)]
+        named = [each.job for each in logged if isinstance(each, CertificateEntry)]
+        assert named == jobs
+        await federation.check()

@@ -1,0 +1,270 @@
+"""The vault asks the owners, and believes nobody else: not the courier, who shows what it likes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+
+from shoal_holder import frames
+from shoal_holder.approvals import REFUSED_BY_OWNER
+from shoal_holder.messages import AskAgenda, Decide, Done, OfferJob, Pending, Receipt, Refusal
+from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.jobs.approvals import Approval, ApprovalNotice, Decision, approval_of
+from shoal_protocol.wire.documents import Signed, decode, sign
+from tests.holder.test_lying_courier import CLIENTS, Courier
+from tests.world.around_holder import POLICY, World, vault_of
+from tests.world.examples import signing_key
+
+ALICE, BOB, EVE = map(signing_key, ("alice", "bob", "eve"))
+OWNERS = {"alice": bytes(ALICE.verify_key).hex(), "bob": bytes(BOB.verify_key).hex()}
+ONE = POLICY.model_copy(update={"approval": "one", "owners": OWNERS})
+TWO = ONE.model_copy(update={"approval": "two"})
+
+Job = Signed[StudyRequest]
+
+
+@contextmanager
+def opened(world: World, **changes: Any) -> Iterator[Courier]:
+    """Open the data holder's vault; the same world again is the same after a crash."""
+    courier = Courier(world, **changes)
+    try:
+        yield courier
+    finally:
+        courier.vault.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, CLIENTS)
+
+
+def decision(
+    job: Job, what: Decision = "approve", *, owner: str = "alice", **changes: Any
+) -> Signed[Approval]:
+    body = approval_of(job.body, holder=0, owner=owner, decision=what, now=job.body.join_deadline)
+    return sign(body.model_copy(update=changes), owner, signing_key(owner))
+
+
+def offered(courier: Courier, job: Job) -> Any:
+    return courier.ask(OfferJob(job=job.digest, parts=(job.encode(),)))
+
+
+def waits(courier: Courier, job: Job) -> bool:
+    decided = offered(courier, job)
+    assert decided.taken or decided.reason is None
+    return not decided.taken
+
+
+def decide(courier: Courier, signed: Signed[Approval]) -> Any:
+    return courier.ask(Decide(parts=(signed.encode(),)))
+
+
+def test_a_job_waits_until_an_owner_approves_it_and_is_then_joined_like_any(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job) and waits(courier, job)
+        agenda = courier.ask(AskAgenda())
+        assert (agenda.jobs, agenda.joins, agenda.waiting) == ((), (), (job.digest,))
+        assert isinstance(decide(courier, decision(job)), Done)
+        assert courier.ask(AskAgenda()).waiting == ()
+        assert not waits(courier, job)
+        assert courier.ask(AskAgenda()).joins == (job.digest,)
+
+
+def test_nobody_is_asked_where_approval_is_automatic(world: World) -> None:
+    with opened(world) as courier:
+        assert not waits(courier, world.submit())
+        assert courier.ask(AskAgenda()).notices == {}
+
+
+def test_an_owner_is_not_asked_about_what_the_rules_refuse(world: World) -> None:
+    with opened(world, policy=ONE.model_copy(update={"analysts": ()})) as courier:
+        job = world.submit()
+        assert "not among those" in offered(courier, job).reason
+        assert decide(courier, decision(job)).code == "unknown-job"
+
+
+def test_two_persons_are_two_keys_and_not_one_of_them_twice(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=TWO) as courier:
+        assert waits(courier, job)
+        decide(courier, decision(job))
+        decide(courier, decision(job, decided_at=world.clock()))
+        assert waits(courier, job)
+        decide(courier, decision(job, owner="bob"))
+        assert not waits(courier, job)
+
+
+def test_what_an_owner_decided_outlives_a_crash_before_anybody_acts_on_it(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=TWO) as courier:
+        assert waits(courier, job)
+    for owner in ("alice", "bob"):  # the courier asks nothing more, and dies
+        with opened(world, policy=TWO) as courier:
+            assert isinstance(decide(courier, decision(job, owner=owner)), Done)
+    with opened(world, policy=TWO) as courier:
+        assert not waits(courier, job)
+
+
+def other_job(job: Job) -> Job:
+    return replace(job, body=job.body.model_copy(update={"nonce": "ab" * 16}))
+
+
+def by_another_key(signed: Signed[Approval], name: str, key: SigningKey) -> Signed[Approval]:
+    return sign(signed.body.model_copy(update={"owner": name}), name, key)
+
+
+FORGERIES: dict[str, tuple[str, Callable[[Job], Signed[Approval]]]] = {
+    "a key that is not listed": (
+        "unknown-signer",
+        lambda job: by_another_key(decision(job), "eve", EVE),
+    ),
+    "an owner's name, another key": (
+        "bad-signature",
+        lambda job: by_another_key(decision(job), "alice", EVE),
+    ),
+    "the data holder's own key": (
+        "bad-signature",
+        lambda job: by_another_key(decision(job), "alice", signing_key("holder")),
+    ),
+    "an owner who speaks for another": (
+        "wrong-signer",
+        lambda job: replace(decision(job), signer="bob"),
+    ),
+    "a refusal made an approval": (
+        "bad-signature",
+        lambda job: replace(decision(job, "refuse"), body=decision(job).body),
+    ),
+    "for another data holder": ("malformed-document", lambda job: decision(job, holder=1)),
+    "under another manifest": ("malformed-document", lambda job: decision(job, manifest="f" * 64)),
+    "about another job": ("unknown-job", lambda job: decision(other_job(job))),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_no_decision_is_made_by_anybody_but_an_owner_about_this_job_here(
+    world: World, forgery: str
+) -> None:
+    code, forge = FORGERIES[forgery]
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job)
+        answer = decide(courier, forge(job))
+        assert isinstance(answer, Refusal) and answer.code == code
+        assert waits(courier, job)
+
+
+def test_an_approval_is_worth_nothing_for_a_job_that_looks_the_same(world: World) -> None:
+    first, second = world.submit(), world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, first) and waits(courier, second)
+        decide(courier, decision(first))
+        assert not waits(courier, first) and waits(courier, second)
+
+
+def test_a_refusal_of_one_owner_is_for_good(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job)
+        decide(courier, decision(job))  # she may think better of it until it is joined
+        assert isinstance(decide(courier, decision(job, "refuse")), Done)
+        assert decide(courier, decision(job)).code == "wrong-phase"
+        assert isinstance(decide(courier, decision(job, "refuse")), Done)  # sent again
+        decide(courier, decision(job, owner="bob"))
+    with opened(world, policy=ONE) as courier:
+        assert offered(courier, job).reason == REFUSED_BY_OWNER
+
+
+def test_a_job_that_is_joined_is_left_and_not_refused(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job)
+        decide(courier, decision(job))
+        assert not waits(courier, job)
+        answer = decide(courier, decision(job, "refuse"))
+        assert answer.code == "wrong-phase" and "shoal agent leave" in answer.detail
+        assert not waits(courier, job)
+
+
+def test_the_vault_goes_by_its_own_clock_whenever_a_decision_was_made(world: World) -> None:
+    job, in_time = world.submit(), timedelta(seconds=1)
+    with opened(world, policy=TWO) as courier:
+        assert waits(courier, job)
+        decide(courier, decision(job))
+        world.clock.move(60)
+        late = decision(job, owner="bob", decided_at=job.body.join_deadline - in_time)
+        assert decide(courier, late).code == "wrong-phase"
+        assert "the time to join has passed" in offered(courier, job).reason
+        assert courier.ask(AskAgenda()).waiting == ()
+
+
+def test_an_approval_that_came_too_late_to_be_used_joins_nothing(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job)
+        decide(courier, decision(job))
+        world.clock.move(60)  # the courier held the job back
+        assert "the time to join has passed" in offered(courier, job).reason
+
+
+def test_an_owner_who_is_none_any_more_approves_nothing(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=TWO) as courier:
+        assert waits(courier, job)
+        for owner in ("alice", "bob"):
+            decide(courier, decision(job, owner=owner))
+    only_bob = TWO.model_copy(update={"owners": {"bob": OWNERS["bob"], "eve": "ab" * 32}})
+    with opened(world, policy=only_bob) as courier:
+        assert waits(courier, job)
+
+
+def told(courier: Courier, job: Job) -> str | None:
+    """Send what the trainer is to be told, as the courier does; return what that is."""
+    notices = courier.ask(AskAgenda()).notices
+    if job.digest not in notices:
+        return None
+    what = notices[job.digest]
+    [notice] = courier.ask(Pending(what=what, about=job.digest)).parts
+    signed = decode(notice, ApprovalNotice)
+    courier.world.consortium.verify(signed)
+    courier.ask(Receipt(what=what, about=job.digest, outcome="acknowledged"))
+    return signed.body.state
+
+
+def test_the_trainer_is_told_once_that_a_job_waits_and_that_it_is_refused(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job)
+        assert (told(courier, job), told(courier, job)) == ("waits", None)
+    with opened(world, policy=ONE) as courier:
+        assert told(courier, job) is None
+        decide(courier, decision(job, "refuse"))
+        # the answer to an earlier word does not settle the later one
+        courier.ask(Receipt(what="waits", about=job.digest, outcome="acknowledged"))
+        assert courier.ask(Pending(what="waits", about=job.digest)).parts == ()
+        assert (told(courier, job), told(courier, job)) == ("refused", None)
+
+
+def test_the_trainer_is_told_nothing_of_a_job_that_is_approved(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job)
+        decide(courier, decision(job))
+        assert told(courier, job) is None
+        assert courier.ask(Pending(what="waits", about="f" * 64)).parts == ()
+
+
+def test_a_decision_is_no_other_document(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job)
+        for wrong in (b"", b"{}", job.encode()):
+            assert courier.ask(Decide(parts=(wrong,))).code == "malformed-document"
+        frame = frames.encode(Decide(parts=(decision(job).encode(),)))
+        assert vault_of(courier.holder).answer(frame)
+        assert not waits(courier, job)

@@ -1,0 +1,93 @@
+"""Each entry of the handbook is run by tests, and each of its commands is one that there is."""
+
+import ast
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.command.running import parser
+from tests.world.handbook import entries
+
+TESTS: Final = Path(__file__).parent
+RUN_BY: Final = {
+    "Install": ["federation/test_drills.py::test_a_node_is_installed_while_a_job_runs"],
+    "Enrol": [
+        "command/test_command.py::test_organisations_make_their_parties_and_the_services_accept_the_consortium",
+        "federation/test_consortium_changes.py::test_the_next_job_is_open_to_who_was_enrolled_and_not_to_who_was_revoked",
+    ],
+    "Rotate": [
+        "end_to_end/test_life_cycle.py::test_all_keys_change_while_a_job_runs_and_its_certificate_holds"
+    ],
+    "Renew": [
+        "end_to_end/test_certificate_ends.py::test_a_party_whose_certificate_ended_is_cut_off_until_it_is_renewed",
+        "hosting/test_standing.py::test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day",
+    ],
+    "Replace": [
+        "federation/test_drills.py::test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_anew",
+        "federation/test_parties_change.py::test_a_trainer_whose_place_another_took_ends_what_it_began",
+        "federation/test_parties_change.py::test_a_round_ends_at_the_aggregator_that_it_began_with",
+    ],
+    "Back up": [
+        "command/test_backups.py::test_a_backup_among_writes_is_the_state_of_one_moment",
+        "command/test_backups.py::test_a_backup_that_is_killed_leaves_the_older_file_or_none",
+        "command/test_backups.py::test_a_state_in_postgresql_is_backed_up_by_its_own_tools_as_is_said",
+    ],
+    "Restore": [
+        "federation/test_backups.py::test_a_service_whose_disk_is_lost_in_a_round_goes_on_from_its_backup",
+        "federation/test_backups.py::test_an_older_backup_exceeds_no_cap_and_signs_no_second_history",
+        "federation/test_set_back.py::test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name",
+    ],
+    "Upgrade": [],
+    "Delete what is old": [
+        "command/test_retention_command.py::test_it_shows_and_with_do_deletes",
+        "federation/test_retention.py::test_the_operator_has_what_is_due_deleted_at_once",
+    ],
+    "Monitor": [
+        "command/test_log_command.py::test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log",
+        "test_monitoring.py::test_each_alert_goes_off_in_its_own_trouble_and_none_in_a_healthy_federation",
+    ],
+    "Retire": [
+        "federation/test_parties_change.py::test_a_job_goes_on_without_a_node_that_was_retired",
+        "hosting/test_standing.py::test_a_retired_party_is_told_when_it_may_be_switched_off",
+    ],
+    "A key is lost": [
+        "end_to_end/test_life_cycle.py::test_agents_that_were_off_while_all_certificates_changed_find_their_way",
+        "federation/test_drills.py::test_the_recovery_key_stands_in_for_a_lost_authority_while_a_job_runs",
+        "federation/test_drills.py::test_an_aggregator_is_replaced_in_an_emergency_with_its_log",
+    ],
+    "A disk is lost": [
+        "end_to_end/test_drills.py::test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup",
+        "end_to_end/test_drills.py::test_a_threshold_job_ends_without_a_node_whose_disk_is_lost",
+        "end_to_end/test_drills.py::test_a_disk_that_is_lost_in_a_round_is_restored",
+    ],
+    "A node is compromised": [
+        "federation/test_drills.py::test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_anew",
+        "federation/test_parties_change.py::test_an_old_key_signs_nothing_of_a_later_version",
+        "federation/test_new_keys.py::test_sessions_of_a_key_that_was_lost_are_void_once_the_authority_replaces_it",
+    ],
+    "A release is wrong": [
+        "federation/test_drills.py::test_a_wrong_release_stands_beside_its_correction_and_both_are_paid",
+        "federation/test_leaving.py::test_a_withdrawal_while_a_round_runs_leaves_its_price_with_who_answered",
+        "federation/test_parties_change.py::test_a_stricter_policy_ends_a_job_that_does_not_keep_to_it",
+        "command/test_certificate_command.py::test_what_does_not_hold_ends_with_status_1_and_the_reason",
+    ],
+}
+
+
+def test_every_entry_names_the_tests_that_run_it() -> None:
+    assert list(RUN_BY) == list(entries())
+    for each in (test for tests in RUN_BY.values() for test in tests):
+        file, _, name = each.partition("::")
+        tree = ast.parse((TESTS / file).read_text())
+        assert name in {getattr(node, "name", None) for node in tree.body}, each
+
+
+@pytest.mark.parametrize("heading", RUN_BY)
+def test_the_command_line_takes_every_command_as_it_stands(heading: str) -> None:
+    for words in (each for block in entries()[heading] for each in block):
+        command = parser()
+        rest = list(words)
+        while hasattr(command, "commands"):
+            command = command.commands[rest.pop(0)]
+        command.make_context(words[-1], rest)  # raises what a user would be told of a wrong one

@@ -1,0 +1,77 @@
+"""The trainer counts for the analyst which data holders wait for their owners, by their word."""
+
+import pytest
+
+from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.jobs.approvals import ApprovalNotice, State
+from shoal_protocol.wire.documents import sign
+from shoal_trainer.assembly import Service
+from tests.trainer.conftest import Assemble
+from tests.trainer.test_jobs import JOB, joined, post, running, state
+from tests.trainer.test_joining import bulk
+from tests.trainer.test_leaving import LEAVES, leave
+from tests.trainer.test_listing import ask, query
+from tests.world import examples
+from tests.world.around_trainer import CONSORTIUM, job, join, signed_job
+from tests.world.clock import HandMovedClock
+
+NOTICES, JOINS = f"/v1/jobs/{JOB.digest}/approvals", f"/v1/jobs/{JOB.digest}/joins"
+HOLDERS = len(CONSORTIUM.roster.enrolled_set)
+
+
+def notice(
+    holder: int, said: State = "waits", request: StudyRequest = JOB, *, by: int | None = None
+) -> bytes:
+    body = ApprovalNotice(manifest=request.manifest, job=request.digest, holder=holder, state=said)
+    key = examples.client_key(holder if by is None else by)
+    return sign(body, "holder", key).encode()
+
+
+async def counted(service: Service) -> tuple[int, int]:
+    found = (await state(service))["approvals"]
+    assert found["holders"] == HOLDERS
+    return found["waits"], found["refused"]
+
+
+async def test_who_waits_is_counted_until_it_joins_leaves_or_refuses(
+    trainer: Service, assembled: Assemble, clock: HandMovedClock
+) -> None:
+    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 201
+    assert await counted(trainer) == (0, 0)
+    for answer in (201, 200):
+        assert await post(trainer, NOTICES, notice(0)) == answer
+    assert await post(trainer, NOTICES, bulk(notice(1), notice(2), notice(3))) == 200
+    assert await counted(trainer) == (4, 0)
+    assert await post(trainer, JOINS, join(JOB.digest, 0)) == 201
+    assert await post(trainer, LEAVES, leave(1)) == 201
+    assert await post(trainer, NOTICES, notice(2, "refused")) == 201
+    again = assembled()
+    assert await counted(again) == (1, 1)
+    [listed] = (await ask(again, query(clock))).json()["jobs"]
+    assert listed["approvals"] == (await state(again))["approvals"]
+    assert await post(again, NOTICES, notice(2, "waits")) == 200  # an older word, shown again
+    assert await counted(again) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    {
+        "by another data holder": (notice(3, by=4), "bad-signature"),
+        "of another job": (notice(3, request=job(nonce="cd" * 16)), "wrong-job"),
+        "of one who is not on the roster": (notice(2**31, by=0), "unknown-holder"),
+        "a join": (join(JOB.digest, 3), "malformed-document"),
+    }.values(),
+)
+async def test_a_notice_is_its_own_holder_s_and_of_its_own_job(
+    trainer: Service, document: bytes, code: str
+) -> None:
+    await joined(trainer)
+    assert await post(trainer, NOTICES, document) == code
+    assert await counted(trainer) == (0, 0)
+
+
+async def test_a_job_that_runs_or_is_over_takes_no_notice(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    await running(trainer, clock)
+    assert await post(trainer, NOTICES, notice(17)) == "wrong-phase"

@@ -1,0 +1,109 @@
+"""Documents of jobs go in bounded parts, on either database; a crash or a busy disk loses none."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shoal_hosting.storage import retention
+from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_trainer import releases, schema, store
+from shoal_trainer.assembly import Service
+from shoal_trainer.retention import KEEPINGS
+from tests.trainer.conftest import Assemble
+from tests.trainer.test_jobs import JOB, get, joined, post, running, state
+from tests.world.around_trainer import signed_job
+from tests.world.clock import HandMovedClock
+
+LATER = JOB.ends_by + timedelta(seconds=1)
+KINDS = sum(each.of is not None for each in KEEPINGS.kinds)
+
+
+def left(trainer: Service) -> dict[str, int]:
+    """Return how many documents are left of the kinds that are deleted."""
+    shown = trainer.resources.storage.run_here(retention.count, KEEPINGS, 30)
+    return {each.kind: each.documents for each in shown if each.stays != "for ever"}
+
+
+def delete(trainer: Service, before: datetime = LATER) -> bool:
+    return trainer.resources.storage.run_here(
+        retention.delete_due, KEEPINGS, before, retention.MOST_JOBS
+    )
+
+
+async def test_nothing_goes_in_the_second_that_it_is_due_nor_before(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    await running(trainer, clock)
+    before = left(trainer)
+    assert not delete(trainer, JOB.ends_by)
+    assert left(trainer) == before
+    assert delete(trainer, JOB.ends_by + timedelta(milliseconds=1))
+    assert not any(left(trainer).values())
+    assert not delete(trainer)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+async def test_a_crash_after_any_part_leaves_a_state_from_which_deletion_goes_on(
+    trainer: Service,
+    clock: HandMovedClock,
+    assembled: Assemble,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+) -> None:
+    monkeypatch.setattr(retention, "MOST_ROWS", most)
+    await running(trainer, clock)
+    service, before = trainer, left(trainer)
+    while delete(service):
+        now = left(service)
+        assert sum(before.values()) - sum(now.values()) <= most * KINDS
+        assert all(before[kind] - now[kind] <= most for kind in now)
+        before, service = now, assembled()  # it starts: the ledger holds
+        assert (await state(service))["phase"] == "finished"
+        assert (await get(service, f"/v1/jobs/{JOB.digest}/result"))[0] == "documents-deleted"
+        assert not service.resources.storage.run_here(releases.uncertified_jobs)
+        assert await post(service, "/v1/jobs", signed_job(JOB)) == 200
+        assert not service.resources.storage.run_here(store.open_jobs)
+    assert not any(before.values())
+
+
+async def test_an_open_job_is_kept_however_old_it_is(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    await joined(trainer)
+    assert not delete(trainer, datetime(9000, 1, 1, tzinfo=UTC))
+
+
+async def test_a_finished_job_is_kept_until_it_is_certified(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    await running(trainer, clock)
+    trainer.resources.storage.run_here(lambda db: db.execute(schema.certificates.delete()))
+    assert not delete(trainer)
+
+
+async def test_the_log_is_cut_off_later_if_it_is_in_use_and_after_every_start(
+    trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await joined(trainer, clients=1)  # too few: the job fails once its time to join is over
+    own = retention.Retention(trainer.resources, KEEPINGS)
+    monkeypatch.setattr(own, "_before", lambda now: now)
+    tries: list[datetime] = []
+
+    def truncate() -> None:
+        tries.append(clock.now)
+        if len(tries) == 1:
+            raise StorageUnavailable
+
+    monkeypatch.setattr(trainer.resources.storage, "truncate_log", truncate)
+    for _ in range(3):  # nothing was deleted in this life of the service; in the last one it may be
+        await own.step()
+        clock.now += timedelta(seconds=1)
+    assert len(tries) == 2
+    clock.now += retention.BETWEEN_LOOKS
+    await own.step()
+    assert len(tries) == 2
+    clock.now = LATER
+    await trainer.step()
+    for _ in range(3):
+        await own.step()
+    assert len(tries) == 3 and not any(left(trainer).values())
