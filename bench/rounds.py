@@ -124,10 +124,12 @@ def make(
     ]
 
 
-def submit(directory: Path, *, rounds: int, batch: int, clients: int) -> Job:
+def submit(
+    directory: Path, *, rounds: int, batch: int, clients: int, analyst: str = "analyst"
+) -> Job:
     """Submit a job that all clients join."""
-    analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
-    return analyst.submit(
+    opened = Analyst.open(directory / "parties" / analyst, directory / "consortium")
+    return opened.submit(
         task(rounds, batch),
         JobSettings(
             epsilon=EPSILON,

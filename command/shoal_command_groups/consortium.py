@@ -1,8 +1,7 @@
 """`shoal consortium`: what its authority does, and what anyone may check."""
 
 import secrets
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -10,16 +9,16 @@ import typer
 from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.enrolment_files import read_enrolment
-from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell, warn
+from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, say, tell, warn
+from shoal_command_groups.consortium_views import described, of_the_log
 from shoal_command_groups.policy import policy_of, policy_options
 from shoal_consortium import changes, consortium_files, deployment, dictionary_files, parties
 from shoal_consortium.cards import fingerprint
 from shoal_consortium.party_files import make_authority_directory, read_party_card, read_signing_key
-from shoal_consortium.publishing import logged, publish_to_all
+from shoal_consortium.publishing import Outcome, publish_directory
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_protocol.log.witnessed import lying_witnesses
 from shoal_protocol.queries import QueryName
-from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster
 
@@ -27,6 +26,10 @@ app = typer.Typer(no_args_is_help=True, help="Found a consortium, change its ros
 
 Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is public.")]
 Authority = Annotated[Path, typer.Option(help="The authority's private directory.")]
+AtOnce = Annotated[
+    bool,
+    typer.Option("--publish", help="Publish the version, too: from here services are reached."),
+]
 
 
 @app.command()
@@ -71,7 +74,7 @@ def create(
     consortium = consortium_files.create(directory, manifest, roster)
     _warn_of_shared_operators(consortium)
     tell(
-        _described(consortium),
+        described(consortium),
         as_json,
         *(f"{each.name}: card {fingerprint(each)}" for each in cards),
         f"Consortium {name} is in {directory}; its authority's key is in {authority}.",
@@ -85,19 +88,19 @@ def create(
 def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     """Show parties, operators, policy and roster, after checking the whole chain of versions."""
     chain = open_chain(directory)
-    described = _described(chain[-1])
+    shown = described(chain[-1])
     _warn_of_shared_operators(chain[-1])
     nodes = len(chain[-1].manifest.compute_nodes)
     policy = chain[-1].manifest.policy
     needed, committee = policy.minimum_threshold or nodes, policy.minimum_committee
     present(
-        described | {"versions": [each.digest for each in chain]},
+        shown | {"versions": [each.digest for each in chain]},
         as_json,
         f"Sums open with {needed} of {nodes} Compute nodes, or more."
         if committee is None
         else f"Answers open with {min(needed, committee)} of {nodes} Compute nodes, or more.",
-        *_of_the_log(chain),
-        shown=described,
+        *of_the_log(chain),
+        shown=shown,
     )
 
 
@@ -110,10 +113,10 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
     chain = open_chain(directory)
     findings = deployment.check(chain[-1].manifest, now=now())
     if findings:
-        present(findings, as_json, *_of_the_log(chain))
+        present(findings, as_json, *of_the_log(chain))
     else:
         nothing = "Nothing is wrong as far as the manifest shows."
-        tell(findings, as_json, nothing, *_of_the_log(chain))
+        tell(findings, as_json, nothing, *of_the_log(chain))
     if serious := sum(found.severity is deployment.Severity.SERIOUS for found in findings):
         fail(f"{serious} of {len(findings)} findings are serious", ExitStatus.MISTAKE)
 
@@ -123,6 +126,7 @@ def enrol(
     directory: Directory,
     enrolment: Annotated[list[Path], typer.Argument(help="Enrolment files of data holders.")],
     authority: Authority,
+    publish: AtOnce = False,
     as_json: AsJson = False,
 ) -> None:
     """Enrol data holders, give those that grew their slots, or take new keys that old ones signed.
@@ -134,7 +138,9 @@ def enrol(
     roster = parties.enrol(current.roster, asking, earlier=[each.roster for each in earlier])
     changed = sum(current.roster.holder_with(each.key) is None for each in asking if each.replaces)
     done = _done(current.roster, roster, changed=changed)
-    _add_version(directory, current, roster, authority, done, as_json)
+    _add_version(
+        directory, current, roster, authority, done, as_json, directory if publish else None
+    )
 
 
 @app.command()
@@ -143,6 +149,7 @@ def replace(
     holder: Annotated[int, typer.Argument(min=0, help="Index of the data holder.")],
     enrolment: Annotated[Path, typer.Argument(help="Enrolment file of its new key.")],
     authority: Authority,
+    publish: AtOnce = False,
     as_json: AsJson = False,
 ) -> None:
     """Give a data holder that lost its key another one: sign the next manifest.
@@ -158,7 +165,9 @@ def replace(
         earlier=[each.roster for each in earlier],
     )
     done = _done(current.roster, roster, changed=1)
-    _add_version(directory, current, roster, authority, done, as_json)
+    _add_version(
+        directory, current, roster, authority, done, as_json, directory if publish else None
+    )
 
 
 @app.command()
@@ -166,13 +175,16 @@ def revoke(
     directory: Directory,
     holder: Annotated[list[int], typer.Argument(min=0, help="Indices of data holders.")],
     authority: Authority,
+    publish: AtOnce = False,
     as_json: AsJson = False,
 ) -> None:
     """Revoke data holders for good: their messages are refused once the version is published."""
     current = open_chain(directory)[-1]
     roster = parties.revoke(current.roster, holder)
     done = f"Revoked {len(set(holder)):,} data holders"
-    _add_version(directory, current, roster, authority, done, as_json)
+    _add_version(
+        directory, current, roster, authority, done, as_json, directory if publish else None
+    )
 
 
 @app.command()
@@ -205,6 +217,7 @@ def change(
     all_queries: Annotated[
         bool, typer.Option("--all-queries", help="Allow every query of this version.")
     ] = False,
+    publish: AtOnce = False,
     as_json: AsJson = False,
 ) -> None:
     """Add, replace or retire parties, or change the policy: sign the next manifest.
@@ -225,7 +238,12 @@ def change(
     )
     added = consortium_files.add_version(directory, manifest, chain[-1].roster)
     _warn_of_shared_operators(added)
-    _tell_added(added, [f"{each.name}: card {fingerprint(each)}" for each in cards], as_json)
+    _tell_added(
+        added,
+        [f"{each.name}: card {fingerprint(each)}" for each in cards],
+        as_json,
+        directory if publish else None,
+    )
 
 
 @app.command("move-authority")
@@ -241,12 +259,14 @@ def move_authority(
     new_recovery: Annotated[
         Path | None, typer.Option(help="New private directory for the next recovery key.")
     ] = None,
+    publish: AtOnce = False,
     as_json: AsJson = False,
 ) -> None:
     """Move the authority to another key, or replace the recovery key: sign the next manifest.
 
     Both the old key, or the recovery key, and the next key sign it; it changes nothing else. Then
-    the data dictionary is signed again. Run once more, it does only what was not done.
+    the data dictionary is signed again; `publish` hands out both. Run once more, it does only what
+    was not done.
     """
     current = open_chain(directory)[-1]
     consent = read_signing_key(authority / "signing.key")
@@ -259,7 +279,7 @@ def move_authority(
         current = consortium_files.add_version(directory, manifest, current.roster)
     dictionary_files.sign_again(directory, key)
     where = f"The authority's key is in {to or authority}."
-    _tell_added(current, [where], as_json)
+    _tell_added(current, [where], as_json, directory if publish else None)
 
 
 def _key_in(directory: Path) -> SigningKey:
@@ -273,27 +293,29 @@ def _key_in(directory: Path) -> SigningKey:
 def publish(directory: Directory, as_json: AsJson = False) -> None:
     """Have each new version logged, then hand it to every service and show which of them took it.
 
-    Once so many Compute nodes have signed the log as the version before asks for, the proof is kept
-    with the manifest in the directory: without it nobody believes the version.
+    The trainer gets the data dictionary, too. Once so many Compute nodes have signed the log as the
+    version before asks for, the proof is kept with the manifest in the directory: without it nobody
+    believes the version.
     """
-    chain = open_chain(directory)
-    for number, following in enumerate(chain[1:], 1):
-        proof = logged(chain[number - 1], following)
-        if proof is not None and following.log_proof is None:
-            publish_to_all(chain[:number])  # who signs must know the version before
-            chain[number] = consortium_files.add_proof(directory, following, proof)
-            publish_to_all(chain[: number + 1])
-    consortium_files.repair(directory)
-    outcomes = publish_to_all(chain)
-    services = [
+    outcomes = publish_directory(directory)
+    version = open_chain(directory)[-1].digest
+    present({"manifest": version, "services": _shown(outcomes)}, as_json)
+    _require_all(outcomes)
+
+
+def _shown(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    return [
         {"name": each.name, "accepted": each.accepted, "detail": each.detail} for each in outcomes
     ]
-    present({"manifest": chain[-1].digest, "services": services}, as_json)
+
+
+def _require_all(outcomes: Sequence[Outcome]) -> None:
+    """End the command with an error unless everybody took what was published."""
     if missing := [each for each in outcomes if not each.accepted]:
         unreached = all(each.unreachable for each in missing)
         fail(
-            f"{len(missing)} of {len(outcomes)} services do not have version {len(chain)}; "
-            "run the same command again",
+            f"{len(missing)} of {len(outcomes)} did not take the newest version; run "
+            "`shoal consortium publish` again",
             ExitStatus.UNREACHABLE if unreached else ExitStatus.REFUSED,
         )
 
@@ -305,21 +327,29 @@ def _add_version(
     authority: Path,
     done: str,
     as_json: bool,
+    publish_in: Path | None,
 ) -> None:
     key = read_signing_key(authority / "signing.key")
     manifest = parties.next_manifest(current, roster=roster, authority=key)
     added = consortium_files.add_version(directory, manifest, roster)
-    _tell_added(added, [], as_json, done=f"{done}. ")
+    _tell_added(added, [f"{done}."], as_json, publish_in)
 
 
-def _tell_added(added: Consortium, lines: Sequence[str], as_json: bool, *, done: str = "") -> None:
-    tell(
-        _described(added),
-        as_json,
-        *lines,
-        f"{done}Version {added.manifest.sequence}, digest {added.digest}",
-        "Run `shoal consortium publish`, so that the services learn of it.",
-    )
+def _tell_added(
+    added: Consortium, lines: Sequence[str], as_json: bool, publish_in: Path | None
+) -> None:
+    """Say what was added; publish it if `publish_in` is its directory, and say who took it."""
+    lines = [*lines, f"Version {added.manifest.sequence}, digest {added.digest}"]
+    if publish_in is None:
+        to_do = "Run `shoal consortium publish`, so that the services learn of it."
+        tell(described(added), as_json, *lines, to_do)
+        return
+    for each in [] if as_json else lines:
+        say(each)
+    outcomes = publish_directory(publish_in)
+    services = {"services": _shown(outcomes)}
+    tell(described(added) | services, as_json, *(f"{e.name}: {e.detail}" for e in outcomes))
+    _require_all(outcomes)
 
 
 def _done(before: Roster, after: Roster, *, changed: int) -> str:
@@ -329,57 +359,6 @@ def _done(before: Roster, after: Roster, *, changed: int) -> str:
     if last >= first:
         done.append(f"Enrolled {last - first + 1:,} slots, {first} to {last}")
     return ". ".join(done)
-
-
-def _described(consortium: Consortium) -> dict[str, Any]:
-    """Return what a reader wants of a version: no keys, no certificates."""
-    manifest = consortium.manifest
-    roster = consortium.roster
-    enrolled = len(roster.enrolled_set)
-    listed: list[tuple[str, ServiceParty | Analyst]] = [
-        *(("compute", node) for node in manifest.compute_nodes),
-        ("aggregator", manifest.aggregator),
-        ("trainer", manifest.trainer),
-        *(("analyst", analyst) for analyst in manifest.analysts),
-    ]
-    return {
-        "consortium": manifest.consortium,
-        "sequence": manifest.sequence,
-        "digest": consortium.digest,
-        "parties": [
-            {
-                "role": role,
-                "name": party.name,
-                "operator": party.operator,
-                "url": party.url if isinstance(party, ServiceParty) else None,
-            }
-            for role, party in listed
-        ],
-        "policy": manifest.policy.model_dump(mode="json"),
-        "holders": roster.holders,
-        "slots": {"enrolled": enrolled, "revoked": len(roster) - enrolled},
-        "shared_operators": parties.shared_operators(manifest),
-    }
-
-
-def _of_the_log(chain: Sequence[Consortium]) -> Iterator[str]:
-    """Say who must sign the log, how many must lie for two histories, and what had no quorum."""
-    manifest = chain[-1].manifest
-    nodes, lying = len(manifest.compute_nodes), lying_witnesses(manifest)
-    if manifest.policy.cosignatures is None:
-        yield "The policy has no cosignatures: new versions are believed without the log."
-        return
-    yield (
-        f"The next version is believed once {manifest.quorum} of {nodes} Compute nodes signed the "
-        f"log with it. For two parties to believe two histories, {lying} of them must lie, with "
-        "the authority and the aggregator."
-    )
-    for before, version in pairwise(chain):
-        number, reason = version.manifest.sequence, version.manifest.emergency
-        if reason is not None and version.log_proof is None:
-            yield f"Version {number} was signed by the authority in an emergency: {reason}."
-        elif version.log_proof is None and before.manifest.policy.cosignatures is not None:
-            yield f"Version {number} has no proof of the log yet: run `shoal consortium publish`."
 
 
 def _warn_of_shared_operators(consortium: Consortium) -> None:

@@ -1,14 +1,18 @@
 """Hands versions of manifest and data dictionary to services over HTTPS."""
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
+from shoal_consortium import consortium_files, dictionary_files
+from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.peers.service_calls import Endpoint, Refused, call, json_of
 from shoal_protocol.trust.belief import check_believed
@@ -77,6 +81,30 @@ def logged(
     proof = asyncio.run(fetch())
     check_believed(before.manifest, following.manifest, proof)
     return proof
+
+
+def publish_directory(directory: Path) -> list[Outcome]:
+    """Have each version of a consortium directory logged that is not, then hand out the newest.
+
+    The trainer gets the data dictionary, too, if there is one: a new trainer has none.
+
+    Raises:
+        Unavailable, Refused, ProtocolError: a version was not logged, as `logged`.
+        ValueError: the directory or its dictionary is broken.
+    """
+    chain = open_chain(directory)
+    for number, following in enumerate(chain[1:], 1):
+        proof = logged(chain[number - 1], following)
+        if proof is not None and following.log_proof is None:
+            publish_to_all(chain[:number])  # who signs must know the version before
+            chain[number] = consortium_files.add_proof(directory, following, proof)
+            publish_to_all(chain[: number + 1])
+    consortium_files.repair(directory)
+    outcomes = publish_to_all(chain)
+    if dictionary := dictionary_files.versions(directory):
+        told = publish_dictionary(chain[-1].manifest.trainer, dictionary)
+        outcomes.append(dataclasses.replace(told, name=f"{told.name}: data dictionary"))
+    return outcomes
 
 
 def publish_to_all(

@@ -825,16 +825,23 @@ async def test_an_answer_of_another_shape_is_one_line(trial) -> None:
             assert said in refused.stderr and len(refused.stderr.splitlines()) == 1
 
 
-async def test_publishing_says_which_services_did_not_take_the_version(trial) -> None:
+async def test_publishing_says_who_did_not_take_the_version_and_hands_out_the_dictionary(
+    trial,
+) -> None:
+    (trial.home / "dictionary.toml").write_text(DICTIONARY)
+    by = ["--consortium", trial.home / "consortium", "--authority", trial.home / "authority"]
     async with trainer_of(trial):
-        revoke = ["consortium", "revoke", trial.home / "consortium", 0]
-        await shoal(*revoke, "--authority", trial.home / "authority")
-        unlogged = await asyncio.to_thread(run, "consortium", "publish", trial.home / "consortium")
+        await shoal("dictionary", "sign", trial.home / "dictionary.toml", *by)
+        revoke = ["consortium", "revoke", trial.home / "consortium", 0, *by[2:], "--publish"]
+        unlogged = await asyncio.to_thread(run, *revoke)
         assert unlogged.exit_code == 4  # the aggregator does not answer
+        assert "Version 2, digest" in unlogged.stdout
         prove(trial.home / "consortium", trial.home / "parties")
         published = await asyncio.to_thread(
             run, "consortium", "publish", trial.home / "consortium", "--json"
         )
+        shown = json.loads((await shoal("job", "variables", *trial.who, "--json")).output)
+    assert [each["name"] for each in shown] == ["age", "pressur"]
     outcome = json.loads(published.stdout)
     accepted = {each["name"]: each["accepted"] for each in outcome["services"]}
     assert accepted == {
@@ -843,6 +850,7 @@ async def test_publishing_says_which_services_did_not_take_the_version(trial) ->
         "compute-2": False,
         "aggregator": False,
         "trainer": True,
+        "trainer: data dictionary": True,
     }
     assert published.exit_code == 4
 

@@ -20,14 +20,13 @@ ROUNDS = 40
 
 
 class Authority:
-    """Who changes the consortium of a directory, each time by one command and `publish`."""
+    """Who changes the consortium of a directory, each time by one command."""
 
     def __init__(self, directory: Path) -> None:
         self.consortium, self.key = directory / "consortium", directory / "authority"
 
     def change(self, *what: object, command: str = "change") -> None:
-        shoal("consortium", command, self.consortium, "--authority", self.key, *what)
-        self.publish()
+        shoal("consortium", command, self.consortium, "--authority", self.key, *what, "--publish")
 
     def publish(self) -> None:
         shoal("consortium", "publish", self.consortium)

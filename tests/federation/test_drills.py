@@ -32,7 +32,7 @@ class Drilled(BackedUp):
         for each in some:
             if each[:2] == ["consortium", "publish"]:
                 await self.publish()
-            elif each[:2] != ["dictionary", "publish"]:  # there is none here
+            else:
                 shoal(*each)
 
     async def publish(self) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from shoal.jobs.job_failures import JobFailed
+from shoal_agent.charge_comparison import AFTER_NONSENSE
+from shoal_agent.client_files import write_pin
 from shoal_consortium import changes, consortium_files, party_files
 from shoal_consortium.cards import KeyKind, PartyRole, new_party
 from shoal_consortium.party_files import read_party_card, read_signing_key
@@ -21,6 +24,7 @@ from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, sign
 from tests.federation.test_consortium_changes import publish
+from tests.federation.test_forgetful_holders import CHEAP, SITE, Forgetful
 from tests.world.audit import audit
 from tests.world.clock import NOW
 from tests.world.federation import Federation
@@ -169,6 +173,24 @@ async def test_a_round_that_was_signed_before_a_version_came_begins_under_the_on
         assert result is not None and result["manifest"] == trust.consortium.digest
 
 
+async def test_an_open_round_is_answered_by_who_hears_of_the_next_version_first(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job = await federation.submit()
+        await federation.until(lambda: _has_round(federation, job))
+        federation.names.remove(SITE)  # it does nothing
+        second = change(trust, retired=["compute-2"])
+        await publish(federation, second, *federation.services)
+        await federation.party(SITE)._directory.follow_to(second.digest)
+        federation.names.insert(0, SITE)
+        state = await federation.finish(job)
+        assert state["phase"] == "finished", state
+        [result] = (await audit(federation)).values()
+        assert result is not None and result["manifest"] == trust.consortium.digest
+        assert result["cohort_size"] == CLIENTS
+
+
 async def test_long_after_a_version_came_no_round_begins_under_the_one_before(
     trust: Trust, tmp_path: Path
 ) -> None:
@@ -216,13 +238,72 @@ async def test_a_job_goes_on_without_a_node_that_was_retired(trust: Trust, tmp_p
         assert problem(answer) == "unknown-signer"
 
 
+async def test_a_job_ends_where_a_node_takes_the_place_of_another(
+    trust: Trust, tmp_path: Path
+) -> None:
+    """The new one has charged nothing, and the only honest one may be gone."""
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
+        home = newcomer(trust, PartyRole.COMPUTE, "compute-3")
+        second = change(trust, [home], retired=["compute-2"])
+        await publish(federation, second, *federation.services)
+        told = (await federation.ask("compute-2", "/readyz")).json()["party"]
+        assert told == "is no longer in the manifest, and serves what is open here"
+        state = await federation.finish(job)
+
+        assert state["phase"] == "failed"
+        assert "compute-3 took the place of compute-2" in state["reason"]
+        assert "submit the job anew" in state["reason"]
+        told = (await federation.ask("compute-2", "/readyz")).json()["party"]
+        assert told == "is no longer in the manifest, and may be switched off"
+
+
+@pytest.mark.parametrize("left", [1, 0], ids=["one is left", "none is left"])
+async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_is_left(
+    trust: Trust, tmp_path: Path, left: int
+) -> None:
+    async with Forgetful(trust, tmp_path / "run") as federation:
+        await federation.step()
+        await federation.copy(tmp_path / "copy")
+        await federation.learn(privacy=CHEAP)
+        spent = await federation.charged()
+        assert len(spent) == SITES[SITE]
+        for old in federation.nodes[left:]:
+            home = newcomer(trust, PartyRole.COMPUTE, f"after-{old}")
+            version = change(trust, [home], retired=[old])
+            write_pin(home, version.digest, replace_other=False)
+            federation.wire.party_of = Trust(trust.directory, version).party_of
+            federation.names.append(home.name)
+            await publish(federation, version, *federation.services)
+            await federation.step()
+
+        await federation.set_back(tmp_path / "copy")
+        if left:
+            assert "shoal agent restore" in await federation.refusal()
+        else:
+            await federation.step()
+        await federation.restore()
+        for _ in range(4):  # to all that it waits for
+            await federation.step()
+            federation.clock.move(AFTER_NONSENSE.total_seconds())
+        assert (await federation.holder(SITE).status()).refusal is None
+        assert await federation.charged() == (spent if left else set())
+
+
 async def test_a_trainer_whose_place_another_took_ends_what_it_began(
     trust: Trust, tmp_path: Path
 ) -> None:
     async with Federation(trust, tmp_path / "run") as federation:
         one, _ = await federation.collecting()
         two, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
-        second = change(trust, [newcomer(trust, PartyRole.TRAINER, "heir")])
+        home = newcomer(trust, PartyRole.TRAINER, "heir")
+        second = change(trust, [home])
+        write_pin(home, second.digest, replace_other=False)
+        heir = second.manifest.trainer
+        federation.wire.party_of = lambda url: (
+            heir.name if url.host in heir.url else trust.party_of(url)
+        )
+        federation.names.append("heir")
         await publish(federation, second, *federation.services)
         await federation.crash("trainer")
         assert (await federation.finish(one))["phase"] == "finished"
@@ -231,10 +312,32 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
         assert "heir is the trainer now" in state["reason"]
         certificate = await certified(federation, one, trust.consortium)
         assert certificate.manifest == trust.consortium.digest
+        address = f"/v1/jobs/{one}/certificate"
+
+        async def is_logged() -> bool:
+            tag = (await federation.ask("trainer", address)).headers["ETag"]
+            return tag.endswith('-logged"')
+
+        await federation.until(is_logged)
         federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
         request = federation.request().encode()
         answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=request)
         assert problem(answer) == "refused-job"
+
+        analyst = federation.open_analyst()
+        assert (await analyst.job(one).result()) is not None
+        assert (await analyst.job(two).state()).phase == "failed"
+        with pytest.raises(JobFailed, match="unknown-job"):
+            await analyst.job("0" * 64).state()
+
+        # the old trainer goes on, and tells nobody of the new one: who joins heard it of a node
+        federation.analyst = analyst
+        third = await federation.submit(join_seconds=100)
+
+        async def is_joined() -> bool:
+            return (await analyst.job(third).state()).joined == CLIENTS
+
+        await federation.until(is_joined)
 
 
 async def test_a_round_ends_at_the_aggregator_that_it_began_with(

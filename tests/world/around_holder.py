@@ -146,6 +146,8 @@ class FakeNode:
     def answer(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/charges":
             return self.tell_charges(request)
+        if request.url.path.startswith("/v1/manifests/"):
+            return httpx.Response(404)  # it knows no newer one
         if request.url.path.endswith("/stored"):
             self.queries += 1
             asked = decode_query(request.content)

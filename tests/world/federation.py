@@ -111,9 +111,14 @@ class Federation:
         self._stack.enter_context(patch.object(sessions, "open_session", self._note_session))
         self._stack.push_async_callback(self.wire.close)
         await self.start_the_dead()
-        home = self.trust.directory / "parties" / "analyst"
         self.analyst_book = self._book("analyst")
-        self.analyst = AsyncAnalyst(
+        self.analyst = self.open_analyst()
+        return self
+
+    def open_analyst(self) -> AsyncAnalyst:
+        """Return the analyst, of the trainer that her manifest in force names."""
+        home = self.trust.directory / "parties" / "analyst"
+        analyst = AsyncAnalyst(
             name="analyst",
             key=load_party(home).signing_key,
             book=self.analyst_book,
@@ -121,8 +126,8 @@ class Federation:
             random_bytes=fixed_bytes("analyst"),
             transport=self.wire.of(self._analyst_life),
         )
-        self._stack.push_async_callback(self.analyst.close)
-        return self
+        self._stack.push_async_callback(analyst.close)
+        return analyst
 
     async def __aexit__(
         self,

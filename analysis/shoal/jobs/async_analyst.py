@@ -42,7 +42,7 @@ from shoal_protocol.trust.dictionary import (
     Number,
     read_dictionary,
 )
-from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
@@ -83,7 +83,7 @@ class AsyncAnalyst:
             Peer, clock=clock, random_bytes=random_bytes, transport=transport, book=book
         )
         trainer = connect(book.current.manifest.trainer)
-        self._line = Line(trainer, Retry(trainer, notice), connect)
+        self._line = Line(trainer, Retry(trainer, notice), connect, partial(_former_trainers, book))
 
     @classmethod
     def open(
@@ -261,3 +261,10 @@ class AsyncAnalyst:
                     return CrowdOverview(job, state, None)
 
         return list(await asyncio.gather(*(overview(each.job) for each in listed.crowds)))
+
+
+def _former_trainers(book: ManifestBook) -> list[ServiceParty]:
+    """Return the trainers before the one in force, as they were listed last, the newest first."""
+    found = {each.manifest.trainer.name: each.manifest.trainer for each in book.versions}
+    del found[book.current.manifest.trainer.name]
+    return [*reversed(found.values())]

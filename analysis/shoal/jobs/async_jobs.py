@@ -6,7 +6,7 @@ which learns by Draw and Discard, is in `crowd_job.py`.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -92,6 +92,26 @@ class Line:
     trainer: Peer
     retry: Retry
     connect: Callable[[ServiceParty], Peer]
+    former: Callable[[], Sequence[ServiceParty]]
+    """The trainers before this one, the newest first: their jobs are theirs to show."""
+
+    async def ask(self, request: Callable[[Peer], Awaitable[Answer]], tries: int = TRIES) -> Answer:
+        """Return the trainer's answer; on a job that it does not know, one of a former trainer.
+
+        Raises:
+            Unavailable: the trainer did not answer, several times.
+        """
+        answer = await self.retry(lambda: request(self.trainer), tries)
+        if not (answer.is_refusal and answer.code == UnknownJob.code):
+            return answer
+        for party in self.former():
+            peer = self.connect(party)
+            with suppress(Unavailable):  # it may be switched off
+                earlier = await request(peer)
+                if not earlier.is_refusal:
+                    answer = earlier
+            await peer.close()
+        return answer
 
     async def read(self, shape: type[Shape], path: str, tries: int = TRIES) -> Shape:
         """Return what the trainer says, in the shape it must have.
@@ -101,7 +121,7 @@ class Line:
             Unavailable: the trainer did not answer, several times.
             MalformedDocument: the answer has another shape.
         """
-        answer = await self.retry(lambda: self.trainer.get(path), tries)
+        answer = await self.ask(lambda trainer: trainer.get(path), tries)
         if answer.status != OK:
             raise JobFailed(answer.reason)
         return shaped(answer, shape)
@@ -175,7 +195,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
 
     async def _submitted(self) -> Signed[RequestT]:
         path = f"{self._path}/{self.id}/request"
-        answer = await self._line.retry(lambda: self._line.trainer.get(path))
+        answer = await self._line.ask(lambda trainer: trainer.get(path))
         if answer.is_refusal:
             raise JobFailed(answer.reason)
         signed = decode(answer.body, self._request_type)
@@ -313,6 +333,6 @@ class AsyncJob(JobHandle[StudyRequest, JobState, PosteriorReport]):
 
     async def _get_large(self, what: str, wait_seconds: int, tries: int) -> Answer:
         path = f"{self._path}/{self.id}/{what}"
-        return await self._line.retry(
-            lambda: self._line.trainer.get_large(path, wait=wait_seconds), tries
+        return await self._line.ask(
+            lambda trainer: trainer.get_large(path, wait=wait_seconds), tries
         )

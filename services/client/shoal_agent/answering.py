@@ -100,7 +100,7 @@ class Answering:
         """
         parts = []
         if code == JobWithdrawn.code:
-            shown = await self._directory.trainer.get(f"/v1/jobs/{job}/withdrawal")
+            shown = await self._directory.ask_trainer(f"/v1/jobs/{job}/withdrawal")
             parts = [shown.body] if shown.status == OK else []
         await self._vault.ask(EndJob(job=job, code=code, parts=tuple(parts)), Done)
 

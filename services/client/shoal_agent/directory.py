@@ -1,5 +1,6 @@
 """Connects to the peers of the manifest in force, and brings newer manifests to agent and vault."""
 
+import asyncio
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -12,16 +13,22 @@ from shoal_holder.messages import AskSigned, Bytes, Hello, NextManifest, Opened
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import Peer
+from shoal_hosting.peers.peer import Answer, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
+    ProtocolError,
+    UnknownJob,
     UnknownManifest,
     UnknownSigner,
     WrongManifest,
 )
+
+BETWEEN_LOOKS: Final = timedelta(minutes=1)
+"""How often a Compute node is asked for a newer manifest: a trainer that was replaced, and whoever
+else holds a version back, shows none."""
 
 QUERY_STANDS: Final = timedelta(minutes=4)
 """How long one signed query is sent again: a trainer takes it for ten minutes by its own clock."""
@@ -48,6 +55,8 @@ class Directory:
         self._apart: dict[str, dict[ServiceParty, Peer]] = {}  # by purpose
         self._handed = -1  # the newest version that the vault has from here
         self._may_be_behind = False
+        self._looked_at, self._looks = clock(), 0
+        self._looking: asyncio.Task[None] | None = None
         self._query: tuple[str, datetime, bytes] | None = None  # under which manifest, when
 
     @property
@@ -59,6 +68,25 @@ class Directory:
     def trainer(self) -> Peer:
         """Return the trainer."""
         return self._peer(self._book.current.manifest.trainer)
+
+    async def ask_trainer(self, path: str, **parameters: int) -> Answer:
+        """Return the trainer's answer on a job; if it knows none such, a former trainer's.
+
+        Raises:
+            Unavailable: the trainer did not answer.
+        """
+        answer = await self.trainer.get(path, **parameters)
+        if answer.code != UnknownJob.code:
+            return answer
+        now = self._book.current.manifest.trainer.name
+        trainers = (each.manifest.trainer for each in reversed(self._book.versions))
+        for name, party in {each.name: each for each in trainers}.items():
+            if name != now:
+                with suppress(Unavailable):  # it has ended its jobs, or may be switched off
+                    earlier = await self._peer(party).get(path, **parameters)
+                    if earlier.code != UnknownJob.code:
+                        return earlier
+        return answer
 
     def trainer_apart(self, purpose: str) -> Peer:
         """Return the trainer over connections for one purpose, whose pauses delay nothing else."""
@@ -118,6 +146,10 @@ class Directory:
 
     async def close(self) -> None:
         """Close all connections; they are opened again when needed."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+            self._looking = None
         for peers in (self._peers, *self._apart.values()):
             while peers:
                 _, peer = peers.popitem()
@@ -172,6 +204,7 @@ class Directory:
             with suppress(Unavailable, MalformedDocument, WrongManifest, BadSignature):
                 await self.catch_up()
                 self._may_be_behind = False
+        self._look()
         current = self._book.current.manifest.sequence
         if self._handed == current:
             return
@@ -181,6 +214,17 @@ class Directory:
             parts = (version.signed_manifest.encode(), version.roster.encode())
             await self._vault.ask(NextManifest(parts=parts), Opened)
         self._handed = current
+
+    def _look(self) -> None:
+        """Begin to ask the next node in turn for a newer manifest, if it is time; wait for none."""
+        now = self._clock()
+        if timedelta(0) <= now - self._looked_at < BETWEEN_LOOKS:
+            return
+        if self._looking is None or self._looking.done():
+            nodes = self._book.current.manifest.compute_nodes
+            node = self.node(nodes[self._looks % len(nodes)])
+            self._looking = asyncio.create_task(_ask_for_newer(node))
+            self._looked_at, self._looks = now, self._looks + 1
 
     async def catch_up(self) -> None:
         """Accept the versions that follow ours: the trainer's, or a node's if it does not answer.
@@ -195,3 +239,8 @@ class Directory:
             with suppress(Unavailable):
                 return await peer.catch_up()
         await last.catch_up()
+
+
+async def _ask_for_newer(node: Peer) -> None:
+    with suppress(Unavailable, ProtocolError, OSError):  # the next one is asked soon
+        await node.catch_up()

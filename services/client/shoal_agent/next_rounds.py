@@ -31,7 +31,7 @@ class NextRounds:
             Unavailable: it did not answer.
         """
         if self._wake is None:
-            return await self._directory.trainer.get(_path(job))
+            return await self._directory.ask_trainer(_path(job))
         poll = self._polls.get(job)
         if poll is None or not poll.done():
             return None
@@ -57,7 +57,7 @@ class NextRounds:
         loop = asyncio.get_running_loop()
         while True:
             asked_at = loop.time()
-            answer = await self._directory.trainer.get(path, wait=LONG_POLL_SECONDS)
+            answer = await self._directory.ask_trainer(path, wait=LONG_POLL_SECONDS)
             if answer.status != ACCEPTED:
                 wake.set()
                 return answer

@@ -4,6 +4,7 @@ Neither depends on records or on noise.
 """
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from pyroaring import BitMap
@@ -20,6 +21,7 @@ from shoal_hosting.outcome import OVER
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import (
     MalformedDocument,
@@ -31,6 +33,7 @@ from shoal_protocol.wire.errors import (
 if TYPE_CHECKING:
     from shoal_holder.sessions.vault import Sessions
 
+_HANDOVER: Final = timedelta(seconds=30)
 MISSED: Final = "missed"
 NOT_ASKED: Final = "not asked"
 UNREADABLE: Final = "taken by a later release"
@@ -67,6 +70,17 @@ class Rounds:
         self._report = report
         self._answers = Answers(site, state, sessions)
         self._open: dict[str, _Open] = {}
+        self._sequence = site.book.current.manifest.sequence
+        self._left: dict[int, datetime] = {}  # by sequence: when that version was in force no more
+
+    def _beginning_under(self, digest: str) -> Consortium:
+        """Return the version in force, or an earlier one if it was until just now, as at nodes."""
+        book, now = self._site.book, self._site.clock()
+        while self._sequence < book.current.manifest.sequence:
+            self._left[self._sequence], self._sequence = now, self._sequence + 1
+        version = book.get(digest)
+        left = self._left.get(version.manifest.sequence, now - _HANDOVER)
+        return version if timedelta(0) <= now - left < _HANDOVER else book.current
 
     def offer(self, encoded_spec: bytes) -> str | None:
         """Take the next round of a job, or return why it is not answered.
@@ -98,7 +112,7 @@ class Rounds:
                 signed,
                 request=decode(stored.request, JobRequest).body,
                 number=stored.next_number,
-                consortium=self._site.book.current,
+                consortium=self._beginning_under(spec.manifest),
                 policy=self._site.policy,
                 spent=self._state.spent_in_job(stored.job, ours),
                 slots=max(1, len(ours)),
@@ -114,6 +128,7 @@ class Rounds:
 
     def agenda(self) -> list[OpenRound]:
         """Return the rounds in which something may be left to do; those that are over end here."""
+        self._beginning_under(self._site.book.current.digest)
         stored = self._state.open_rounds()
         for round_id in self._open.keys() - {each.round_id for each in stored}:
             del self._open[round_id]  # its job ended, or the next round began

@@ -106,7 +106,7 @@ def create_app(
         "Shoal Compute node",
         ready=witnesses.ready,
         plain=PLAIN,
-        busy=rounds.is_busy,
+        busy=totals.is_busy,
         look=look,
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),

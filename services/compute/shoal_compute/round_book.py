@@ -7,13 +7,12 @@ from typing import Final
 
 import structlog
 from pyroaring import BitMap
-from sqlalchemy import Connection, exists, select
+from sqlalchemy import Connection
 
 from shoal_compute import store
 from shoal_compute.counting import Counts
 from shoal_compute.metrics import Metrics
 from shoal_compute.rounds import Round, open_round
-from shoal_compute.schema import jobs, rounds, totals
 from shoal_compute.shares import held_holders
 from shoal_compute.store import StoredRound
 from shoal_hosting.service import Resources
@@ -80,10 +79,6 @@ class RoundBook:
             if self._own.manifests is not None:
                 self._own.manifests.exchange(db)
             return self._book.get(digest)
-
-    async def is_busy(self) -> bool:
-        """Tell whether a round is open, or a job goes on whose total this node did not sign."""
-        return bool(self.live) or await self._storage.run(_has_open_job, self._own.clock())
 
     def begun(self, number: int, spec: Signed[RoundSpec]) -> Round:
         """Return a round that was put on file just now, for `take_in`; it may take a while."""
@@ -206,13 +201,3 @@ class RoundBook:
         self._finished[known.id] = known
         while len(self._finished) > _FINISHED_IN_MEMORY:
             self._finished.popitem(last=False)
-
-
-def _has_open_job(db: Connection, now: datetime) -> bool:
-    """Tell whether a job that had a round here may still end with a total of this node."""
-    had_a_round = exists().where(rounds.c.job == jobs.c.job)
-    is_signed = exists().where(totals.c.job == jobs.c.job)
-    query = select(jobs.c.job).where(
-        jobs.c.ends_by > now.timestamp(), jobs.c.withdrawal.is_(None), had_a_round, ~is_signed
-    )
-    return db.execute(query.limit(1)).first() is not None

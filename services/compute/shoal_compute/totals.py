@@ -1,17 +1,22 @@
 """Signs what this node charged for a finished job; the node then refuses further rounds of it."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 from nacl.signing import VerifyKey
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, exists, select
 
 from shoal_compute.round_book import RoundBook
-from shoal_compute.schema import ledger, rounds, totals
+from shoal_compute.schema import jobs, ledger, rounds, totals
+from shoal_hosting.manifests.present import at_present
+from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
+from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import UnknownManifest, WrongSigner
+from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, WrongSigner
+from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import ConflictingDocument
 
 
@@ -22,6 +27,34 @@ class Totals:
         """Sign as the node whose `resources` they are."""
         self._own, self._rounds = resources, rounds
         self._reading = resources.worker("announcing")
+        self._failed: set[str] = set()  # jobs, by their trainer's word
+
+    async def is_busy(self) -> bool:
+        """Tell whether a round is open, or a job may still end with a total of this node.
+
+        Nobody tells a node that was retired of a job that fails without it: it asks the trainer.
+        """
+        if self._rounds.live:
+            return True
+        going = await self._own.storage.run(_open_jobs, self._own.clock())
+        for job, request in going:
+            if job not in self._failed and not await self._has_failed(job, request):
+                return True
+            self._failed.add(job)
+        return False
+
+    async def _has_failed(self, job: str, request: bytes) -> bool:
+        own = self._own
+        try:
+            conducts = own.book.get(decode(request, JobRequest).body.manifest).manifest.trainer
+            asked = own.peers.to(at_present(own.book, conducts)).ask("GET", f"/v1/jobs/{job}")
+            state = (await asked).json()
+        except (Unavailable, ProtocolError):
+            return False
+        return isinstance(state, dict) and state.get("phase") in (
+            JobPhase.FAILED,
+            JobPhase.WITHDRAWN,
+        )
 
     async def sign(self, encoded: bytes) -> bytes:
         """Return this node's signed total of the job that a trainer's signed word ends.
@@ -73,6 +106,16 @@ def end_job(
     document = attest(end, tuple(db.execute(query).scalars())).encode()
     db.execute(totals.insert().values(job=end.job, document=document))
     return document
+
+
+def _open_jobs(db: Connection, now: datetime) -> list[tuple[str, bytes]]:
+    """Return the jobs that had a round here and no total, and that may go on, with requests."""
+    had_a_round = exists().where(rounds.c.job == jobs.c.job)
+    is_signed = exists().where(totals.c.job == jobs.c.job)
+    query = select(jobs.c.job, jobs.c.request).where(
+        jobs.c.ends_by > now.timestamp(), jobs.c.withdrawal.is_(None), had_a_round, ~is_signed
+    )
+    return [(job, bytes(request)) for job, request in db.execute(query)]
 
 
 def check_next(db: Connection, spec: RoundSpec) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 from sqlalchemy import Connection, select
 
-from shoal_hosting.manifests.present import at_present
+from shoal_hosting.manifests.present import at_present, newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
 from shoal_protocol.certificates.packing import pack, read_certificate, unpack
@@ -112,8 +112,9 @@ class Certifier:
         found = await own.storage.run(releases.find_certificate, job)
         encoded = await asyncio.to_thread(unpack, found[1] if found else b"")
         entry = (await asyncio.to_thread(read_certificate, encoded, kept=True)).body.log_entry
-        request = LogRequest(manifest=own.book.current.digest, entry=entry)
-        proof = await self._peers.logged(own.sign(request).encode(), own.book.current)
+        listed = newest_with(own.book, own.name)  # another may be the trainer now
+        request = own.sign(LogRequest(manifest=listed.digest, entry=entry)).encode()
+        proof = await self._peers.logged(request, listed, aggregator=manifest.aggregator)
         proof.check(entry.encode(), manifest)
         packed = await asyncio.to_thread(pack, with_log_proof(encoded, str(proof)))
         await own.storage.run(releases.keep_log_proof, job, packed)

@@ -144,14 +144,17 @@ class Peers:
             raise Unavailable("the node signs no total now")
         return reply.body
 
-    async def logged(self, request: bytes, consortium: Consortium) -> LogProof:
+    async def logged(
+        self, request: bytes, consortium: Consortium, *, aggregator: ServiceParty
+    ) -> LogProof:
         """Have the aggregator log an entry, and return the proof that the cosigned log has it.
+
+        The signed `request` is bound to the version `consortium`.
 
         Raises:
             Unavailable: also where the Compute nodes have not signed it yet.
             MalformedDocument: the proof is none; whether it holds is not checked.
         """
-        aggregator = consortium.manifest.aggregator
         reply = await self._hand_bound(aggregator, "/v1/log", request, consortium)
         place = _members(reply).get("place") if reply.status == 201 else None
         if not isinstance(place, int):
