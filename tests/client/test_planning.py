@@ -130,6 +130,7 @@ def test_no_study_is_planned_to_end_further_off_than_it_began(times: int, instan
     assert draw_and_discard(study).error.total < 1.01 * study.effect
 
 
+@pytest.mark.slow
 def test_the_same_study_gets_the_same_plan() -> None:
     assert compare(a_study()) == compare(a_study())
 
@@ -192,6 +193,7 @@ def test_more_clients_than_a_job_can_have_leave_draw_and_discard_only() -> None:
     assert crowd.excluded is None and crowd.rounds == 0
 
 
+@pytest.mark.slow
 def test_the_trust_that_is_named_follows_from_sharing_and_noise() -> None:
     threshold = {"scheme": "threshold", "threshold": 3}
     rounds, crowd = compare(a_study(nodes=5, sharing=threshold, colluders=7))

@@ -50,6 +50,7 @@ async def test_every_route_is_published(federation: Federation) -> None:
         "/v1/totals": {"post"},
         "/v1/charges": {"post"},
         "/v1/machines": {"post"},
+        "/v1/retention": {"get", "post"},
         "/v1/prekey": {"get"},
         "/v1/openings": {"post"},
         "/v1/refusals": {"post"},
