@@ -245,7 +245,7 @@ def test_the_authority_replaces_a_lost_key_by_name_and_it_never_comes_back(conso
     enrolment = home / "clinic-again" / "holder.key.enrolment"
     lost = home / "clinic" / "holder.key.enrolment"
     said = shoal("consortium", "replace", consortium, 0, enrolment, *authority).stdout
-    assert "Changed the keys of 1 data holders. Version 2" in said
+    assert "Changed the keys of 1 data holders.\nVersion 2" in said
     for command in (["enrol", consortium, lost], ["replace", consortium, 0, lost]):
         assert "revoked or replaced" in refused("consortium", *command, *authority)
     shoal("agent", "rotate", home / "clinic")  # whoever has the lost key signs another
