@@ -48,7 +48,11 @@ WITHDRAWAL = {"kind": "job_withdrawal", "manifest": "0" * 64, "job": "1" * 64}
         (WITHDRAWAL | {"analyst": "somebody"}, "analyst", "is not the directory of the analyst"),
         (WITHDRAWAL | {"analyst": "trainer"}, "trainer", "is not the directory of the analyst"),
         (WITHDRAWAL | {"analyst": "analyst", "job": "1"}, "analyst", "job: should be 64"),
-        (WITHDRAWAL | {"analyst": "analyst", "more": 1}, "analyst", "more: is not known to release"),
+        (
+            WITHDRAWAL | {"analyst": "analyst", "more": 1},
+            "analyst",
+            "more: is not known to release",
+        ),
         (SPEC.model_dump(mode="json"), "trainer", "signs bodies of the kinds job_request, "),
         (b"[1]", "analyst", "signs bodies of the kinds"),
         (b'{"kind": ["a"]}', "analyst", "signs bodies of the kinds"),
