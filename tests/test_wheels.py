@@ -190,7 +190,6 @@ def test_all_that_a_holder_installs_of_hosting_is_used_there(holder: Wheel, tmp_
     there = install(tmp_path, needed, holder)
     loaded = there.run("-c", program, *others, "shoal_agent.__main__").split()
     lazily = {"shoal_hosting.installed_models", "shoal_hosting.digested_imports"}
-    lazily.add("shoal_hosting.data_directory")  # for commands of operators
     assert of_hosting - RUN_BY_THE_IMAGE - lazily <= set(loaded)
     there.run("-c", program, *(RUN_BY_THE_IMAGE | lazily))
 
