@@ -1,6 +1,7 @@
 """Loads a test federation's services with simulated clients and prints what they bore, as JSON.
 
-    shoal quickstart my-test --clients load=100000 --maximum-local-epsilon 1   # and start services
+    shoal quickstart my-test --clients load=100000 --maximum-local-epsilon 1 --no-dictionary
+    # then start its services
     python -m bench.load rounds --holder-key my-test/clients/load/holder.key \\
         --consortium my-test/consortium --analyst my-test/parties/analyst --data my-test/data/load
     python -m bench.load crowd …    # the same, without --data: a crowd job at the trainer
