@@ -391,6 +391,17 @@ def test_quickstart_tells_how_to_start_every_service(tmp_path) -> None:
             assert Path(environment[variable]).is_dir()
 
 
+def test_quickstart_tells_of_single_processes_where_it_is_asked(tmp_path) -> None:
+    made = shoal("quickstart", tmp_path / "all", "--clients", "site=1").stdout
+    assert "shoal up " in made and "SHOAL_PARTY=" not in made
+    told = shoal("quickstart", tmp_path / "all", "--if-missing", "--processes").stdout
+    assert [told.count(f"-m shoal_{each}\n") for each in ("compute", "trainer", "agent")] == [
+        3,
+        1,
+        1,
+    ]
+
+
 def test_quickstart_tells_of_crowd_jobs_where_they_are_allowed(tmp_path) -> None:
     told = [
         shoal("quickstart", tmp_path / name, "--clients", "site=2", *options).stdout
