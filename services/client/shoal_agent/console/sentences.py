@@ -222,13 +222,15 @@ def _closed(sharing: Sharing) -> str:
 
 def decisions(asking: AskingView) -> list[str]:
     """Say who decided what about a job, and how many owners must approve it."""
-    owners = {1: "One owner", 2: "Two owners"}.get(asking.needed, f"{asking.needed} owners")
+    needed = {1: "One owner must approve it.", 2: "Two owners must approve it."}
     said = [
         f"{each.owner} {'approved' if each.decision == 'approve' else 'refused'} it "
         f"{moment(each.decided_at)}"
         for each in asking.decisions
     ]
-    return [f"{owners} must approve it.", *(said or ["Nobody has decided yet."])]
+    if asking.needed not in needed:
+        return ["No owner is asked now.", *said]
+    return [needed[asking.needed], *(said or ["Nobody has decided yet."])]
 
 
 def stage(asking: AskingView) -> tuple[str, str]:
@@ -249,7 +251,7 @@ def standing(job: JobStatus) -> tuple[str, str]:
     if job.ended == WITHDRAWN:
         return "cancelled by its analyst", "fails"
     if job.ended is not None:
-        return f"over ({job.ended})", "holds"
+        return f"over ({job.ended.removeprefix('job-').replace('-', ' ')})", "holds"
     if job.join == PENDING:
         return "joined here; the trainer is not told yet", "waits"
     if job.join != ACKNOWLEDGED:
