@@ -363,4 +363,6 @@ def _done(before: Roster, after: Roster, *, changed: int) -> str:
 
 def _warn_of_shared_operators(consortium: Consortium) -> None:
     for operator, names in parties.shared_operators(consortium.manifest).items():
-        warn(f"{operator} runs {', '.join(names)}; the protection assumes separate organisations.")
+        warn(
+            f"“{operator}” runs {', '.join(names)}; the protection assumes separate organisations."
+        )
