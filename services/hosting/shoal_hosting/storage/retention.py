@@ -45,12 +45,14 @@ class Keeping:
     """Documents of one kind that a service keeps, and why.
 
     `of` says which rows of `table` go with the documents of some jobs; None: they stay for ever.
+    Where `newest_stays`, it leaves out those that nothing newer has replaced yet.
     """
 
     kind: str
     why: str
     table: Table
     of: Callable[[Jobs], ColumnElement[bool]] | None = None
+    newest_stays: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,12 +194,13 @@ def _delete_some(db: Connection, table: Table, chosen: ColumnElement[bool]) -> b
 def count(db: Connection, keepings: Keepings, days: int | None) -> list[Kept]:
     """Return each kind with the number of its documents, and until when they stay."""
     until = "for ever" if days is None else f"{days} days from the job's end"
+    newest = "" if days is None else ", the newest until the next"
     return [
         Kept(
             each.kind,
             each.why,
             db.execute(select(func.count()).select_from(each.table)).scalar_one(),
-            "for ever" if each.of is None else until,
+            "for ever" if each.of is None else until + newest * each.newest_stays,
         )
         for each in keepings.kinds
     ]
