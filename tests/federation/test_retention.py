@@ -206,7 +206,7 @@ async def test_a_clock_that_leapt_has_nothing_deleted_for_a_day(
         assert await kept(federation, "trainer") == before, hour
         federation.clock.move(3600)
     await own.step()
-    assert (await kept(federation, "trainer"))["certificates"] == 0
+    assert (await kept(federation, "trainer"))["results"] == 0
 
 
 async def test_without_days_in_the_policy_everything_stays(trust: Trust, tmp_path: Path) -> None:
