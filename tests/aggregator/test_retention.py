@@ -1,5 +1,6 @@
 """A round stays at the aggregator until it is decided, however old it is, and goes as a whole."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -22,6 +23,39 @@ def is_empty(db: Connection) -> bool:
     return all(db.execute(each.select()).first() is None for each in tables)
 
 
+def publish_later(db: Connection, nodes: Sequence[str]) -> str:
+    """Store a round of another job that was published later, with these nodes' sums; return it."""
+    [before] = db.execute(schema.rounds.select()).mappings()
+    new = {"id": "f" * 64, "job": "e" * 64, "give_up_at": before["give_up_at"] + 86_400_000}
+    db.execute(schema.rounds.insert().values({**before, **new}))
+    for each in db.execute(schema.partial_sums.select()).mappings().all():
+        if each["node"] in nodes:
+            db.execute(schema.partial_sums.insert().values({**each, "round": new["id"]}))
+    return str(new["id"])
+
+
+def test_a_round_with_a_nodes_newest_sum_stays_until_the_node_has_a_newer_one(
+    engine: Engine,
+) -> None:
+    with_sums(engine, 3)
+    with engine.begin() as db:
+        assert publish(db)
+        newest = store.find_newest_sum(db, "compute-0")
+        assert newest
+        assert not delete_due(db, KEEPINGS, LATER, 16)  # for ever, unless there is another
+        later = publish_later(db, ["compute-0", "compute-1"])
+        assert not delete_due(db, KEEPINGS, LATER, 16)  # compute-2 has none that is newer
+        assert store.find_result(db, SPEC.digest) is not None  # and the round stays as a whole
+        mine = schema.partial_sums.c.node == "compute-2"
+        db.execute(schema.partial_sums.update().where(mine).values(round=later))
+        assert delete_due(db, KEEPINGS, LATER, 16)
+        assert not delete_due(db, KEEPINGS, LATER + timedelta(days=2), 16)
+        assert [each.id for each in db.execute(schema.rounds.select())] == [later]
+        for each in range(3):
+            assert store.find_newest_sum(db, f"compute-{each}")
+        assert store.find_result(db, SPEC.digest) is None
+
+
 def test_an_undecided_round_stays(engine: Engine) -> None:
     with_sums(engine, 2)
     with engine.begin() as db:
@@ -36,6 +70,7 @@ def test_a_result_goes_part_by_part(engine: Engine, monkeypatch: pytest.MonkeyPa
     with_sums(engine, 3)
     with engine.begin() as db:
         assert publish(db)
+        publish_later(db, ["compute-0", "compute-1", "compute-2"])
 
     def a_part_went() -> bool:
         with engine.begin() as db:
@@ -46,4 +81,4 @@ def test_a_result_goes_part_by_part(engine: Engine, monkeypatch: pytest.MonkeyPa
         parts += 1
     assert parts == 5  # three sums, the result, the round
     with engine.begin() as db:
-        assert is_empty(db)
+        assert not store.knows_round(db, SPEC.digest)

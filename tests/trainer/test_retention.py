@@ -11,17 +11,20 @@ from shoal_trainer.assembly import Service
 from shoal_trainer.retention import KEEPINGS
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, get, joined, post, running, state
-from tests.world.around_trainer import signed_job
+from tests.world.around_trainer import job, signed_job
 from tests.world.clock import HandMovedClock
 
 LATER = JOB.ends_by + timedelta(seconds=1)
+NEWEST = {"certificates": 1}
 KINDS = sum(each.of is not None for each in KEEPINGS.kinds)
 
 
 def left(trainer: Service) -> dict[str, int]:
     """Return how many documents are left of the kinds that are deleted."""
     shown = trainer.resources.storage.run_here(retention.count, KEEPINGS, 30)
-    return {each.kind: each.documents for each in shown if each.stays != "for ever"}
+    return {
+        each.kind: each.documents for each in shown if each.stays != "for ever" and each.documents
+    }
 
 
 def delete(trainer: Service, before: datetime = LATER) -> bool:
@@ -38,8 +41,27 @@ async def test_nothing_goes_in_the_second_that_it_is_due_nor_before(
     assert not delete(trainer, JOB.ends_by)
     assert left(trainer) == before
     assert delete(trainer, JOB.ends_by + timedelta(milliseconds=1))
-    assert not any(left(trainer).values())
+    assert left(trainer) == NEWEST
     assert not delete(trainer)
+
+
+async def test_the_certificate_that_the_ledger_is_checked_by_stays_until_there_is_a_newer_one(
+    trainer: Service, clock: HandMovedClock, assembled: Assemble
+) -> None:
+    await running(trainer, clock)
+    storage = trainer.resources.storage
+    assert delete(trainer) and not delete(trainer)
+    certificate = f"/v1/jobs/{JOB.digest}/certificate"
+    assert (await get(trainer, certificate))[0] == 200
+    later = job(join_deadline=JOB.ends_by + timedelta(hours=1))
+    await running(trainer, clock, later)
+    assert left(trainer)["certificates"] == 2
+    while delete(trainer, later.ends_by + timedelta(seconds=1)):
+        pass
+    [kept] = storage.run_here(lambda db: db.execute(schema.certificates.select()).all())
+    assert kept.job == later.digest
+    assert (await get(trainer, certificate))[0] == "documents-deleted"
+    assembled()  # it starts
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -56,14 +78,14 @@ async def test_a_crash_after_any_part_leaves_a_state_from_which_deletion_goes_on
     while delete(service):
         now = left(service)
         assert sum(before.values()) - sum(now.values()) <= most * KINDS
-        assert all(before[kind] - now[kind] <= most for kind in now)
+        assert all(count - now.get(kind, 0) <= most for kind, count in before.items())
         before, service = now, assembled()  # it starts: the ledger holds
         assert (await state(service))["phase"] == "finished"
         assert (await get(service, f"/v1/jobs/{JOB.digest}/result"))[0] == "documents-deleted"
         assert not service.resources.storage.run_here(releases.uncertified_jobs)
         assert await post(service, "/v1/jobs", signed_job(JOB)) == 200
         assert not service.resources.storage.run_here(store.open_jobs)
-    assert not any(before.values())
+    assert before == NEWEST
 
 
 async def test_an_open_job_is_kept_however_old_it_is(
@@ -87,6 +109,7 @@ async def test_the_log_is_cut_off_later_if_it_is_in_use_and_after_every_start(
     await joined(trainer, clients=1)  # too few: the job fails once its time to join is over
     own = retention.Retention(trainer.resources, KEEPINGS)
     monkeypatch.setattr(own, "_before", lambda now: now)
+    monkeypatch.setattr(retention, "STEADY", timedelta())
     tries: list[datetime] = []
 
     def truncate() -> None:
@@ -106,4 +129,4 @@ async def test_the_log_is_cut_off_later_if_it_is_in_use_and_after_every_start(
     await trainer.step()
     for _ in range(3):
         await own.step()
-    assert len(tries) == 3 and not any(left(trainer).values())
+    assert len(tries) == 3 and not left(trainer)

@@ -44,6 +44,11 @@ _RESULT: Final = select(schema.results.c.digest, schema.results.c.document).wher
 _ABANDONMENT: Final = select(schema.abandonments.c.digest, schema.abandonments.c.document).where(
     schema.abandonments.c.round == _ROUND_ID, schema.abandonments.c.party == bindparam("party")
 )
+NEWEST_FIRST: Final = (
+    schema.rounds.c.give_up_at.desc(),
+    schema.rounds.c.number.desc(),
+    schema.rounds.c.id,
+)
 
 
 class Standing(StrEnum):
@@ -318,7 +323,7 @@ def find_newest_sum(db: Connection, node: str) -> Sequence[Stored]:
         select(sums.digest, sums.document)
         .join(schema.rounds, rounds.id == sums.round)
         .where(sums.node == node, rounds.phase == Phase.PUBLISHED.value)
-        .order_by(rounds.give_up_at.desc(), rounds.number.desc())
+        .order_by(*NEWEST_FIRST)
         .limit(1)
     )
     return [Stored(*row) for row in db.execute(query)]

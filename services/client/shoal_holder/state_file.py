@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal_holder.state_memory import Counted, StateMemory
+from shoal_holder.state_memory import Counted, StateMemory, check_log
 from shoal_holder.state_schema import MIGRATIONS, SCHEMA, SCHEMA_VERSION
 from shoal_hosting.marks import DAMAGED, RESTORE
 from shoal_protocol.wire.versions import steps, usable_by
@@ -40,6 +40,7 @@ class StateFile:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)  # SQLite gives its side files the same mode
         self._path = path
+        check_log(path)
         self.database = sqlite3.connect(
             path, isolation_level=None, timeout=0.0, check_same_thread=False
         )

@@ -4,7 +4,15 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal_hosting.marks import DAMAGED, Mark, MemoryLost, Stored, open_marking, pages_are_whole
+from shoal_hosting.marks import (
+    DAMAGED,
+    Mark,
+    MemoryLost,
+    Stored,
+    check_file,
+    open_marking,
+    pages_are_whole,
+)
 from shoal_protocol.privacy.ledger import EMPTY, Head
 
 
@@ -13,6 +21,19 @@ class Counted(NamedTuple):
 
     commits: int
     ledger: Head
+
+
+def check_log(path: Path) -> None:
+    """Do what `check_file` says of a state file that is about to be opened.
+
+    Raises:
+        ValueError: it is older than its log.
+        OSError: it or its mark cannot be read.
+    """
+    try:
+        check_file(path, _mark_of(path))
+    except MemoryLost as error:
+        raise ValueError(str(error)) from None
 
 
 class StateMemory:
@@ -48,11 +69,12 @@ class StateMemory:
 
         try:
             self._marking = open_marking(
-                path.with_suffix(".mark"),
+                _mark_of(path),
                 stored,
                 begin,
                 accept=accept,
                 vouched=lambda: is_restored,
+                database=path,
             )
         except MemoryLost as error:
             raise ValueError(str(error)) from None
@@ -89,6 +111,10 @@ class StateMemory:
     def close(self) -> None:
         """Let go of the mark."""
         self._marking.close()
+
+
+def _mark_of(path: Path) -> Path:
+    return path.with_suffix(".mark")
 
 
 def _stored(database: sqlite3.Connection, mark: Mark | None) -> Stored:

@@ -3,15 +3,22 @@
 A database that is gone, restored or swapped looks sound by itself, and its service would sign and
 charge again what it signed and charged before. So each commit is marked outside the database, too,
 before anybody hears of it. The mark may lag behind the database and never leads it.
+
+SQLite's write-ahead log holds the newest commits, and begins anew once the file has all of them. An
+older file beside a newer log would count all commits and lack those of logs before it. So the mark
+also has the commits that the file had, durably, when the log last began.
 """
 
 import json
 import os
 import secrets
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from shoal_protocol.privacy.ledger import Head, counted
 from shoal_protocol.wire.versions import DATABASE_MARK
@@ -22,6 +29,8 @@ DAMAGED: Final = f"the database is damaged. Stop, and {RESTORE}"
 LOSSES_ACCEPTED: Final = (
     "the loss of a database was accepted here: what it held may be signed and charged a second time"
 )
+_SALTS: Final = slice(16, 24)
+"""Of a log's header: drawn whenever the log begins anew (sqlite.org/fileformat2.html, 4.1)."""
 _SLOT_BYTES: Final = 4096  # of one write, which a crash may tear; the other slot stays whole
 
 
@@ -36,6 +45,7 @@ class Mark(NamedTuple):
     commits: int
     ledger: Head
     losses: int = 0  # accepted before it began: lost charges may be spent again
+    in_file: int = 0  # commits that the file has without its log, at least
 
 
 class Stored(NamedTuple):
@@ -136,16 +146,42 @@ def pages_are_whole(database: Any, path: Path) -> bool:
 class Marking:
     """Marks the commits of one database, several at once where they come faster than marks do."""
 
-    def __init__(self, file: MarkFile, mark: Mark) -> None:
-        """Go on from the mark that is in the file."""
+    def __init__(self, file: MarkFile, mark: Mark, log: Path | None, *, known: int) -> None:
+        """Go on from the mark that is in the file.
+
+        `log` is the write-ahead log of an SQLite database, and `known` the commits that are in it
+        or in its file by now.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
         self.database = mark.database
         """The name under which the database counts its commits."""
         self._file = file
         self._newest = mark
+        self._log = log
+        self._seen = _salts(log), known
 
     def committed(self, commits: int, ledger: Head) -> None:
         """Take note of a commit; `settle` is to be called before anybody hears of it."""
-        self._newest = self._newest._replace(commits=commits, ledger=ledger)
+        in_file = self._in_file(commits)
+        self._newest = self._newest._replace(commits=commits, ledger=ledger, in_file=in_file)
+
+    def _in_file(self, commits: int) -> int:
+        """Return how many commits the file has by itself, now that there are so many in all.
+
+        A log that began anew did so after it was seen last: SQLite had brought what was committed
+        until then into the file, and to the disk. A log that cannot be read was not seen.
+        """
+        salts, known = self._seen
+        try:
+            found = _salts(self._log)
+        except OSError:
+            return self._newest.in_file
+        if not found:
+            return self._newest.in_file
+        self._seen = found, commits
+        return self._newest.in_file if found == salts else known
 
     @property
     def losses(self) -> int:
@@ -181,6 +217,7 @@ def open_marking(
     *,
     accept: str | None,
     vouched: Callable[[], bool] = lambda: False,
+    database: Path | None = None,
 ) -> Marking:
     """Compare a database with its mark at start, or begin with both.
 
@@ -188,7 +225,8 @@ def open_marking(
     mark's name. `accept` is the token of the loss that the operator accepts, if any: it is good
     for that very loss and no later one. `vouched` tells whether somebody runs over the same
     database who compared it: then a directory in which nothing was acknowledged yet may join in.
-    It is asked after `stored`, for whoever writes has compared before.
+    It is asked after `stored`, for whoever writes has compared before. `database` is the file of an
+    SQLite database, which passed `check_file`.
 
     Raises:
         MemoryLost: what the database acknowledged is not in it, or nothing says that it is.
@@ -201,6 +239,7 @@ def open_marking(
         if mark is not None and found.commits is not None and is_whole(mark, found):
             mark = mark._replace(commits=found.commits, ledger=found.ledger)
             file.write(mark)
+            known = mark.commits
         else:
             nothing_told = mark is None or mark.commits == 0
             no_ledger = mark is None or not mark.ledger.number
@@ -211,10 +250,68 @@ def open_marking(
             mark = Mark(secrets.token_hex(16), 0 if is_first else 1, found.ledger, losses)
             file.begin(mark)
             begin(mark)  # a crash before it leaves a mark of which nothing is known, or accepted
+            known = 0  # what was begun may be in a log that is yet to begin
+        return Marking(file, mark, None if database is None else _log_of(database), known=known)
     except BaseException:
         file.close()
         raise
-    return Marking(file, mark)
+
+
+def check_file(database: Path, path: Path) -> None:
+    """Refuse an SQLite file that lacks commits which its log no longer has, by the mark in `path`.
+
+    To be called before SQLite opens the file: opened, it takes over what the log has, and on
+    closing deletes the log. A crash in the middle of that leaves pages of two moments in the file,
+    and torn ones: where the count is not sound, SQLite is left to mend it by the log.
+
+    Raises:
+        MemoryLost: it is older than the log.
+        OSError: a file cannot be read.
+    """
+    file = MarkFile(path)  # before the database, which may be in use and get ahead meanwhile
+    try:
+        mark = file.mark
+        if mark is None or not mark.in_file or not _salts(_log_of(database)):
+            return
+        found = _commits_in_file(database, mark.database)
+        if found is None or found >= mark.in_file:
+            return
+        raise MemoryLost(
+            f"{database} is older than the write-ahead log beside it: of {mark.in_file:,} commits "
+            f"that came before the log, it knows {found:,}. Stop, and {RESTORE}. If that is lost "
+            f"for good, move {_log_of(database).name} away, and start again to be told how to go on"
+        )
+    finally:
+        file.close()
+
+
+def _commits_in_file(database: Path, name: str) -> int | None:
+    """Return what an SQLite file counts under a name, without its log; None if it is not sound."""
+    address = f"file:{quote(str(database.absolute()))}?mode=ro&immutable=1"
+    query = "SELECT commits FROM memory WHERE database = ?"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as opened:
+            if opened.execute("PRAGMA integrity_check(memory)").fetchall() != [("ok",)]:
+                return None
+            row = opened.execute(query, (name,)).fetchone()
+    except sqlite3.Error:
+        return None
+    return 0 if row is None else int(row[0])
+
+
+def _log_of(database: Path) -> Path:
+    return database.with_name(database.name + "-wal")
+
+
+def _salts(log: Path | None) -> bytes:
+    """Return what tells a log from the one before it; empty if there is none."""
+    try:
+        if log is None:
+            return b""
+        with log.open("rb", buffering=0) as opened:
+            return opened.read(_SALTS.stop)[_SALTS]
+    except FileNotFoundError:
+        return b""
 
 
 def is_whole(mark: Mark, found: Stored) -> bool:
@@ -268,6 +365,7 @@ def _write(mark: Mark) -> bytes:
             "ledger": mark.ledger.number,
             "digest": mark.ledger.digest,
             "losses": mark.losses,
+            "in_file": mark.in_file,
         }
     ).encode()
     line = said + b" " + sha256(said).hexdigest().encode()
@@ -282,4 +380,4 @@ def _read(slot: bytes) -> Mark | None:
     if read["version"] != DATABASE_MARK:
         return None
     head = Head(read["ledger"], read["digest"])
-    return Mark(read["database"], read["commits"], head, read["losses"])
+    return Mark(read["database"], read["commits"], head, read["losses"], read["in_file"])

@@ -37,7 +37,7 @@ from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
-from shoal_hosting.storage.database_memory import MARK, open_memory
+from shoal_hosting.storage.database_memory import MARK, check_log, open_memory
 from shoal_hosting.storage.database_schema import Migrations, check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
@@ -320,6 +320,7 @@ def open_storage(
     Raises:
         StartupRefused, StorageUnavailable: as `Resources.open`.
     """
+    check_log(url, mark)
     engine = open_engine(url, alone=alone)
     check_schema(engine, schema.metadata, schema.VERSION, schema.MIGRATIONS)
     memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)

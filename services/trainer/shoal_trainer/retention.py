@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Table, select, update
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Table, select, update
 
 from shoal_hosting.storage.retention import Jobs, Keeping, Keepings
 from shoal_protocol.wire.phases import JobPhase
@@ -32,17 +32,38 @@ def _sums_of(chosen: Jobs) -> ColumnElement[bool]:
     return partial_sums.c.round.in_(select(rounds.c.id).where(rounds.c.job.in_(chosen)))
 
 
+def _checks_the_ledger() -> ScalarSelect[str]:
+    """Return SQL for the job whose certificate the ledger is checked against at start.
+
+    It is the one charged last of those that have one, as in `ledger.py`.
+    """
+    columns = ledger.entries.c
+    certified = columns.job.in_(select(certificates.c.job))
+    newest = select(columns.job).where(certified).order_by(columns.number.desc())
+    return newest.limit(1).scalar_subquery()
+
+
+def _older_certificates(chosen: Jobs) -> ColumnElement[bool]:
+    job = certificates.c.job
+    return job.in_(chosen) & job.is_distinct_from(_checks_the_ledger())
+
+
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     """Return jobs that ended so long ago, those whose deletion was begun first.
 
-    One waits for its certificate, however long it takes.
+    One waits for its certificate, however long it takes. One whose certificate was the newest when
+    all else was deleted is due again once there is a newer one.
     """
     columns = jobs.c
     certified = select(certificates.c.job)
     uncertified = select(reports.c.job).where(reports.c.job.not_in(certified))
     over = (columns.ends_by < before.timestamp()) & columns.phase.not_in(_OPEN)
     is_due = columns.erased | (over & columns.id.not_in(uncertified))
-    query = select(columns.id).where(~columns.emptied, is_due)
+    replaced = select(certificates.c.job).where(
+        certificates.c.job.is_distinct_from(_checks_the_ledger())
+    )
+    has_some = ~columns.emptied | columns.id.in_(replaced)
+    query = select(columns.id).where(has_some, is_due)
     return db.execute(query.order_by(columns.erased.desc(), columns.id).limit(most)).scalars().all()
 
 
@@ -60,7 +81,11 @@ KEEPINGS: Final = Keepings(
         # before its certificate: a result without one would be certified again
         Keeping("results", "for the analyst", reports, _of_jobs(reports)),
         Keeping(
-            "certificates", "for whoever checks a release", certificates, _of_jobs(certificates)
+            "certificates",
+            "for whoever checks a release, and the newest to check the ledger by",
+            certificates,
+            _older_certificates,
+            newest_stays=True,
         ),
         Keeping("totals that nodes signed", "for certificates", totals, _of_jobs(totals)),
         Keeping("partial sums", "for certificates", partial_sums, _sums_of),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 from sqlalchemy import (
+    URL,
     BigInteger,
     Column,
     Connection,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     Table,
     event,
     literal,
+    make_url,
     select,
     text,
     update,
@@ -32,6 +34,7 @@ from shoal_hosting.marks import (
     Marking,
     MemoryLost,
     Stored,
+    check_file,
     open_marking,
     pages_are_whole,
 )
@@ -124,6 +127,23 @@ class Memory:
         self._marking.close()
 
 
+def check_log(url: str, mark: Path) -> None:
+    """Do what `check_file` says, before an SQLite database is opened; else do nothing.
+
+    Raises:
+        StartupRefused: the file is older than its log, or the mark is damaged or cannot be read.
+    """
+    database = _file_of(make_url(url))
+    if database is None:
+        return
+    try:
+        check_file(database, mark)
+    except MemoryLost as error:
+        raise StartupRefused(str(error)) from None
+    except OSError as error:
+        raise StartupRefused(f"{mark} cannot be used: {error.strerror}") from None
+
+
 def open_memory(
     engine: Engine,
     mark: Path,
@@ -158,7 +178,14 @@ def open_memory(
             def vouched() -> bool:
                 return is_postgresql and _others_compared(db)
 
-            marking = open_marking(mark, stored, begin, accept=accept, vouched=vouched)
+            marking = open_marking(
+                mark,
+                stored,
+                begin,
+                accept=accept,
+                vouched=vouched,
+                database=_file_of(engine.url),
+            )
             if is_postgresql:
                 tell_compared(engine, db)
     except MemoryLost as error:
@@ -186,6 +213,11 @@ def _stored(db: Connection, table: Table, ledger: LedgerTables | None, mark: Mar
     untouched = touched is None and not head.number
     marked = db.execute(select(table.c.database, table.c.commits).order_by(table.c.database))
     return Stored(commits, head, holds, untouched, tuple((name, many) for name, many in marked))
+
+
+def _file_of(url: URL) -> Path | None:
+    is_file = url.get_backend_name() == "sqlite" and url.database
+    return Path(url.database or "") if is_file else None
 
 
 def _check_pages(engine: Engine) -> None:
