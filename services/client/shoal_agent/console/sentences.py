@@ -189,11 +189,9 @@ def _asked_in_rounds(request: JobRequest, *, now: datetime, left: str | None) ->
     yield "What is added up", "; ".join(kinds)
     who = "all who joined" if terms.batch is None else f"{terms.batch:,} of those who joined"
     yield "How often", f"At most {_count(terms.rounds, 'round')}; each asks {who}."
-    yield (
-        "Of how many",
-        f"{request.minimum_population:,} to {request.maximum_population:,} clients, of all data "
-        "holders together",
-    )
+    least, most = request.minimum_population, request.maximum_population
+    many = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    yield "Of how many", f"{many} clients, of all data holders together"
     yield "Cost to each record", f"{price(privacy.cap)}, all rounds together"
     yield "In plain words", guess(privacy.cap)
     if left is not None:
