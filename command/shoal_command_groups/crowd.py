@@ -8,7 +8,7 @@ from rich.live import Live
 
 from shoal.jobs import crowd_files
 from shoal.jobs.analyst import Analyst, CrowdJob
-from shoal.jobs.job_states import CrowdOverview, CrowdState
+from shoal.jobs.job_states import CrowdState
 from shoal_agent.crowds.evidence_files import (
     check_evidence,
     compared,
@@ -119,20 +119,10 @@ def privacy(
 def list_crowds(
     party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
-    """List the trainer's crowd jobs, of all analysts, and where they stand by its word."""
+    """List the trainer's crowd jobs, of all analysts, the newest first, by its word."""
     with asking("the trainer"):
         listed = Analyst.open(party, consortium, notice=warn).crowds()
-    present({"crowds": [*map(in_list, listed)]}, as_json)
-
-
-def in_list(each: CrowdOverview) -> dict[str, Any]:
-    """Return a crowd job's row in a list, with its family and analyst if they can be verified."""
-    request = each.request
-    return {
-        **each.state.model_dump(include={"job", "phase", "contributions", "wanted", "closes_at"}),
-        "family": "?" if request is None else request.task.family,
-        "analyst": "?" if request is None else request.analyst,
-    }
+    present({"crowds": [each.model_dump() for each in listed]}, as_json)
 
 
 @app.command("show")

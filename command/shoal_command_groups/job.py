@@ -159,16 +159,18 @@ def result(
 def list_jobs(
     party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
-    """List the trainer's jobs in rounds, of all analysts: when, who, what, epsilon and state.
+    """List the trainer's jobs, of all analysts: when, who, what, epsilon and state.
 
-    Below is how much epsilon clients have left for one more job.
+    Crowd jobs follow those in rounds. Below is how much epsilon clients have left for one more job.
     """
     with asking("the trainer"):
-        listed = Analyst.open(party, consortium, notice=warn).jobs()
+        analyst = Analyst.open(party, consortium, notice=warn)
+        listed, crowds = analyst.jobs(), analyst.crowds()
     if as_json:
-        say_json(listed.model_dump(mode="json", exclude={"next"}))
+        of_crowds = [each.model_dump(mode="json") for each in crowds]
+        say_json(listed.model_dump(mode="json", exclude={"next"}) | {"crowds": of_crowds})
     else:
-        show(job_views.listed(listed))
+        show(job_views.listed(listed, crowds))
 
 
 @app.command()

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from shoal.jobs.expected_error import ASSUMED, ExpectedError
 from shoal.jobs.job_check import JobCheckReport
-from shoal.jobs.job_states import JobsPage, JobState
+from shoal.jobs.job_states import JobsPage, JobState, ListedCrowd
 from shoal_command.rendering import plain
 from shoal_command.round_groups import FEW_ROUNDS, span
 from shoal_protocol.certificates.posterior_report import PosteriorReport
@@ -152,8 +152,8 @@ def until(deadline: datetime, now: datetime) -> str:
     return f"in {seconds // 60} min {seconds % 60} s"
 
 
-def listed(page: JobsPage) -> RenderableType:
-    """Show the trainer's jobs, the newest first, and what clients have left."""
+def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> RenderableType:
+    """Show the trainer's jobs, the newest first, crowd jobs, and what clients have left."""
     table = Table("submitted, UTC", "job", "analyst", "what", "epsilon", "state")
     for each in page.jobs:
         what = f"{each.task.replace('_', ' ')} of {', '.join(each.columns)}"
@@ -170,7 +170,15 @@ def listed(page: JobsPage) -> RenderableType:
         left.add_row(
             f"{budget.clients:,}", f"{budget.left.gaussian:.3g}", f"{budget.left.pure:.3g}"
         )
-    return Group(table, left)
+    if not crowds:
+        return Group(table, left)
+    of_crowds = Table("closes, UTC", "crowd job", "analyst", "family", "epsilon", "state")
+    for crowd in crowds:
+        when, price = f"{crowd.closes_at:%Y-%m-%d %H:%M}", f"{crowd.epsilon:g} a contribution"
+        said = f"{crowd.phase}: {crowd.contributions:,} of {crowd.wanted:,} contributions"
+        row = (when, crowd.job, crowd.analyst, crowd.family, price, said)
+        of_crowds.add_row(*map(plain, row))
+    return Group(table, of_crowds, left)
 
 
 def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> dict[str, Any]:

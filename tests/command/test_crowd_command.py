@@ -15,12 +15,11 @@ from fastapi import FastAPI, Request
 from rich.console import Console
 
 from shoal.jobs.crowd_files import example, parse_crowd_file, read_crowd_file
-from shoal.jobs.job_states import CrowdOverview, CrowdState
+from shoal.jobs.job_states import ListedCrowd
 from shoal_agent.crowds.evidence_files import read_evidence, write_evidence
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_command.rendering import rendered
-from shoal_command_groups.crowd import in_list
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.keys import read_holder_key
 from shoal_holder.noise import exact_noise
@@ -125,8 +124,13 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
         closes = only.pop("closes_at")
         assert only == {
             **{"job": job, "phase": "open", "contributions": 0, "wanted": 1000},
-            **{"family": "linear", "analyst": "analyst"},
+            **{"family": "linear", "analyst": "analyst", "epsilon": only["epsilon"]},
         }
+        assert only["epsilon"] > 0
+        beside = json.loads((await shoal("job", "list", *trial.who, "--json")).stdout)
+        assert beside["jobs"] == [] and beside["crowds"] == [only | {"closes_at": closes}]
+        table = (await shoal("job", "list", *trial.who)).stdout
+        assert job in table and "open: 0 of 1,000 contributions" in table
         table = (await shoal("crowd", "list", *trial.who)).stdout
         for fact in (job, "linear", "analyst", "1,000", closes[:10]):
             assert fact in table
@@ -415,18 +419,18 @@ async def test_an_agents_evidence_is_fetched_by_its_owner(trial: Trial, tmp_path
 
 def test_a_list_shows_whole_ids_on_a_narrow_terminal() -> None:
     job = "0123456789abcdef" * 4
-    state = CrowdState(
+    listed = ListedCrowd(
         job=job,
         phase=CrowdPhase.OPEN,
+        analyst="analyst",
+        family="linear",
+        epsilon=0.1,
         contributions=0,
         wanted=1000,
-        contributors=0,
-        instances=3,
-        spread=None,
         closes_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
     console = Console(width=80, record=True, quiet=False, file=io.StringIO())
-    console.print(rendered([in_list(CrowdOverview(job, state, None))]))
+    console.print(rendered([listed.model_dump()]))
     first = [
         line.split("│")[1].strip() for line in console.export_text().splitlines() if "│" in line
     ]

@@ -25,7 +25,7 @@ from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.encoding import canonical_json, format_time
 from shoal_protocol.wire.errors import UnknownManifest
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service, assemble
@@ -514,9 +514,11 @@ async def test_data_holders_and_analysts_see_crowd_jobs_by_phase_and_nobody_else
     about = {"manifest": CONSORTIUM.digest, "at": clock.now}
     holder = examples.named("holder", HolderQuery(holder=3, **about))
     analyst = examples.named("analyst", JobsQuery(analyst="analyst", **about))
-    for query in (holder, analyst):
-        listed = await opened.ask("POST", f"{CROWDS}/list?phase=open", query.encode())
-        assert listed.json() == {"crowds": [{"job": JOB, "phase": "open"}]}
+    listed = await opened.ask("POST", f"{CROWDS}/list?phase=open", holder.encode())
+    assert listed.json() == {"crowds": [{"job": JOB, "phase": "open"}]}
+    listed = await opened.ask("POST", f"{CROWDS}/list", analyst.encode())
+    [shown] = listed.json()["crowds"]
+    assert (shown["job"], shown["phase"], shown["analyst"]) == (JOB, "open", "analyst")
     refused = [
         (signed(holder.body, "trainer"), "wrong-signer"),
         (examples.named("holder", HolderQuery(holder=examples.REVOKED, **about)), "revoked-holder"),
@@ -535,6 +537,39 @@ async def test_data_holders_and_analysts_see_crowd_jobs_by_phase_and_nobody_else
     for phase, found in (("open", []), ("closed", [{"job": JOB, "phase": "closed"}])):
         listed = await opened.ask("POST", f"{CROWDS}/list?phase={phase}", fresh.encode())
         assert listed.json() == {"crowds": found}
+
+
+async def test_analysts_see_crowd_jobs_page_by_page_the_newest_first(
+    opened: Asker, clock: HandMovedClock
+) -> None:
+    others = [crowd(nonce=f"{number:032x}") for number in range(1, 4)]
+    for each in others:
+        await opened.open(each)
+    newest = [*(each.digest for each in reversed(others)), JOB]
+    await opened.contribute(JOB, 1)
+
+    async def page(after: int, count: int) -> Any:
+        query = JobsQuery(
+            manifest=CONSORTIUM.digest, analyst="analyst", at=clock.now, after=after, count=count
+        )
+        asked = examples.named("analyst", query).encode()
+        return (await opened.ask("POST", f"{CROWDS}/list", asked)).json()
+
+    for after, following in ((0, 3), (3, None)):
+        shown = await page(after, 3)
+        assert [each["job"] for each in shown["crowds"]] == newest[after : after + 3]
+        assert shown["next"] == following
+    [oldest] = (await page(3, 1))["crowds"]
+    assert oldest == {
+        "job": JOB,
+        "phase": "open",
+        "analyst": "analyst",
+        "family": REQUEST.task.family,
+        "epsilon": REQUEST.task.epsilon,
+        "contributions": 1,
+        "wanted": REQUEST.contributions,
+        "closes_at": format_time(REQUEST.closes_at),
+    }
 
 
 UNKNOWN = f"{CROWDS}/{'0' * 64}"

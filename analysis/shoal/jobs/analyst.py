@@ -27,7 +27,7 @@ from shoal.jobs.crowd_job import AsyncCrowdJob
 from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_failures import JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.job_states import CrowdOverview, JobsPage
+from shoal.jobs.job_states import JobsPage, ListedCrowd
 from shoal.jobs.retry import Notice, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -275,16 +275,15 @@ class Analyst:
         """Return the handle of a crowd job that was opened earlier, from its id."""
         return CrowdJob(job, self._connect)
 
-    def crowds(self) -> list[CrowdOverview]:
-        """Return the trainer's crowd jobs, of all analysts, each with its request and state.
+    def crowds(self, *, newest: int | None = None) -> list[ListedCrowd]:
+        """Return the trainer's crowd jobs, of all analysts, the newest first, or so many.
 
         Raises:
-            JobRefused: as `jobs`.
-            Unavailable: the trainer did not answer, several times.
+            JobRefused, Unavailable, MalformedDocument: as `AsyncAnalyst.jobs`.
         """
 
-        async def asked() -> list[CrowdOverview]:
+        async def asked() -> list[ListedCrowd]:
             async with self._connect() as analyst:
-                return await analyst.crowds()
+                return await analyst.crowds(newest=newest)
 
         return run(asked())

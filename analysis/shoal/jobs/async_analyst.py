@@ -1,12 +1,11 @@
 """An analyst's client for asynchronous programs: submits jobs and finds them again."""
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 import nacl.utils
@@ -23,7 +22,7 @@ from shoal.jobs.job_check import (
 )
 from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import CrowdSettings, JobSettings, Settings
-from shoal.jobs.job_states import CrowdList, CrowdOverview, JobsPage, ListedJob
+from shoal.jobs.job_states import CrowdsPage, JobsPage, ListedCrowd, ListedJob
 from shoal.jobs.retry import Notice, Retry, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -47,8 +46,9 @@ from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 
-_ASKED_TOGETHER: Final = 8  # jobs
 _PAGE: Final = 1000  # jobs
+
+PageT = TypeVar("PageT", JobsPage, CrowdsPage)
 
 
 def opened(party: Path, consortium: Path) -> tuple[Party, ManifestBook]:
@@ -213,18 +213,28 @@ class AsyncAnalyst:
             MalformedDocument: the answer is no such list.
         """
         await self.catch_up()
-        after = 0
-        found: list[ListedJob] = []
-        while True:
-            count = _PAGE if newest is None else min(_PAGE, newest - len(found))
-            answer = await self._line.post("/v1/jobs/list", self._query(after, count))
+        found: dict[str, ListedJob] = {}  # others come in meanwhile, and move these
+        async for page in self._pages("/v1/jobs/list", JobsPage, newest):
+            found |= {each.job: each for each in page.jobs}
+        return page.model_copy(update={"jobs": tuple(found.values())})
+
+    async def _pages(
+        self, path: str, shape: type[PageT], newest: int | None
+    ) -> AsyncIterator[PageT]:
+        """Yield the pages of a list at the trainer, the newest first, up to so many in all.
+
+        Raises:
+            JobRefused, Unavailable, MalformedDocument: as `jobs`.
+        """
+        after, more = 0, True
+        while more:
+            count = _PAGE if newest is None else min(_PAGE, newest - after)
+            answer = await self._line.post(path, self._query(after, count))
             refuse(answer)
-            page = shaped(answer, JobsPage)
-            found += page.jobs
-            if page.next is None or page.next <= after or len(found) == newest:
-                known = {each.job: each for each in found}  # others come in meanwhile
-                return page.model_copy(update={"jobs": tuple(known.values())})
-            after = page.next
+            page = shaped(answer, shape)
+            yield page
+            more = page.next is not None and page.next > after and page.next != newest
+            after = page.next or 0
 
     async def open_crowd(self, task: CrowdTask, settings: CrowdSettings) -> AsyncCrowdJob:
         """Open a crowd job and return its handle.
@@ -237,30 +247,17 @@ class AsyncAnalyst:
         await job.hand_in(request)
         return job
 
-    async def crowds(self) -> list[CrowdOverview]:
-        """Return the trainer's crowd jobs, of all analysts, each with its request and state.
+    async def crowds(self, *, newest: int | None = None) -> list[ListedCrowd]:
+        """Return the trainer's crowd jobs, of all analysts, the newest first, or so many.
 
         Raises:
-            JobRefused: as `jobs`.
-            Unavailable: the trainer did not answer, several times.
-            MalformedDocument: an answer is no list, or no state.
+            JobRefused, Unavailable, MalformedDocument: as `jobs`.
         """
         await self.catch_up()
-        answer = await self._line.post("/v1/crowds/list", self._query())
-        refuse(answer)
-        listed = shaped(answer, CrowdList)
-        together = asyncio.Semaphore(_ASKED_TOGETHER)
-
-        async def overview(job: str) -> CrowdOverview:
-            async with together:
-                handle = self.crowd(job)
-                state = await handle.state()
-                try:
-                    return CrowdOverview(job, state, await handle.request())
-                except ProtocolError:
-                    return CrowdOverview(job, state, None)
-
-        return list(await asyncio.gather(*(overview(each.job) for each in listed.crowds)))
+        found: dict[str, ListedCrowd] = {}
+        async for page in self._pages("/v1/crowds/list", CrowdsPage, newest):
+            found |= {each.job: each for each in page.crowds}
+        return list(found.values())
 
 
 def _former_trainers(book: ManifestBook) -> list[ServiceParty]:

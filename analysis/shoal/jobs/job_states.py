@@ -1,14 +1,12 @@
 """Unsigned states of jobs, as the trainer reports them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 
 import pydantic
 
 from shoal.jobs.job_check import Budget
 from shoal.jobs.job_failures import WITHDRAWN, JobFailed, JobWithdrawn
-from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
 
 
@@ -151,34 +149,23 @@ class Snapshot(pydantic.BaseModel):
 
 
 class ListedCrowd(pydantic.BaseModel):
-    """A crowd job in the trainer's list."""
+    """A crowd job in the trainer's list: `epsilon` is of one contribution."""
 
     job: str
     phase: CrowdPhase
+    analyst: str
+    family: str
+    epsilon: float
+    contributions: int
+    wanted: int
+    closes_at: datetime
 
 
-class CrowdList(pydantic.BaseModel):
-    """The trainer's crowd jobs."""
+class CrowdsPage(pydantic.BaseModel):
+    """Crowd jobs, the newest first; where to go on."""
 
     crowds: tuple[ListedCrowd, ...]
-
-
-@dataclass(frozen=True)
-class CrowdOverview:
-    """A crowd job in a list, with what its analyst signed.
-
-    `request` is None if it cannot be verified here, as when it is bound to a manifest version that
-    is not at hand.
-    """
-
-    job: str
-    state: CrowdState
-    request: CrowdJobRequest | None
-
-    @property
-    def phase(self) -> CrowdPhase:
-        """Whether it is open, by the trainer's word."""
-        return self.state.phase
+    next: int | None
 
 
 Progress = Callable[[JobState], None]

@@ -143,10 +143,10 @@ class _Pages:
         )
 
     async def crowds(self, request: Request) -> Response:
-        """Show all analysts' crowd jobs."""
-        listed = await self.analyst.crowds()
+        """Show all analysts' newest crowd jobs."""
+        listed = await self.analyst.crowds(newest=NEWEST_JOBS)
         own = self.analyst.identity.name
-        return self._show(request, "crowds.html", crowds=listed, own=own)
+        return self._show(request, "crowds.html", crowds=listed, own=own, most=NEWEST_JOBS)
 
     async def crowd(self, request: Request) -> Response:
         """Show what a crowd job asks, where it stands by the trainer's word, and its model."""

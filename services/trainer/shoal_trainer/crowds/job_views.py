@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.crowds.documents import CrowdJobRequest, LogEntry
 from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.wire.documents import read_kept
 from shoal_protocol.wire.encoding import canonical_json, format_time
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import CrowdPhase
@@ -37,6 +40,15 @@ class CrowdJobViews:
         """Return all crowd jobs, or those in `phase`."""
         found = await self._storage.run(store.list_crowds, phase)
         return [{"job": job, "phase": phase_.value} for job, phase_ in found]
+
+    async def newest(self, query: JobsQuery) -> dict[str, Any]:
+        """Return the page of crowd jobs that an analyst asks for, and where the next one begins."""
+        after, count = query.after, query.count
+        found = await self._storage.run(store.newest_crowds, after=after, count=count)
+        return {
+            "crowds": await asyncio.to_thread(lambda: [_listed(*each) for each in found]),
+            "next": after + count if len(found) == count else None,
+        }
 
     async def state(self, job: str) -> bytes:
         """Return where a crowd job stands, in JSON.
@@ -112,6 +124,20 @@ def spread_of(task: CrowdTask, instances: Sequence[Instance]) -> list[float] | N
         return None
     weights = np.array([each.weights for each in instances]) / task.grid
     return [float(each) for each in weights.var(axis=0, ddof=1)]
+
+
+def _listed(encoded: bytes, phase: CrowdPhase, contributions: int) -> dict[str, Any]:
+    request = read_kept(encoded, CrowdJobRequest).body
+    return {
+        "job": request.digest,
+        "phase": phase.value,
+        "analyst": request.analyst,
+        "family": request.task.family,
+        "epsilon": request.task.epsilon,
+        "contributions": contributions,
+        "wanted": request.contributions,
+        "closes_at": format_time(request.closes_at),
+    }
 
 
 def _state_shown(

@@ -115,8 +115,10 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         ),
     )
     async def list_crowds(request: Request, phase: CrowdPhase | None = None) -> Response:
-        """List crowd jobs for data holders and analysts."""
-        await check_query(crowds.resources, await request.body(), HolderQuery, JobsQuery)
+        """List crowd jobs: for data holders those in a phase, for analysts a page of the newest."""
+        query = await check_query(crowds.resources, await request.body(), HolderQuery, JobsQuery)
+        if isinstance(query, JobsQuery):
+            return shown(await views.newest(query))
         return shown({"crowds": await views.list_crowds(phase)})
 
     @router.get("/list", include_in_schema=False)

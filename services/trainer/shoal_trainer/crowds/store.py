@@ -125,6 +125,19 @@ def list_crowds(db: Connection, phase: CrowdPhase | None) -> Sequence[tuple[str,
     return [(row.id, CrowdPhase(row.phase)) for row in db.execute(query)]
 
 
+def newest_crowds(
+    db: Connection, *, after: int, count: int
+) -> Sequence[tuple[bytes, CrowdPhase, int]]:
+    """Return `count` crowd jobs but the `after` newest, the newest first.
+
+    Each is its signed request, its phase, and the number of its contributions.
+    """
+    columns = crowds.jobs.c
+    query = select(columns.request, columns.phase, columns.contributions)
+    query = query.order_by(columns.number.desc()).offset(after).limit(count)
+    return [(row.request, CrowdPhase(row.phase), row.contributions) for row in db.execute(query)]
+
+
 def open_crowds(db: Connection) -> Sequence[tuple[str, int]]:
     """Return the crowd jobs that are open, with their numbers of contributions."""
     columns = crowds.jobs.c
