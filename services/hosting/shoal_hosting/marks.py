@@ -380,4 +380,4 @@ def _read(slot: bytes) -> Mark | None:
     if read["version"] != DATABASE_MARK:
         return None
     head = Head(read["ledger"], read["digest"])
-    return Mark(read["database"], read["commits"], head, read["losses"], read["in_file"])
+    return Mark(read["database"], read["commits"], head, read["losses"], read.get("in_file", 0))
