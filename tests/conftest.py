@@ -9,6 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from tests import sampling
 from tests.world import published
 
 pytest_plugins = ["tests.world.databases"]  # one server of PostgreSQL, not one for each module
@@ -63,6 +64,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)  # the groups are read by the plugin that shares out the tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    sampling.mark_the_others(items)
     for item in items:
         for folder, group in GROUPS.items():
             if item.nodeid.startswith(folder):

@@ -27,6 +27,9 @@ def up(
     directory: Annotated[
         Path, typer.Argument(help="The federation's directory; made if there is none.")
     ],
+    ask_owners: Annotated[
+        bool, typer.Option(help="Let agents ask their owners about jobs, as policy.toml says.")
+    ] = False,
 ) -> None:
     """Run all services and agents of a federation until Ctrl-C, for trying out.
 
@@ -48,7 +51,8 @@ def up(
     ]
     started = [logged(each, logs) for each in shown]
     sites = [
-        _Site(home / "clients" / each.name, each.url, logged(each, logs)) for each in agents(home)
+        _Site(home / "clients" / each.name, each.url, logged(each, logs))
+        for each in agents(home, ask_owners=ask_owners)
     ]
     with _told_to_stop() as stopping, Federation() as federation:
         try:
@@ -57,9 +61,11 @@ def up(
         except RuntimeError as error:
             fail(f"{error}. Is another federation running on these ports?", ExitStatus.MISTAKE)
         say(f"{len(started)} services run. Ctrl-C ends them.")
-        token = home / "data" / shown[0].name / "operator.token"
-        say(f"What {shown[0].name} does: {shown[0].url}/console, by the token in {token}")
-        say("Agents take part without asking their owners: SHOAL_AGENT_APPROVAL is automatic.")
+        say(f"What each does, by the token in {home}/data/NAME/operator.token:")
+        for each in shown:
+            say(f"  {each.name}  {each.url}/console")
+        if not ask_owners:
+            say("Agents take part without asking their owners; --ask-owners lets them ask.")
         for site in sites:
             site.begin(federation)
         who = f"--party {home}/parties/analyst --consortium {home}/consortium"

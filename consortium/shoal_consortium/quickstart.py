@@ -22,6 +22,7 @@ from shoal_consortium import consortium_files, dictionary_files
 from shoal_consortium.cards import NewParty, PartyRole, RandomBytes, new_party
 from shoal_consortium.parties import first_manifest
 from shoal_consortium.party_files import make_authority_directory, write_party
+from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import host_of, port_of, self_signed
 from shoal_protocol.trust.dictionary import Variable
@@ -225,17 +226,26 @@ def services(directory: Path, consortium: Consortium) -> list[Process]:
     ]
 
 
-def agents(directory: Path) -> list[Process]:
+def agents(directory: Path, *, ask_owners: bool = False) -> list[Process]:
     """Return how to start each site's agent, once its owner has put two files in its directory.
 
     They are `policy.toml`, what the data holder allows, and the records: `records.csv`, or
-    `records.npz` where `records.toml` is. No owner is asked about jobs: it is for trying out.
+    `records.npz` where `records.toml` is. Unless `ask_owners`, no owner is asked about jobs: it is
+    for trying out. A site that `shoal agent new` made later gets a port above all others.
     """
+    homes = sorted(home for home in (directory / "clients").iterdir() if home.is_dir())
+    urls = {home: (home / "url").read_text().strip() for home in homes if (home / "url").exists()}
+    parties = services(directory, open_chain(directory / "consortium")[-1])
     found = []
-    for home in sorted((directory / "clients").iterdir()):
-        url = (home / "url").read_text().strip()
-        environment = _environment(directory, home, url) | {"SHOAL_AGENT_APPROVAL": "automatic"}
-        found.append(Process(home.name, url, "shoal_agent", environment))
+    for home in homes:
+        if home not in urls:
+            taken = [port_of(url) for url in (*urls.values(), *(each.url for each in parties))]
+            beside = parties[-1].url
+            urls[home] = f"{beside.removesuffix(f':{port_of(beside)}')}:{max(taken) + 1}"
+        environment = _environment(directory, home, urls[home])
+        if not ask_owners:
+            environment["SHOAL_AGENT_APPROVAL"] = "automatic"
+        found.append(Process(home.name, urls[home], "shoal_agent", environment))
     return found
 
 

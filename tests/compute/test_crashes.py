@@ -56,7 +56,7 @@ async def test_a_node_goes_on_after_a_crash_in_any_phase(
 
 
 @pytest.mark.slow
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_whatever_is_lost_and_whoever_crashes_no_two_different_sums_come_out(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

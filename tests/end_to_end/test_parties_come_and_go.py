@@ -4,8 +4,6 @@ One federation of real processes goes through all changes. Rounds that are open 
 manifest that they began under; jobs go on under the next one, or say why they do not.
 """
 
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +23,7 @@ from shoal_hosting.party import PIN
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.packing import read_certificate
 from tests.command.running import shoal
-from tests.end_to_end.test_life_cycle import Authority
+from tests.end_to_end.test_life_cycle import Authority, standing_still
 from tests.end_to_end.test_many_rounds import BATCH, CLIENTS, WAIT_SECONDS, reach
 
 CAP = 9.0  # of a client's epsilon, by its holder
@@ -58,12 +56,8 @@ class Consortium(Authority):
 
         A site stands still meanwhile: the open round of each job waits for it, and ends then.
         """
-        site = self.federation["site-0"].pid  # of a process group, with the vault
-        os.killpg(site, signal.SIGSTOP)
-        try:
+        with standing_still(self.federation["site-0"]):
             self._change(command, *what)
-        finally:
-            os.killpg(site, signal.SIGCONT)
 
     def _change(self, command: str, *what: object) -> None:
         shoal("consortium", command, self.consortium, "--authority", self.key, *what)

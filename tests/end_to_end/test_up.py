@@ -29,11 +29,11 @@ PATIENCE = 60.0
 class Terminal:
     """A running `shoal up`, as its user sees it."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *options: str) -> None:
         self._said = home.with_suffix(".terminal")
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
-                [*SHOAL, "up", str(home)],
+                [*SHOAL, "up", str(home), *options],
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -56,8 +56,8 @@ class Terminal:
 
 
 @contextmanager
-def up(home: Path) -> Iterator[Terminal]:
-    terminal = Terminal(home)
+def up(home: Path, *options: str) -> Iterator[Terminal]:
+    terminal = Terminal(home, *options)
     try:
         yield terminal
     finally:
@@ -91,8 +91,8 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
         context = ssl._create_unverified_context()
         with urllib.request.urlopen(url[0], context=context) as answer:
             assert answer.url == f"{url[0]}/sign-in"
-        secret = Path(terminal.said.split("by the token in ")[1].split()[0])
-        assert len(secret.read_text()) == 65
+        secret = terminal.said.split("by the token in ")[1].split(":\n")[0]
+        assert len(Path(secret.replace("NAME", "trainer")).read_text()) == 65
         for name in ("hospital-a", "hospital-b"):
             site = home / "clients" / name
             shutil.copy(HOSPITALS / f"{name}.csv", site / "records.csv")
@@ -107,6 +107,29 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
         assert terminal.stop() == 0
         assert terminal.said.endswith("All processes have ended.\n")
         assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_site_that_was_enrolled_later_runs_too_and_owners_are_asked_if_that_is_wanted(
+    home: Path,
+) -> None:
+    site = home / "clients" / "hospital-c"
+    consortium, pin = home / "consortium", (home / "clients" / "hospital-a" / "pin").read_text()
+    signed = ("--authority", home / "authority")
+    for command in (
+        ("agent", "new", site, "--slots", 400),
+        ("consortium", "enrol", consortium, site / "holder.key.enrolment", *signed),
+        ("party", "pin", site, pin.strip(), "--consortium", consortium),
+    ):
+        subprocess.run([*SHOAL, *map(str, command)], check=True, capture_output=True)
+    shutil.copy(HOSPITALS / "hospital-a.csv", site / "records.csv")
+    shutil.copy(HOSPITALS / "policy.toml", site)
+    with up(home, "--ask-owners") as terminal:
+        terminal.wait_for("hospital-c runs at https://127.0.0.1:")
+        said = terminal.said.split("shoal agent console ")[1].splitlines()[0]
+        assert "without asking their owners" not in terminal.said
+        with console(*said.split(), command=("agent", "console")) as (browser, token, _):
+            browser.post("/console/sign-in", data={"token": token})
+            assert "One owner of:" in browser.get("/console/policy", timeout=30).text
 
 
 def test_an_agent_that_cannot_start_says_why_and_starts_once_its_files_were_mended(

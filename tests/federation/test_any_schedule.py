@@ -38,7 +38,7 @@ DEATHS = st.lists(
 SKEWS = st.dictionaries(st.sampled_from(PARTIES), st.floats(-8.0, 8.0), max_size=3)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rules=st.lists(RULES, min_size=1, max_size=6),
     cuts=CUTS,

@@ -29,6 +29,11 @@ async def federation(forgetful: Trust, tmp_path: Path) -> AsyncIterator[Federati
         yield running
 
 
+@pytest.fixture(autouse=True)
+def trusted_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "STEADY", timedelta())
+
+
 async def kept(federation: Federation, name: str) -> dict[str, int]:
     shown = (await federation.ask(name, retention.PATH)).json()
     return {each["kind"]: each["documents"] for each in shown["kinds"]}
@@ -178,6 +183,30 @@ async def test_the_operator_has_what_is_due_deleted_at_once(federation: Federati
     assert not done["is_due"]
     counts = {each["kind"]: each["documents"] for each in done["kinds"]}
     assert counts["results"] == 0 and counts["ledger entries"] == 1
+
+
+async def test_a_clock_that_leapt_has_nothing_deleted_for_a_day(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "STEADY", timedelta(days=1))
+    job, _ = await learned(federation)
+    due = await ends_by(federation, job) + timedelta(days=DAYS) + SECOND
+    before = await kept(federation, "trainer")
+    own = federation.party("trainer").retention
+    federation.clock.move((due - federation.clock.now).total_seconds())
+    for hour in range(24):
+        await own.step()
+        assert await kept(federation, "trainer") == before, hour
+        federation.clock.move(3600)
+    federation.clock.move(3600 * 24 * 365)  # once more, the other way, and on
+    await own.step()
+    federation.clock.move(-3600 * 24 * 365)
+    for hour in range(24):
+        await own.step()
+        assert await kept(federation, "trainer") == before, hour
+        federation.clock.move(3600)
+    await own.step()
+    assert (await kept(federation, "trainer"))["results"] == 0
 
 
 async def test_without_days_in_the_policy_everything_stays(trust: Trust, tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def test_a_prior_is_said_in_the_units_of_the_data(constant):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # it compiles a model for some half a minute
 def test_draws_say_what_a_normal_posterior_says():
     draws, normal = line(method="plain", inference="conditional_design"), line(method="plain")
     assert draws.grounds == normal.grounds

@@ -106,6 +106,7 @@ def test_intervals_that_are_trusted_hold_the_truth(epsilon: float, delta: float)
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_intervals_hold_of_patients_with_new_hearts() -> None:
     """Ages and survival of Stanford's 69 patients, drawn with replacement: Cox's fit is held."""
     data = heart.load_pandas().data

@@ -38,7 +38,7 @@ def first_difference(one: Rows, other: Rows, case: Case, *, at: int = 0) -> str 
         return None if found is None else found.replace(directory, "")
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(one=ROWS, other=ROWS, at=st.integers(0, CLIENTS - 1), case=CASES)
 @example(one=WHOLE, other=NONE, at=0, case=Case("rounds", 1, agent=False))
 @example(one=WHOLE, other=SEVERAL, at=3, case=Case("rounds", 2, agent=True))

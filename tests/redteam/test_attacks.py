@@ -14,6 +14,7 @@ def failures(report: Report) -> list[Finding]:
     return [each for found in report.findings.values() for each in found if each.verdict in bad]
 
 
+@pytest.mark.exhaustive  # real processes are attacked by each of them, too
 @pytest.mark.parametrize("attack", all_attacks(), ids=lambda attack: attack.name)
 async def test_an_attack_is_stopped_or_documented(attack: Attack, target: Target) -> None:
     report = await run([attack], target)
@@ -23,7 +24,7 @@ async def test_an_attack_is_stopped_or_documented(attack: Attack, target: Target
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive  # real processes are attacked by all of them one after another, too
+@pytest.mark.exhaustive
 async def test_all_attacks_one_after_another_under_another_policy(other_target: Target) -> None:
     report = await run(all_attacks(), other_target)
 

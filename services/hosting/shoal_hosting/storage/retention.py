@@ -6,7 +6,7 @@ The policy's `retention_days` count from a job's end. What caps and proofs rest 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -21,10 +21,19 @@ if TYPE_CHECKING:
     from shoal_hosting.service import Resources
 
 BETWEEN_LOOKS: Final = timedelta(hours=1)
+LEAP: Final = timedelta(hours=1)
+STEADY: Final = timedelta(days=1)
+"""So long a service's clock went on without a leap before documents go by it.
+
+A clock that is years ahead would have all of them deleted; meanwhile its peers refuse what it says,
+and its operator is told.
+"""
 MOST_JOBS: Final = 16
 MOST_ROWS: Final = 32
 """How many documents of a kind go in one transaction, while requests wait. Some are megabytes."""
 PATH: Final = "/v1/retention"
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 log = structlog.get_logger()
 
@@ -80,6 +89,8 @@ class Retention:
         """Keep what `keepings` lists, in the storage of `resources`."""
         self._own, self._keepings = resources, keepings
         self._next_at: datetime | None = None
+        self._seen_at: datetime | None = None
+        self._steady_since: datetime | None = None
         self._is_in_log = True  # a crash may have come between a deletion and cutting off the log
         self.routes = APIRouter(dependencies=resources.for_the_operator)
         shape = answers(having("retention_days", "is_due", "kinds"))
@@ -89,21 +100,29 @@ class Retention:
     async def step(self) -> None:
         """Delete some of what is due, if it is time to look."""
         now = self._own.clock()
+        before = self._before(now)
+        if not self._is_steady(now) and before is not None:
+            before = _EPOCH  # what was begun goes on
         if self._next_at is not None and now < self._next_at:
             return
         try:
-            if not await self._delete(now):
+            if not await self._delete(before):
                 self._next_at = now + BETWEEN_LOOKS
         except StorageUnavailable:
             log.warning("storage unavailable: what is due is deleted once it answers again")
 
-    async def _delete(self, now: datetime) -> bool:
+    def _is_steady(self, now: datetime) -> bool:
+        seen_at, self._seen_at = self._seen_at, now
+        if seen_at is None or not timedelta() <= now - seen_at <= LEAP:
+            self._steady_since, self._next_at = now, None
+        return self._steady_since is not None and now - self._steady_since >= STEADY
+
+    async def _delete(self, before: datetime | None) -> bool:
         """Delete some documents; tell whether there may be more, and else cut off the log.
 
         Raises:
             StorageUnavailable: the log is in use; the next call tries again.
         """
-        before = self._before(now)
         if before is None:
             return False
         storage = self._own.storage
@@ -129,8 +148,8 @@ class Retention:
 
     async def _do(self) -> Response:
         """Delete at once what is due by the policy, and say what stays."""
-        now = self._own.clock()
-        while await self._delete(now):
+        before = self._before(self._own.clock())
+        while await self._delete(before):
             pass
         return await self._show()
 

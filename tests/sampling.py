@@ -1,0 +1,80 @@
+"""Which enumerations a run takes every so many cases of; `make exhaustive` runs the others.
+
+The stride is odd where a test's cases are pairs of mechanisms, colours or moments: both are taken.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import pytest
+
+EVERY: Final = {
+    "tests/client/test_owner_console.py::test_its_pages_are_readable_in_a_browser": 3,
+    "tests/compute/test_console.py::test_its_pages_are_readable_in_a_browser": 3,
+    "tests/end_to_end/test_dying_processes.py::"
+    "test_a_job_in_which_every_kind_of_party_kills_itself_releases_the_same": 3,
+    "tests/federation/test_analysts_console.py::test_pages_are_accessible_on_desk_and_phone": 3,
+    "tests/federation/test_committees.py::"
+    "test_a_node_that_never_comes_up_costs_nothing_by_threshold": 3,
+    "tests/federation/test_committees.py::"
+    "test_a_node_that_is_lost_once_it_attested_holdings_costs_the_round": 2,
+    "tests/federation/test_crash_in_many_rounds.py::"
+    "test_a_death_in_the_second_round_changes_nothing": 3,
+    "tests/federation/test_crashes.py::"
+    "test_who_dies_at_every_kind_of_message_and_is_restarted_changes_nothing": 3,
+    "tests/federation/test_crowd_clocks.py::"
+    "test_a_clock_that_jumps_loses_nothing_acknowledged_and_accuses_nobody": 3,
+    "tests/federation/test_crowd_crashes.py::"
+    "test_a_death_at_a_step_costs_nobody_more_and_loses_nothing_acknowledged": 3,
+    "tests/federation/test_crowd_jobs.py::"
+    "test_whatever_the_network_does_each_charge_is_one_contribution": 2,
+    "tests/federation/test_damaged_databases.py::"
+    "test_a_party_starts_with_all_it_acknowledged_or_says_what_to_do": 3,
+    "tests/federation/test_kaplan_meier.py::test_what_is_said_holds_as_often_as_it_says": 3,
+    "tests/federation/test_partitions_and_clocks.py::"
+    "test_a_service_that_does_not_answer_in_time_around_the_deadline_delays_a_job": 3,
+    "tests/federation/test_partitions_and_clocks.py::"
+    "test_clocks_that_are_three_minutes_off_change_nothing": 3,
+    "tests/federation/test_sessions.py::"
+    "test_whoever_dies_at_a_message_of_sessions_loses_no_answer": 5,
+    "tests/hosting/test_vanished_host.py::"
+    "test_the_successor_of_a_process_whose_host_vanished_waits_and_then_starts": 2,
+    "tests/learning/test_families.py::"
+    "test_intervals_hold_as_often_as_they_say_where_the_naive_ones_do_not": 3,
+    "tests/learning/test_families.py::"
+    "test_intervals_of_means_and_covariances_hold_as_often_as_they_say": 3,
+    "tests/learning/test_hazards.py::test_intervals_that_are_trusted_hold_the_truth": 3,
+    "tests/learning/test_hazards.py::test_with_little_noise_ratios_are_coxs_whatever_the_bounds": 3,
+    "tests/learning/test_measured_regressions.py::"
+    "test_nine_of_ten_intervals_hold_about_nine_times_in_ten": 3,
+    "tests/learning/test_pooling.py::test_intervals_of_slopes_and_of_sites_hold": 3,
+    "tests/neighbours/test_nothing_tells_of_records.py::test_a_planted_fault_is_seen": 3,
+    "tests/privacy/test_prediction_sensitivity.py::"
+    "test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it": 3,
+    "tests/privacy/test_score_sensitivity.py::"
+    "test_a_planted_weakness_of_a_regressions_query_is_caught": 3,
+    "tests/privacy/test_score_sensitivity.py::"
+    "test_pitfall_15_no_point_dispersion_or_cut_exceeds_the_sensitivity": 3,
+    "tests/privacy/test_sensitivity.py::test_a_planted_sensitivity_that_is_too_small_is_caught": 5,
+    "tests/privacy/test_sensitivity.py::"
+    "test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it_after_rounding": 3,
+    "tests/privacy/test_sensitivity.py::"
+    "test_pitfall_15_columns_with_extreme_bounds_do_not_exceed_the_sensitivity": 3,
+    "tests/privacy/test_sensitivity.py::"
+    "test_pitfall_15_no_term_exceeds_the_sensitivity_that_is_declared_of_its_column": 3,
+    "tests/redteam/test_planted.py::test_a_planted_weakness_lets_the_attack_through": 2,
+    "tests/trainer/test_retention.py::"
+    "test_a_crash_after_any_part_leaves_a_state_from_which_deletion_goes_on": 3,
+}
+
+
+def mark_the_others(items: Iterable[pytest.Item]) -> None:
+    """Mark as exhaustive all cases of these tests but the first of every so many."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in EVERY:
+            if seen[name] % EVERY[name]:
+                item.add_marker(pytest.mark.exhaustive)
+            seen[name] += 1
