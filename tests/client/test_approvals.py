@@ -110,8 +110,7 @@ async def test_two_owners_approve_by_the_command_and_then_it_takes_part(
     second = await decided(world, "approve", job, "bob", "--yes", "--json")
     printed = second.stdout[second.stdout.index("{\n") :]  # behind what the agent logs
     assert json.loads(printed) == {"job": job, "decision": "approve", "stage": "approved"}
-    for _ in range(2):  # it learns that nothing waits, and offers the job again
-        await agent.step()
+    await agent.step()
     assert world.trainer.joined[job].keys() == {0}
     assert (await agent.holder.status()).waiting == ()
 
@@ -161,7 +160,6 @@ async def test_an_owner_refuses_for_good_and_the_trainer_hears_of_it(
     assert [each.state for each in notices] == ["waits"]
     told = await decided(world, "refuse", job, "alice", "--yes")
     assert "It is refused, for good." in told.stdout
-    await agent.step()
     await agent.step()
     assert [each.state for each in notices] == ["waits", "refused"]
     assert (await agent.holder.status()).refused == {job: "refused by an owner of this data holder"}
