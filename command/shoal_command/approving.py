@@ -24,7 +24,7 @@ from shoal_command.connection import (
     own_agent,
 )
 from shoal_command.rendering import rendered
-from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, say, show, tell
+from shoal_command.terminal import AsJson, ExitStatus, fail, now, say, show, tell
 from shoal_holder.keys import read_holder_key
 from shoal_holder.policy import Policy
 from shoal_hosting.peers.service_calls import Endpoint
@@ -69,9 +69,12 @@ def approvals(
     pages = list(own_agent(directory, url, data).pages(ApprovalsView, _PATH, count=100))
     jobs = tuple({each.job: each for page in pages for each in page.jobs}.values())
     found = pages[-1].model_copy(update={"jobs": jobs})
-    rows = [_row(each) for each in found.jobs]
-    sentence = found.missing or ("" if rows else "No job has asked.")
-    present(found, as_json, *filter(None, [sentence]), shown=rows)
+    sentence = found.missing or ("" if found.jobs else "No job has asked.")
+    if not as_json:  # facts, not a table: it would fold the ids that are to be copied
+        for each in found.jobs:
+            show(rendered(_row(each)))
+            say("")
+    tell(found, as_json, *filter(None, [sentence]))
 
 
 def approve(

@@ -183,7 +183,7 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             f"columns {', '.join(task['columns'])}, made of the {sums} below, for "
             f"{_party(said['analyst'])}, as job {said['job']}. "
             "Take all of it to be known to everybody.",
-            f"What it is for: {said['purpose'] or 'the request does not say'}.",
+            f"What it is for: {said['purpose'] or 'the request does not say.'}",
         ],
     )
     are_few = len(rounds) <= round_groups.FEW_ROUNDS

@@ -15,6 +15,7 @@ from shoal_agent.clipping_report import clipping_report
 from shoal_command.connection import open_book
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.records import Records
+from shoal_holder.site_files import MAPPING, RECORDS
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import read_dictionary
 
@@ -47,6 +48,12 @@ def load(
 
 def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -> str:
     """Return what the loader prints, a process of its own: it has no key, and no network."""
+    if not (directory / MAPPING).exists():
+        fail(
+            f"there is no {MAPPING} in {directory}, which would say what makes each column; "
+            f"{RECORDS}, if there is one, needs no loading",
+            ExitStatus.MISTAKE,
+        )
     dictionary = "-"
     if consortium is not None:
         path = consortium / "dictionary.json"
@@ -64,7 +71,7 @@ def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -
 def check(
     file: Annotated[
         Path,
-        typer.Argument(help="CSV or Parquet file, or the agent's directory with records.toml."),
+        typer.Argument(help="CSV or Parquet file, or the agent's directory."),
     ],
     columns: Annotated[
         str | None,
@@ -88,6 +95,8 @@ def check(
     """
     asked = dict(_column(each) for each in columns.split(",")) if columns else {}
     bounds = {name: each for name, each in asked.items() if each is not None}
+    if file.is_dir() and (file / RECORDS).exists() and not (file / MAPPING).exists():
+        file /= RECORDS
     if file.is_dir():
         limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
         mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))

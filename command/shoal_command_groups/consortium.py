@@ -181,7 +181,7 @@ def revoke(
     """Revoke data holders for good: their messages are refused once the version is published."""
     current = open_chain(directory)[-1]
     roster = parties.revoke(current.roster, holder)
-    done = f"Revoked {len(set(holder)):,} data holders"
+    done = f"Revoked {_holders(len(set(holder)))}"
     _add_version(
         directory, current, roster, authority, done, as_json, directory if publish else None
     )
@@ -355,12 +355,18 @@ def _tell_added(
 def _done(before: Roster, after: Roster, *, changed: int) -> str:
     """Return what a new version of the roster does; in it so many holders changed their keys."""
     first, last = len(before), len(after) - 1
-    done = [f"Changed the keys of {changed:,} data holders"] if changed else []
+    done = [f"Changed the keys of {_holders(changed)}"] if changed else []
     if last >= first:
         done.append(f"Enrolled {last - first + 1:,} slots, {first} to {last}")
     return ". ".join(done)
 
 
+def _holders(count: int) -> str:
+    return "1 data holder" if count == 1 else f"{count:,} data holders"
+
+
 def _warn_of_shared_operators(consortium: Consortium) -> None:
     for operator, names in parties.shared_operators(consortium.manifest).items():
-        warn(f"{operator} runs {', '.join(names)}; the protection assumes separate organisations.")
+        warn(
+            f"“{operator}” runs {', '.join(names)}; the protection assumes separate organisations."
+        )

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -96,7 +96,9 @@ def posterior(report: PosteriorReport) -> RenderableType:
     found = report.summary()
     table = Table(title=plain(found.title))
     for heading in found.headings:
-        table.add_column(heading, justify="right" if table.columns else "left")
+        # Names and numbers are folded where they do not fit: one that is cut off tells nothing.
+        justify: JustifyMethod = "right" if table.columns else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
     for row in found.rows:
         table.add_row(*map(plain, row))
     if len(report.rounds) > FEW_ROUNDS:

@@ -19,6 +19,7 @@ from shoal_protocol.privacy.ledger import counted
 ServiceData = Annotated[
     Path, typer.Option("--data", envvar="SHOAL_DATA", help="The service's data directory.")
 ]
+_ROLES: Final = {PartyRole.COMPUTE.value: "Compute node"}
 _BEFORE_ACCEPTING: Final = {
     "compute": "make sure that the other nodes' ledgers are whole, and wait until no job runs; "
     "else retire this node and list one of another name",
@@ -59,7 +60,8 @@ def new(
     tell(
         {"card": card, "fingerprint": fingerprint(party.card)},
         as_json,
-        f"Made {role.value} {name} in {directory}. Its private keys stay there.",
+        f"Made {_ROLES.get(role.value, role.value)} {name} in {directory}. Its private keys stay "
+        "there.",
         f"Hand {card} to the consortium's authority.",
         f"Fingerprint of the card: {fingerprint(party.card)}",
     )
@@ -119,7 +121,7 @@ def backup(
     tell(
         _said(made) | {"backup": to},
         as_json,
-        f"{to} holds the state of the {made.role}: {_content(made)}.",
+        f"{to} holds the state of the {_ROLES.get(made.role, made.role)}: {_content(made)}.",
         "It has neither keys nor session keys: keep a copy of the party's directory apart.",
     )
 
@@ -144,7 +146,7 @@ def restore(
     tell(
         _said(restored.backup) | {"lacks": restored.lacks},
         as_json,
-        f"The state of the {role} is in {data}: {_content(restored.backup)}.",
+        f"The state of the {_ROLES.get(role, role)} is in {data}: {_content(restored.backup)}.",
         "It is as it was last: start the service." if restored.lacks is None else missing,
     )
 

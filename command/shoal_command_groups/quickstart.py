@@ -29,6 +29,7 @@ _RULES: Final = {
     "delta": 1e-5,
 }
 _FIRST_PORT: Final = 8440
+_PROCESSES: Final = "`--if-missing --processes` says how to start each process by itself.\n"
 
 
 def for_trying_out(*, valid_days: int) -> Plan:
@@ -81,6 +82,9 @@ def quickstart(
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave a federation that exists as it is.")
     ] = False,
+    processes: Annotated[
+        bool, typer.Option("--processes", help="Say how to start each process by itself, too.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a whole federation in one directory, for trying out, and print how to start it.
@@ -115,16 +119,20 @@ def quickstart(
         "policy.toml must have maximum_local_epsilon and crowd_families:\n\n"
         f"shoal crowd open {who} CROWD.toml"
     )
-    tell(
-        {"manifest": consortium.digest, "processes": started, "agents": later},
-        as_json,
-        f"Federation in {directory}, manifest {consortium.digest}.",
-        f"Start all of it with\n\nshoal up {shlex.quote(str(directory))}\n",
+    by_themselves = [
         "or each of these in a terminal of its own:\n",
         *map(_in_words, started),
         "and, once its site's directory has records and policy.toml, each agent, which here asks "
         "no owner before it takes part in a job:\n",
         *map(_in_words, later),
+    ]
+    tell(
+        {"manifest": consortium.digest, "processes": started, "agents": later},
+        as_json,
+        f"Federation in {directory}, manifest {consortium.digest}.",
+        f"Each site's records and policy.toml go into {directory}/clients/SITE.",
+        f"Start all of it with\n\nshoal up {shlex.quote(str(directory))}\n",
+        *(by_themselves if processes else [_PROCESSES]),
         f"Then submit a job:\n\nshoal job submit --wait {who} TASK.toml",
         *([crowds] if consortium.manifest.policy.maximum_local_epsilon is not None else []),
     )

@@ -41,4 +41,4 @@ def retention(
     service = own_service(party, data)
     found = service.ask(_Kept, "/v1/retention", method="POST" if do else "GET")
     due = "Something is due: the service deletes it within the hour, or at once with --do."
-    present(found, as_json, *([due] if found.is_due else []))
+    present(found, as_json, due if found.is_due else "Nothing is due.")

@@ -98,7 +98,7 @@ async def test_two_requests_alike_are_two_jobs(analyst: AsyncAnalyst) -> None:
 
 
 async def test_a_request_that_contradicts_itself_is_not_made(analyst: AsyncAnalyst) -> None:
-    with pytest.raises(ValueError, match="there is no such job"):
+    with pytest.raises(ValueError, match="no job can be like this"):
         analyst.identity.request(TASK, JobSettings(**(JOB | {"maximum_population": 9})))
 
 

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 from shoal_agent.application import create_agent_application
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
-from shoal_agent.console.sentences import asked, guess, left_after, sent, title
-from shoal_agent.job_view import Parties, PartyView
+from shoal_agent.console.sentences import asked, decisions, guess, left_after, sent, title
+from shoal_agent.job_view import AskingView, Parties, PartyView
 from shoal_agent.ledger_pages import Left
 from shoal_holder.policy import Policy
 from shoal_holder.status import RoundStatus
@@ -423,6 +423,11 @@ async def test_where_two_must_approve_one_is_not_enough(asking: Desk) -> None:
     await asking.send(f"{path}/approve")
     await asking.settle()
     assert len(asking.world.trainer.joined) == 1
+
+
+def test_where_the_rules_ask_nobody_any_more_no_count_of_owners_is_said() -> None:
+    asking = AskingView.model_construct(needed=0, decisions=())
+    assert decisions(asking) == ["No owner is asked now."]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_a_party_rotates_and_signs_by_whichever_key_a_version_lists(consortium: 
         assert party.tls_in(version)[0].read_text() == listed.certificate  # type: ignore[union-attr]
     rotated(home, "--tls")
     third = change(consortium, "--card", home)
+    assert "nothing would change" in not_changed(consortium, "--card", home)
     assert third.party("node-a").verify_key == second.party("node-a").verify_key
 
 

@@ -101,7 +101,7 @@ def test_show_warns_of_an_operator_of_two_services(parties) -> None:
     )
     shown = shoal("consortium", "show", parties / "c")
     for result in (made, shown):
-        assert "St. Mary runs node-a, node-b" in result.stderr
+        assert "“St. Mary” runs node-a, node-b" in result.stderr
 
 
 def test_create_refuses_a_missing_role_a_duplicate_and_an_existing_consortium(consortium) -> None:
@@ -186,7 +186,7 @@ def test_a_holder_changes_its_key_and_keeps_its_slots(consortium) -> None:
     asked = read_enrolment(enrolment)
     assert asked == Enrolment(new.verify_key, 6, old.verify_key)
     said = shoal("consortium", "enrol", consortium, enrolment, *authority).stdout
-    assert "Changed the keys of 1 data holders. Enrolled 2 slots, 4 to 5" in said
+    assert "Changed the keys of 1 data holder. Enrolled 2 slots, 4 to 5" in said
     roster = open_chain(consortium)[-1].roster
     assert roster.holder_with(new.verify_key) == 0 and roster.holder_with(old.verify_key) is None
     assert list(roster.slots_of(0)) == [0, 1, 2, 3, 4, 5]
@@ -245,7 +245,7 @@ def test_the_authority_replaces_a_lost_key_by_name_and_it_never_comes_back(conso
     enrolment = home / "clinic-again" / "holder.key.enrolment"
     lost = home / "clinic" / "holder.key.enrolment"
     said = shoal("consortium", "replace", consortium, 0, enrolment, *authority).stdout
-    assert "Changed the keys of 1 data holders.\nVersion 2" in said
+    assert "Changed the keys of 1 data holder.\nVersion 2" in said
     for command in (["enrol", consortium, lost], ["replace", consortium, 0, lost]):
         assert "revoked or replaced" in refused("consortium", *command, *authority)
     shoal("agent", "rotate", home / "clinic")  # whoever has the lost key signs another
@@ -389,6 +389,17 @@ def test_quickstart_tells_how_to_start_every_service(tmp_path) -> None:
         )
         for variable in ("SHOAL_PARTY", "SHOAL_CONSORTIUM", "SHOAL_DATA"):
             assert Path(environment[variable]).is_dir()
+
+
+def test_quickstart_tells_of_single_processes_where_it_is_asked(tmp_path) -> None:
+    made = shoal("quickstart", tmp_path / "all", "--clients", "site=1").stdout
+    assert "shoal up " in made and "SHOAL_PARTY=" not in made
+    told = shoal("quickstart", tmp_path / "all", "--if-missing", "--processes").stdout
+    assert [told.count(f"-m shoal_{each}\n") for each in ("compute", "trainer", "agent")] == [
+        3,
+        1,
+        1,
+    ]
 
 
 def test_quickstart_tells_of_crowd_jobs_where_they_are_allowed(tmp_path) -> None:

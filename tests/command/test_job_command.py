@@ -17,7 +17,6 @@ from fastapi import FastAPI, Request, Response
 from rich.console import Console
 from typer.testing import Result
 
-from shoal.jobs import async_analyst
 from shoal.jobs.analyst import Job
 from shoal.jobs.task_files import TaskName, example, parse_task_file, read_task_file
 from shoal_command_groups.job_views import posterior
@@ -488,7 +487,7 @@ def test_a_submission_that_nobody_answers_is_given_up_after_a_word(trial, monkey
 
     port = trial.listener.getsockname()[1]
     trial.listener.close()
-    monkeypatch.setattr(async_analyst.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     result = run("job", "submit", *trial.who, trial.task)
     assert result.exit_code == 4
     told, ended = result.stderr.splitlines()

@@ -45,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None]]:
 
 
 def test_it_shows_and_with_do_deletes(
-    tmp_path: Path, asked: list[tuple[str, str, str | None]]
+    tmp_path: Path, asked: list[tuple[str, str, str | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trust = make_trust(tmp_path / "trust")
     data = tmp_path / "data"
@@ -61,6 +61,9 @@ def test_it_shows_and_with_do_deletes(
     done = run("retention", "--party", party, "--data", data, "--do", "--json")
     assert json.loads(done.output) == SHOWN
     assert asked == [("GET", url, "secret"), ("POST", url, "secret")]
+    monkeypatch.setitem(SHOWN, "is_due", False)
+    again = run("retention", "--party", party, "--data", data)
+    assert again.output.endswith("Nothing is due.\n")
 
 
 def test_an_analyst_keeps_nothing_for_others(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
-from tests.federation.test_crowd_jobs import HOLDERS, open_crowd
+from tests.federation.test_crowd_jobs import HOLDERS, finish, open_crowd
 from tests.world.browsers import DESK, PHONE, browser_page, findings, needs_browser, picture
 from tests.world.federation import Federation
 from tests.world.loopback import served
@@ -243,7 +243,13 @@ async def test_crowd_jobs_are_listed_and_shown_with_what_they_ask(tmp_path: Path
         assert re.search(rf" {job[:12]} open \S+ 0 of 1,000 you \S+ \S+ ", page)
         page = in_words(await desk.get(f"{START}/crowds/{job}"))
         assert "It is open." in page and f" {job} " in page
-        assert re.search(r"ε \S+ for each contribution; at most 2 with one record, 2 of", page)
+        assert re.search(r"ε = \S+ for each contribution; at most 2 with one record, 2 of", page)
+        assert "It closes in " in page and "once the job is closed, its model is here" in page
+        model = await finish(federation, job)
+        page = in_words(await desk.get(f"{START}/crowds/{job}"))
+        assert "It is closed." in page and "By the closing that the trainer signed" in page
+        for row in model.summary().rows:
+            assert " ".join(row) in page
         unknown = await desk.get(f"{START}/crowds/{'0' * 64}")
         assert unknown.status_code == 409 and "This cannot be done" in unknown.text
 

@@ -540,6 +540,17 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     assert shares == {"age": 0.75, "sex": 0, "seen": 0, "smokes": 0}
     shoal("records", "load", site, "--consortium", consortium)
     assert "sex_missing" in Records.from_file(site / RECORDS_BY_ID).columns
+    two = home / "clients" / "two"
+    nothing = shoal("records", "load", two, "--consortium", consortium, status=1)
+    assert "there is no records.toml in" in nothing.stderr
+    (two / "records.csv").write_text("id,age\na,40\nb,50\n")
+    assert "2 clients with 2 rows" in shoal("records", "check", two).stdout
+    foreign = site / "records.toml"
+    mapping = foreign.read_text()
+    foreign.write_text(mapping + '[columns.weight]\nsql = "1"\n')
+    refused = shoal("records", "check", site, "--consortium", consortium, status=1)
+    assert "dictionary, which has age, sex, seen, smokes" in refused.stderr
+    foreign.write_text(mapping)
     forged = (consortium / "dictionary.json").read_bytes().replace(b"2030", b"2031")
     (consortium / "dictionary.json").write_bytes(forged)
     shoal("records", "load", site, "--consortium", consortium, status=3)

@@ -22,7 +22,7 @@ from tests.trainer.test_joining import bulk
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, Federation, job, join, signed_job
 from tests.world.clock import HandMovedClock
-from tests.world.parties import reachable
+from tests.world.parties import client_of, reachable
 
 POLICY = CONSORTIUM.manifest.policy
 WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"
@@ -215,7 +215,9 @@ async def waiting(lock: asyncio.Lock, count: int) -> None:
 
 async def test_a_finished_job_is_withdrawn_no_more(trainer: Service, clock: HandMovedClock) -> None:
     await running(trainer, clock)
-    assert await post(trainer, WITHDRAWAL, withdrawal()) == "wrong-phase"
+    async with client_of(trainer.app) as http:
+        answer = await http.post(WITHDRAWAL, content=withdrawal())
+    assert answer.status_code == 409 and "the job has finished already" in answer.text
     assert (await state(trainer))["phase"] == "finished"
 
 

@@ -59,7 +59,7 @@ def _in_words() -> Iterator[None]:
     try:
         yield
     except pydantic.ValidationError as error:
-        raise ValueError(f"there is no such job: {describe(error)}") from None
+        raise ValueError(f"no job can be like this: {describe(error)}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.trust.dictionary import Category
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob
-from shoal_protocol.wire.phases import JobPhase, Phase
+from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
 
 NEW, BUDGET, DICTIONARY = (f"{START}/{each}" for each in ("new", "budget", "dictionary"))
 JOB: Final = f"{START}/jobs/{{job}}"
@@ -83,7 +83,7 @@ class _Pages:
                 DICTIONARY: "Dictionary",
             },
             token=token,
-            token_file="what `shoal console` printed at its start",
+            token_file="what “shoal console” printed at its start",
             package=__package__,
             clock=clock,
             is_encrypted=False,  # it never leaves the machine
@@ -149,10 +149,12 @@ class _Pages:
         return self._show(request, "crowds.html", crowds=listed, own=own, most=NEWEST_JOBS)
 
     async def crowd(self, request: Request) -> Response:
-        """Show what a crowd job asks, and where it stands by the trainer's word."""
+        """Show what a crowd job asks, where it stands by the trainer's word, and its model."""
         job = self.analyst.crowd(_job_in(request))
         asked, state = await job.request(), await job.state()
-        return self._show(request, "crowd.html", asked=asked, state=state)
+        model = await job.result() if state.phase is CrowdPhase.CLOSED else None
+        summary = model.summary() if model is not None and model.contributions else None
+        return self._show(request, "crowd.html", asked=asked, state=state, summary=summary)
 
     async def budget(self, request: Request) -> Response:
         """Show how much epsilon clients have left for one more job."""

@@ -91,10 +91,13 @@ class Log:
         if head is None:
             return {"Log": f"{self._size:,} entries, none cosigned yet"}
         signed_at = in_words(datetime.fromtimestamp(head.signed_at / 1000, UTC))
+        signed = cosigners(read_note(head.note), manifest)
+        missing = [each.name for each in manifest.compute_nodes if each.name not in signed]
+        how_far = "all" if head.size == self._size else f"the first {head.size:,}"
         return {
-            "Log": f"{self._size:,} entries; the first {head.size:,} cosigned by "
-            f"{self._cosigners()} of {len(manifest.compute_nodes)} nodes ({manifest.quorum} must), "
-            f"signed {signed_at}"
+            "Log": f"{self._size:,} entries, {how_far} cosigned by {len(signed)} of "
+            f"{len(manifest.compute_nodes)} nodes ({manifest.quorum} must"
+            f"{'; not ' if missing else ''}{', '.join(missing)}), signed {signed_at}"
         }
 
     def note(self, entry: Entry) -> None:

@@ -87,7 +87,8 @@ def _agreed(name: str, column: Column, variables: dict[str, Variable] | None) ->
         return column
     variable = variables.get(name)
     if variable is None or variable.retired:
-        raise ValueError(f"{where} is not in the consortium's dictionary, or is retired there")
+        found = ", ".join(each for each, listed in variables.items() if not listed.retired)
+        raise ValueError(f"{where} is not in the consortium's dictionary, which has {found}")
     if variable.type != column.type:
         due = f'write type = "{variable.type}"'
         raise ValueError(f"{where} is a {variable.type} in the consortium's dictionary: {due}")

@@ -75,7 +75,7 @@ class OperatorView:
                         for outcome, what in _GOSSIP.items()
                         if outcome in gossip
                     ],
-                    "None yet: nodes speak once a round is frozen.",
+                    "None since it started: nodes speak once a round is frozen.",
                 ),
             ),
         )

@@ -379,8 +379,11 @@ def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime)
         LedgerBroken
     """
     job = signed.body.job
-    if find_job(db, job).phase is JobPhase.WITHDRAWN:  # its withdrawal may be kept no longer
+    phase = find_job(db, job).phase
+    if phase is JobPhase.WITHDRAWN:  # its withdrawal may be kept no longer
         return False
+    if phase in (JobPhase.FINISHED, JobPhase.FAILED):
+        raise WrongPhase(f"the job has {phase} already: what it released and cost stays")
     move_job(db, job, JobEvent.WITHDRAWN)
     db.execute(schema.withdrawals.insert().values(job=job, document=signed.encode()))
     columns = schema.rounds.c

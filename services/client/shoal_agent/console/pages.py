@@ -63,7 +63,7 @@ class _Pages:
                 RULES: "Policy",
             },
             token=token,
-            token_file="what `shoal agent console` printed at its start",
+            token_file="what “shoal agent console” printed at its start",
             package=__package__,
             clock=clock,
             is_encrypted=False,  # it never leaves the machine

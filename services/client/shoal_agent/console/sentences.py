@@ -189,11 +189,9 @@ def _asked_in_rounds(request: JobRequest, *, now: datetime, left: str | None) ->
     yield "What is added up", "; ".join(kinds)
     who = "all who joined" if terms.batch is None else f"{terms.batch:,} of those who joined"
     yield "How often", f"At most {_count(terms.rounds, 'round')}; each asks {who}."
-    yield (
-        "Of how many",
-        f"{request.minimum_population:,} to {request.maximum_population:,} clients, of all data "
-        "holders together",
-    )
+    least, most = request.minimum_population, request.maximum_population
+    many = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    yield "Of how many", f"{many} clients, of all data holders together"
     yield "Cost to each record", f"{price(privacy.cap)}, all rounds together"
     yield "In plain words", guess(privacy.cap)
     if left is not None:
@@ -222,13 +220,15 @@ def _closed(sharing: Sharing) -> str:
 
 def decisions(asking: AskingView) -> list[str]:
     """Say who decided what about a job, and how many owners must approve it."""
-    owners = {1: "One owner", 2: "Two owners"}.get(asking.needed, f"{asking.needed} owners")
+    needed = {1: "One owner must approve it.", 2: "Two owners must approve it."}
     said = [
         f"{each.owner} {'approved' if each.decision == 'approve' else 'refused'} it "
         f"{moment(each.decided_at)}"
         for each in asking.decisions
     ]
-    return [f"{owners} must approve it.", *(said or ["Nobody has decided yet."])]
+    if asking.needed not in needed:
+        return ["No owner is asked now.", *said]
+    return [needed[asking.needed], *(said or ["Nobody has decided yet."])]
 
 
 def stage(asking: AskingView) -> tuple[str, str]:
@@ -249,7 +249,7 @@ def standing(job: JobStatus) -> tuple[str, str]:
     if job.ended == WITHDRAWN:
         return "cancelled by its analyst", "fails"
     if job.ended is not None:
-        return f"over ({job.ended})", "holds"
+        return f"over ({job.ended.removeprefix('job-').replace('-', ' ')})", "holds"
     if job.join == PENDING:
         return "joined here; the trainer is not told yet", "waits"
     if job.join != ACKNOWLEDGED:

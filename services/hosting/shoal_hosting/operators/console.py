@@ -250,7 +250,7 @@ def _span(seconds: float) -> str:
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
+    return "1 second" if f"{seconds:.0f}" == "1" else f"{seconds:.0f} seconds"
 
 
 def _brief(value: Any) -> str:
