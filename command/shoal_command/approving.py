@@ -6,7 +6,7 @@ Decisions are signed by this process: the owner's key never goes to the agent.
 import secrets
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from nacl.signing import SigningKey
@@ -30,6 +30,8 @@ from shoal_holder.policy import Policy
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.private_files import write_new
 from shoal_protocol.jobs.approvals import WAITS, Decision
+
+_PATH: Final = "/v1/approvals"
 
 OwnerKey = Annotated[Path, typer.Option("--owner", help="Your owner's key file.")]
 WithoutAsking = Annotated[bool, typer.Option("--yes", help="Decide without being asked again.")]
@@ -60,8 +62,13 @@ def owner_key(
 def approvals(
     directory: AgentDirectory, data: AgentData, url: AgentUrl, as_json: AsJson = False
 ) -> None:
-    """List the jobs that asked the owners, the newest first, and what these decided."""
-    found = _asked(own_agent(directory, url, data))
+    """List the jobs that asked the owners, and what these decided.
+
+    Those that may still be decided come first, then the newest.
+    """
+    pages = list(own_agent(directory, url, data).pages(ApprovalsView, _PATH, count=100))
+    jobs = tuple({each.job: each for page in pages for each in page.jobs}.values())
+    found = pages[-1].model_copy(update={"jobs": jobs})
     sentence = found.missing or ("" if found.jobs else "No job has asked.")
     if not as_json:  # facts, not a table: it would fold the ids that are to be copied
         for each in found.jobs:
@@ -100,7 +107,7 @@ def _decide(
     agent: Endpoint, job: str, decision: Decision, owner: Path, yes: bool, as_json: bool
 ) -> None:
     job = checked_id(job, listed_by="shoal agent approvals")
-    key, shown = read_holder_key(owner), _asked(agent)
+    key, shown = read_holder_key(owner), _asked(agent, job)
     encoded = signed_decision(shown, job, decision, key=key, now=now())
     if not yes:
         if as_json:
@@ -108,8 +115,8 @@ def _decide(
         _show(agent, shown, shown.asking(job))
         if not typer.confirm(f"{decision.capitalize()} this job?"):
             fail("nothing was decided", ExitStatus.MISTAKE)
-    agent.ask(dict, "/v1/approvals", method="POST", content=encoded)
-    after = _asked(agent).asking(job)
+    agent.ask(dict, _PATH, method="POST", content=encoded)
+    after = _asked(agent, job).asking(job)
     said = sentences.stage(after)[0]
     if after.stage == WAITS:
         said = "Your approval is kept. Another owner must approve it, too."
@@ -133,8 +140,8 @@ def _show(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> None:
     say("")
 
 
-def _asked(agent: Endpoint) -> ApprovalsView:
-    return agent.ask(ApprovalsView, "/v1/approvals")
+def _asked(agent: Endpoint, job: str) -> ApprovalsView:
+    return agent.ask(ApprovalsView, _PATH, job=job)
 
 
 def _row(asking: AskingView) -> dict[str, str]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import stat
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,10 +110,35 @@ async def test_two_owners_approve_by_the_command_and_then_it_takes_part(
     second = await decided(world, "approve", job, "bob", "--yes", "--json")
     printed = second.stdout[second.stdout.index("{\n") :]  # behind what the agent logs
     assert json.loads(printed) == {"job": job, "decision": "approve", "stage": "approved"}
-    for _ in range(2):  # it learns that nothing waits, and offers the job again
-        await agent.step()
+    await agent.step()
     assert world.trainer.joined[job].keys() == {0}
     assert (await agent.holder.status()).waiting == ()
+
+
+async def test_jobs_that_asked_come_in_pages_those_that_wait_first(
+    world: World, agent: Service
+) -> None:
+    over = world.submit().digest
+    await agent.step()
+    world.clock.now += timedelta(minutes=2)  # nobody can join it any more
+    newer = [world.submit().digest for _ in range(2)]
+    await agent.step()
+    pages, after = [], 0
+    while after is not None:
+        answer = (
+            await api(agent, world, method="GET", url=f"/v1/approvals?after={after}&count=2")
+        ).json()
+        pages.append([each["job"] for each in answer["jobs"]])
+        after = answer["next"]
+    assert pages == [sorted(newer), [over]]
+    only = (await api(agent, world, method="GET", url=f"/v1/approvals?job={over}")).json()
+    assert ([each["job"] for each in only["jobs"]], only["next"]) == ([over], None)
+    none = await api(agent, world, method="GET", url=f"/v1/approvals?job={'f' * 64}")
+    assert none.json()["jobs"] == []
+    assert (await api(agent, world, method="GET", url="/v1/approvals?count=101")).status_code == 422
+    listed = await shoal(world, "approvals", "--json")
+    printed = json.loads(listed.stdout[listed.stdout.index("{\n") :])
+    assert [each["job"] for each in printed["jobs"]] == [*sorted(newer), over]
 
 
 async def test_who_says_no_signs_nothing(world: World, agent: Service) -> None:
@@ -134,7 +160,6 @@ async def test_an_owner_refuses_for_good_and_the_trainer_hears_of_it(
     assert [each.state for each in notices] == ["waits"]
     told = await decided(world, "refuse", job, "alice", "--yes")
     assert "It is refused, for good." in told.stdout
-    await agent.step()
     await agent.step()
     assert [each.state for each in notices] == ["waits", "refused"]
     assert (await agent.holder.status()).refused == {job: "refused by an owner of this data holder"}

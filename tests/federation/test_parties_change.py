@@ -290,21 +290,27 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
         assert await federation.charged() == (spent if left else set())
 
 
+async def with_heir(federation: Federation, trust: Trust) -> Consortium:
+    """Publish a version in which another trainer takes the trainer's place."""
+    home = newcomer(trust, PartyRole.TRAINER, "heir")
+    second = change(trust, [home])
+    write_pin(home, second.digest, replace_other=False)
+    heir = second.manifest.trainer
+    federation.wire.party_of = lambda url: (
+        heir.name if url.host in heir.url else trust.party_of(url)
+    )
+    federation.names.append("heir")
+    await publish(federation, second, *federation.services)
+    return second
+
+
 async def test_a_trainer_whose_place_another_took_ends_what_it_began(
     trust: Trust, tmp_path: Path
 ) -> None:
     async with Federation(trust, tmp_path / "run") as federation:
         one, _ = await federation.collecting()
         two, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
-        home = newcomer(trust, PartyRole.TRAINER, "heir")
-        second = change(trust, [home])
-        write_pin(home, second.digest, replace_other=False)
-        heir = second.manifest.trainer
-        federation.wire.party_of = lambda url: (
-            heir.name if url.host in heir.url else trust.party_of(url)
-        )
-        federation.names.append("heir")
-        await publish(federation, second, *federation.services)
+        second = await with_heir(federation, trust)
         await federation.crash("trainer")
         assert (await federation.finish(one))["phase"] == "finished"
         state = await federation.finish(two)
@@ -338,6 +344,16 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
             return (await analyst.job(third).state()).joined == CLIENTS
 
         await federation.until(is_joined)
+
+
+async def test_a_job_is_withdrawn_at_the_trainer_that_has_it(trust: Trust, tmp_path: Path) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, _ = await federation.collecting()
+        second = await with_heir(federation, trust)
+        federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
+        analyst = federation.open_analyst()
+        await federation.after(analyst.job(job).withdraw())
+        assert (await federation.state(job))["phase"] == "withdrawn"  # as the first trainer says
 
 
 async def test_a_round_ends_at_the_aggregator_that_it_began_with(

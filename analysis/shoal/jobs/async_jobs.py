@@ -102,13 +102,13 @@ class Line:
             Unavailable: the trainer did not answer, several times.
         """
         answer = await self.retry(lambda: request(self.trainer), tries)
-        if not (answer.is_refusal and answer.code == UnknownJob.code):
+        if not _is_unknown(answer):
             return answer
         for party in self.former():
             peer = self.connect(party)
             with suppress(Unavailable):  # it may be switched off
                 earlier = await request(peer)
-                if not earlier.is_refusal:
+                if not _is_unknown(earlier):
                     answer = earlier
             await peer.close()
         return answer
@@ -134,6 +134,24 @@ class Line:
         """
         encoded = document.encode()
         return await self.retry(lambda: self.trainer.post(path, encoded, JSON))
+
+    async def tell(self, job: str, what: str, document: Signed[Any]) -> Answer:
+        """Send a document below a job's path to the trainer that has the job, as `ask`.
+
+        Raises:
+            Unavailable: the trainer did not answer, several times.
+        """
+        encoded = document.encode()
+
+        async def send(trainer: Peer) -> Answer:
+            known = await trainer.get(job)  # a peer takes a 404 to what is sent for "try later"
+            return known if known.is_refusal else await trainer.post(f"{job}/{what}", encoded, JSON)
+
+        return await self.ask(send)
+
+
+def _is_unknown(answer: Answer) -> bool:
+    return answer.is_refusal and answer.code == UnknownJob.code
 
 
 def shaped(answer: Answer, shape: type[Shape]) -> Shape:
@@ -317,7 +335,7 @@ class AsyncJob(JobHandle[StudyRequest, JobState, PosteriorReport]):
         told = canonical_json({"request": request.to_json(), "withdrawal": signed.to_json()})
         nodes = own.book.current.manifest.compute_nodes
         await asyncio.gather(*(self._tell(node, told) for node in nodes))
-        answer = await self._line.post(f"{self._path}/{self.id}/withdrawal", signed)
+        answer = await self._line.tell(f"{self._path}/{self.id}", "withdrawal", signed)
         if answer.is_refusal:
             raise JobRefused(answer.reason)
 

@@ -112,7 +112,7 @@ class AsyncCrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         """
         crowd, own = await self.crowd(), self._identity
         asked = CrowdClosingRequest(manifest=crowd.request.manifest, job=self.id, analyst=own.name)
-        answer = await self._line.post(f"{self._path}/{self.id}/closing", own.signed(asked))
+        answer = await self._line.tell(f"{self._path}/{self.id}", "closing", own.signed(asked))
         if answer.is_refusal:
             raise JobRefused(answer.reason)
         closing = await self.closing()

@@ -41,6 +41,8 @@ from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownJob, 
 
 Count = Annotated[int, Query(ge=1, le=10_000)]
 """Query parameter: how many entries of a list at most."""
+Askings = Annotated[int, Query(ge=1, le=100)]
+"""Query parameter: how many requests at most; some are long."""
 
 
 def create_agent_application(
@@ -157,22 +159,27 @@ def create_agent_application(
     @app.get(
         "/v1/approvals",
         dependencies=for_the_owner,
-        **answers(having("approval", "needed", "owners", "missing", "left", "jobs")),
+        **answers(having("approval", "needed", "owners", "missing", "left", "jobs", "next")),
     )
-    async def show_approvals() -> Response:
-        """The jobs that asked this data holder's owners, the newest first, and what they decided.
+    async def show_approvals(
+        after: After = 0, count: Askings = 100, job: JobId | None = None
+    ) -> Response:
+        """The jobs that asked this data holder's owners, and what they decided; or only `job`.
 
+        Those that may still be decided come first, then the newest; `next` is where to go on.
         `needed` owners of those listed approve a job; `left` is the epsilon that the client has who
         has least, before a job that is not joined yet.
         """
         policy = await holder.policy()
+        found = await holder.approvals(after=after, count=count, job=job)
         body = {
             "approval": policy.approval,
             "needed": owners_needed(policy),
             "owners": policy.owners,
             "missing": owners_missing(policy),
             "left": _left(await holder.committed(), policy.cap),
-            "jobs": [each.model_dump(mode="json") for each in await holder.approvals()],
+            "jobs": [each.model_dump(mode="json") for each in found],
+            "next": after + count if len(found) == count and job is None else None,
         }
         return Response(canonical_json(body), media_type=JSON)
 

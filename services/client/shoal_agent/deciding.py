@@ -19,7 +19,7 @@ from shoal_protocol.wire.encoding import canonical_json
 
 
 class ApprovalsView(pydantic.BaseModel):
-    """What an agent shows of the jobs that ask: `missing` says why none can be approved.
+    """A page of the jobs that ask an agent: `missing` says why none can be approved.
 
     `owners` has the listed names and keys in hex; `left` is before a job that is not joined yet.
     """
@@ -30,6 +30,7 @@ class ApprovalsView(pydantic.BaseModel):
     missing: str | None
     left: Left
     jobs: tuple[AskingView, ...]
+    next: int | None = None
 
     def asking(self, job: str) -> AskingView:
         """Return the job with this id.

@@ -68,6 +68,8 @@ class Joining:
             listed = _listed_jobs(answer)
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             self.requests = {job: each for job, each in self.requests.items() if job in listed}
+            if self.waiting:  # what was decided since is offered once more
+                self.waiting = set((await self._vault.ask(AskAgenda(), Agenda)).waiting)
             for job in listed:
                 if job not in self._taken | self.waiting | self.refused.keys():
                     await self._offer(trainer, job)
@@ -105,7 +107,7 @@ class Joining:
         """Send all unanswered joins, leaves and notices."""
         agenda = await self._vault.ask(AskAgenda(), Agenda)
         self._taken |= {each.job for each in agenda.jobs}
-        self.waiting = set(agenda.waiting)  # what was decided since is offered once more
+        self.waiting = set(agenda.waiting)
         for job, state in agenda.notices.items():
             await self._send(state, job, "approvals")
         for job in agenda.leaves:

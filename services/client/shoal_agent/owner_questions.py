@@ -54,9 +54,12 @@ class OwnerQuestions:
         left: Joined = await self._told(Ask(question="leave", job=job))
         return left
 
-    async def approvals(self) -> list[AskingView]:
-        """Return all jobs that asked the owners, the newest first, and who its answers go to."""
-        found: list[JobAsking] = await self._told(Ask(question="approvals"))
+    async def approvals(
+        self, *, after: int = 0, count: int = 1000, job: str | None = None
+    ) -> list[AskingView]:
+        """Return jobs that asked the owners, as `Approvals.page`, and who their answers go to."""
+        asked = Ask(question="approvals", after=after, count=count, job=job)
+        found: list[JobAsking] = await self._told(asked)
         return [asking_view(each, self._directory.parties) for each in found]
 
     async def decide(self, approval: bytes) -> None:

@@ -145,10 +145,18 @@ class Approvals:
         )
         return tuple(job for job, until in rows if self._stage(job, until) == WAITS)
 
-    def all(self) -> list[JobAsking]:
-        """Return all jobs that ever asked, the newest first."""
+    def page(self, *, after: int, count: int, job: str | None = None) -> list[JobAsking]:
+        """Return `count` jobs that ever asked, without the first `after`, or only this one.
+
+        Those that owners may still decide about come first, then the newest.
+        """
         rows = self._file.rows(
-            "SELECT job, request, asked_at, until FROM asked ORDER BY asked_at DESC, job"
+            "SELECT job, request, asked_at, until FROM asked WHERE ? IN (job, '')"
+            " ORDER BY until > ? DESC, asked_at DESC, job LIMIT ? OFFSET ?",
+            job or "",
+            format_time(self._site.clock()),
+            count,
+            after,
         )
         return [
             JobAsking(

@@ -60,7 +60,7 @@ class OwnerQueries:
             case "policy":
                 return self._site.policy
             case "approvals":
-                return self._approvals.all()
+                return self._approvals.page(after=asked.after, count=asked.count, job=asked.job)
             case "spent":
                 return {
                     client: [_stated(cost) for cost in costs]

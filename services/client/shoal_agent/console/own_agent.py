@@ -61,9 +61,11 @@ class OwnAgent:
             self._jobs[job] = found
         return self._jobs[job]
 
-    async def approvals(self) -> ApprovalsView:
-        """Return the jobs that asked the owners, and what these decided."""
-        return await self.ask(ApprovalsView, "/v1/approvals")
+    async def approvals(self, job: str | None = None) -> ApprovalsView:
+        """Return the first jobs that asked the owners, or only this one, and what was decided."""
+        if job is None:
+            return await self.ask(ApprovalsView, "/v1/approvals")
+        return await self.ask(ApprovalsView, "/v1/approvals", job=job)
 
     async def decide(self, approval: bytes) -> None:
         """Hand over an owner's signed decision."""

@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from nacl.signing import SigningKey
 from starlette.responses import Response
 
+from shoal_agent.client_files import DIGEST
 from shoal_agent.console import sentences
 from shoal_agent.console.own_agent import OwnAgent, Trouble, request_of
 from shoal_agent.deciding import ApprovalsView, signed_decision
@@ -132,7 +133,7 @@ class _Pages:
 
     async def ask(self, request: Request) -> Response:
         """Show one job that asks, asked once, or was refused."""
-        status, shown = await self._agent.status(), await self._agent.approvals()
+        status, shown = await self._agent.status(), await self._agent.approvals(_job_of(request))
         job, asking = _job_of(request), _asking(request, shown)
         if asking is None and job not in status.refused:
             raise _unknown("no job with this id asks your agent")
@@ -161,7 +162,7 @@ class _Pages:
 
     async def ask_to_decide(self, decision: Decision, request: Request) -> Response:
         """Ask whether the owner means it."""
-        shown = await self._agent.approvals()
+        shown = await self._agent.approvals(_job_of(request))
         (_, owner), asking = self._owner_in(shown), _asked_in(request, shown)
         if asking.stage != WAITS:
             return go(f"{START}/asks/{asking.job}")
@@ -180,7 +181,7 @@ class _Pages:
     async def decide(self, decision: Decision, request: Request, form: Form) -> Response:
         """Sign the owner's decision here, and hand it to the agent; the same twice is one."""
         del form
-        shown = await self._agent.approvals()
+        shown = await self._agent.approvals(_job_of(request))
         (key, owner), asking = self._owner_in(shown), _asked_in(request, shown)
         if (owner, decision) not in [(each.owner, each.decision) for each in asking.decisions]:
             try:
@@ -218,7 +219,7 @@ class _Pages:
     async def job(self, request: Request) -> Response:
         """Show one job: what it asks, and how each of its rounds was answered."""
         status, view = await self._found(request)
-        asked, shown = _in_rounds(view), await self._agent.approvals()
+        asked, shown = _in_rounds(view), await self._agent.approvals(_job_of(request))
         asking = _asking(request, shown)
         decided = {} if asking is None else {"Who decided": sentences.decisions(asking)}
         return self._show(
@@ -317,7 +318,10 @@ def _in_rounds(view: JobView) -> JobRequest:
 
 
 def _job_of(request: Request) -> str:
-    return str(request.path_params["job"])
+    job = str(request.path_params["job"])
+    if not DIGEST.fullmatch(job):
+        raise _unknown("no job with this id asks your agent")
+    return job
 
 
 def _asking(request: Request, shown: ApprovalsView) -> AskingView | None:
