@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 from typer.testing import Result
 
 from shoal_agent.assembly import Service
@@ -214,7 +215,10 @@ async def test_only_the_owner_s_token_shows_what_asks_and_takes_decisions(
 async def test_an_agent_without_owners_starts_and_says_that_nothing_can_be_approved(
     world: World,
 ) -> None:
-    agent = asking(world, "one", owners="")
+    with structlog.testing.capture_logs() as said:
+        agent = asking(world, "one", owners="")
+    [warned] = [each for each in said if "no job can be approved" in each["event"]]
+    assert warned["log_level"] == "warning"
     job = world.submit().digest
     heard(world)
     await agent.step()

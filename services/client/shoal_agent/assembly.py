@@ -124,6 +124,8 @@ def _log_opened(opened: Opened) -> None:
             "no slot here can join a job: hand the key's enrolment file to the consortium's "
             "authority, which enrols its holder and publishes the new manifest"
         )
+    if opened.owners_missing is not None:
+        log.warning(opened.owners_missing)
     log.info("the vault is open", isolation=opened.isolation)
     if opened.isolation not in (NO_SOCKETS, NO_NETWORK):
         log.warning(

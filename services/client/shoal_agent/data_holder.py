@@ -35,7 +35,6 @@ from shoal_agent.sessions import Sessions
 from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
-from shoal_holder.approvals import owners_missing
 from shoal_holder.crowds.status import CrowdAccounts
 from shoal_holder.keys import given_keys
 from shoal_holder.messages import Ask
@@ -277,7 +276,7 @@ class DataHolder(OwnerQuestions):
             refused_crowds=self._crowds.refused,
             crowds=await self._crowds.statuses(),
             waiting=tuple(sorted(self._joining.waiting)),
-            owners_missing=owners_missing(await self.policy()),
+            owners_missing=opened.owners_missing,
         )
 
     async def job(self, job: str) -> JobView:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal_holder import exits, frames, machine, messages, outbox
-from shoal_holder.approvals import Approvals
+from shoal_holder.approvals import Approvals, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.jobs import Jobs
@@ -207,6 +207,7 @@ class Vault:
             backup_at=backup_at,
             backup_due=is_due,
             records_fault=self._records_fault,
+            owners_missing=owners_missing(self._site.policy),
         )
 
     def _next_manifest(self, asked: NextManifest) -> Opened:
