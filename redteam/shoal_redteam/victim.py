@@ -62,6 +62,8 @@ class FakeNetwork(httpx.AsyncBaseTransport):
             case ["v1", "jobs", job, "joins"]:
                 self.joined.add(job)
                 return _json({"job": self.job.digest}, _CREATED)
+            case ["v1", "jobs", _, "approvals"]:  # whose owners are asked
+                return _json({}, _CREATED)
             case ["v1", "jobs", job, "rounds", number]:
                 return self._round(int(number)) if job == self.job.digest else _json({}, _GONE)
             case ["v1", "rounds", round_id, "shares"]:

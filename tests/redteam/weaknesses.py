@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from shoal_compute import announcing, store
 from shoal_compute.schema import ledger
-from shoal_holder import answers, spending
+from shoal_holder import answers, approvals, spending
 from shoal_holder.crowds import audit as crowd_audit
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
@@ -154,6 +154,16 @@ def uncapped_owners(patch: pytest.MonkeyPatch) -> None:
 def forgetful_owners(patch: pytest.MonkeyPatch) -> None:
     """A data holder forgets what its clients have joined before."""
     patch.setattr(spending, "committed", lambda file: Balances(of_few=True))
+
+
+def credulous_vaults(patch: pytest.MonkeyPatch) -> None:
+    """A vault takes any document for its owner's word."""
+    patch.setattr(approvals, "check_approval", lambda signed, key: None)
+
+
+def hasty_vaults(patch: pytest.MonkeyPatch) -> None:
+    """A vault takes one owner's approval for two."""
+    patch.setattr(approvals, "owners_needed", lambda policy: 1)
 
 
 def uncounted_rounds(patch: pytest.MonkeyPatch) -> None:
