@@ -159,7 +159,9 @@ def create_agent_application(
     @app.get(
         "/v1/approvals",
         dependencies=for_the_owner,
-        **answers(having("approval", "needed", "owners", "missing", "left", "jobs", "next")),
+        **answers(
+            having("approval", "needed", "owners", "missing", "left", "jobs", "next"), UnknownJob
+        ),
     )
     async def show_approvals(
         after: After = 0, count: Askings = 100, job: JobId | None = None
