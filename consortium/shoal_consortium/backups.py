@@ -6,6 +6,7 @@ that starts over an older copy learns that something is missing, and refuses.
 """
 
 import fcntl
+import glob
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ import sqlite3
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -35,6 +36,7 @@ ROLES: Final = ("compute", "aggregator", "trainer")
 _DATABASE: Final = re.compile(rf"({'|'.join(ROLES)})\.sqlite")
 _MANIFEST: Final = re.compile(rf"{HISTORY}/\d{{6}}-({re.escape(MANIFEST)}|{re.escape(ROSTER)})")
 _MARK: Final = "memory"  # beside an SQLite file
+_ENCRYPTED: Final = 0x1  # flag of a ZIP archive's member
 _LOCK: Final = "lock"  # that a running service holds
 _IN_POSTGRESQL: Final = "database"  # in the data directory, where the state is in PostgreSQL
 _URL: Final = '"${SHOAL_DATABASE_URL/+psycopg/}"'
@@ -171,12 +173,35 @@ def _held(data: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Make a private directory on the file system of `path`, and remove it in the end."""
-    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    """Make a private directory on the file system of `path`, and remove it in the end.
+
+    Those of killed processes go first: each may have a whole database.
+    """
+    prefix = f".{path.name}.shoal-"
+    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
+        with suppress(BlockingIOError), _locked(left):  # one that is at work goes on
+            shutil.rmtree(left)
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
+    with _locked(scratch):
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold a directory, which a killed process lets go.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield scratch
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
-        shutil.rmtree(scratch)
+        os.close(descriptor)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -223,7 +248,7 @@ def _found(database: sqlite3.Connection, mark: Mark | None) -> Stored:
         rows = database.execute("SELECT number, digest FROM ledger_head").fetchall()
         if len(rows) != 1:
             raise ValueError("the ledger's head is gone: keep the older backups")
-        head = Head(*rows[0])
+        head = Head(int(rows[0][0]), str(rows[0][1]))
     if mark is not None and mark.ledger != EMPTY:
         query = "SELECT 1 FROM ledger WHERE number = ? AND digest = ?"
         holds = "ledger" in tables and database.execute(query, mark.ledger).fetchone() is not None
@@ -243,7 +268,11 @@ def _unpack(backup: Path, scratch: Path) -> tuple[str, list[str]]:
             names = packed.namelist()
             roles = [found[1] for name in names if (found := _DATABASE.fullmatch(name))]
             manifests = [name for name in names if _MANIFEST.fullmatch(name)]
-            if len(roles) != 1 or len(set(names)) != 1 + len(manifests):
+            written = all(
+                each.compress_type == zipfile.ZIP_STORED and not each.flag_bits & _ENCRYPTED
+                for each in packed.infolist()
+            )
+            if not written or len(roles) != 1 or len(set(names)) != 1 + len(manifests):
                 raise ValueError(f"{backup} is not a backup of a service")
             packed.extractall(scratch)  # it compares each file's checksum
     except (zipfile.BadZipFile, EOFError) as error:

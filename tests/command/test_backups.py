@@ -131,6 +131,19 @@ def test_a_backup_that_is_killed_leaves_the_older_file_or_none(
     assert (backup.read_bytes() if backup.exists() else None) == older
     back_up(data, backup)
     assert zipfile.ZipFile(backup).testzip() is None
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["backup", "data"]
+
+
+def test_what_another_backup_writes_meanwhile_is_left_to_it(data: Path, tmp_path: Path) -> None:
+    other = tmp_path / ".backup.shoal-other"
+    other.mkdir()
+    descriptor = os.open(other, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    back_up(data, tmp_path / "backup")
+    assert other.exists()
+    os.close(descriptor)
+    back_up(data, tmp_path / "backup")
+    assert not other.exists()
 
 
 def test_what_is_restored_is_what_was_there_and_starts_beside_its_mark(
@@ -229,6 +242,35 @@ def test_an_archive_of_other_files_is_no_backup(
             packed.write(data / "compute.sqlite", each)
     line = refused("party", "restore", tmp_path / "archive", "--data", tmp_path / "new")
     assert "is not a backup of a service" in line
+    assert [each.name for each in (tmp_path / "new").iterdir()] == ["lock"]
+
+
+def test_an_archive_that_was_packed_otherwise_is_no_backup(data: Path, tmp_path: Path) -> None:
+    """Some say so only while they are unpacked: what is damaged, encrypted, or terabytes."""
+    packed_otherwise = tmp_path / "archive"
+    with zipfile.ZipFile(packed_otherwise, "x", zipfile.ZIP_DEFLATED) as packed:
+        packed.write(data / "compute.sqlite", "compute.sqlite")
+    content = bytearray(packed_otherwise.read_bytes())
+    content[60:300] = bytes(240)
+    packed_otherwise.write_bytes(content)
+    back_up(data, tmp_path / "backup")
+    encrypted = bytearray((tmp_path / "backup").read_bytes())
+    encrypted[encrypted.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "encrypted").write_bytes(encrypted)
+    for each in (packed_otherwise, tmp_path / "encrypted"):
+        line = refused("party", "restore", each, "--data", tmp_path / "new")
+        assert "is not a backup of a service" in line
+        assert [left.name for left in (tmp_path / "new").iterdir()] == ["lock"]
+
+
+def test_a_ledger_s_head_of_another_kind_is_not_restored(data: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "compute.sqlite")) as database, database:
+        database.execute("CREATE TABLE memory (database, commits)")
+        database.execute("CREATE TABLE ledger_head (number, digest)")
+        database.execute("INSERT INTO ledger_head VALUES ('many', 'x')")
+    with zipfile.ZipFile(tmp_path / "archive", "x") as packed:
+        packed.write(tmp_path / "compute.sqlite", "compute.sqlite")
+    refused("party", "restore", tmp_path / "archive", "--data", tmp_path / "new")
     assert [each.name for each in (tmp_path / "new").iterdir()] == ["lock"]
 
 

@@ -37,6 +37,7 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+_LONGEST_SIGN_IN_BYTES: Final = 4096  # of its form, which strangers send
 _FILES: Final = {"style.css": "text/css", "live.js": "text/javascript"}
 
 Form = Mapping[str, str]
@@ -69,7 +70,9 @@ class Console:
         self._token = token
         self._templates = templates(package)
         self._clock = clock
-        self._cookie = "__Host-session" if is_encrypted else "session"
+        # a browser sends cookies to all ports of a machine: each console's has a name of its own
+        name = f"session-{self._mac('cookie', title)[:16]}"
+        self._cookie = f"__Host-{name}" if is_encrypted else name
         self._is_encrypted = is_encrypted
         self.routes = APIRouter(include_in_schema=False)
         self.routes.add_api_route(SIGN_IN, self._ask, methods=["GET"])
@@ -129,7 +132,7 @@ class Console:
         return self.shown(request, "sign_in.html", refused=False)
 
     async def _sign_in(self, request: Request) -> Response:
-        given = (await _form(request)).get("token", "").strip()
+        given = _fields((await request.body())[:_LONGEST_SIGN_IN_BYTES]).get("token", "").strip()
         if not _is_equal(given, self._token):
             status = HTTPStatus.FORBIDDEN
             return self.shown(request, "sign_in.html", status=status, refused=True)
@@ -186,6 +189,10 @@ async def _form(request: Request) -> Form:
     body, kind = await request.body(), request.headers.get("Content-Type", "")
     if kind.startswith("multipart/form-data"):
         return _parts(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
+    return _fields(body)
+
+
+def _fields(body: bytes) -> Form:
     return dict(parse_qsl(body.decode("utf-8", errors="replace"), keep_blank_values=True))
 
 
