@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_holder import frames
+from shoal_holder import approvals, frames
 from shoal_holder.approvals import REFUSED_BY_OWNER
 from shoal_holder.messages import AskAgenda, Decide, Done, OfferJob, Pending, Receipt, Refusal
 from shoal_protocol.certificates.study_request import StudyRequest
@@ -87,6 +87,19 @@ def test_an_owner_is_not_asked_about_what_the_rules_refuse(world: World) -> None
         job = world.submit()
         assert "not among those" in offered(courier, job).reason
         assert decide(courier, decision(job)).code == "unknown-job"
+
+
+def test_one_analyst_s_jobs_do_not_bury_the_owners(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approvals, "MOST_WAITING", 2)
+    first, second, third = (world.submit() for _ in range(3))
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, first) and waits(courier, second)
+        assert "2 jobs of its analyst wait" in offered(courier, third).reason
+        assert waits(courier, first)  # it has asked already
+        decide(courier, decision(first, "refuse"))
+        assert waits(courier, third)
 
 
 def test_two_persons_are_two_keys_and_not_one_of_them_twice(world: World) -> None:

@@ -32,6 +32,8 @@ from shoal_protocol.wire.errors import (
 )
 
 REFUSED_BY_OWNER: Final = "refused by an owner of this data holder"
+MOST_WAITING: Final = 100
+"""Of one analyst's jobs: more would bury the others', and keep the vault from its rounds."""
 _NOTHING, _NEVER = "nothing", "never"
 """What the trainer was told of a job; of a crowd job, which waits for nobody, it never is."""
 _TAKEN: Final = (
@@ -82,15 +84,19 @@ class Approvals:
         With `tell` the trainer is told that the job waits.
 
         Raises:
-            RefusedJob: an owner refused it.
+            RefusedJob: an owner refused it, or too many of its analyst's jobs wait already.
         """
         if not owners_needed(self._site.policy):
             return True
+        asked = self._file.one("SELECT 1 FROM asked WHERE job = ?", request.digest)
+        if asked is None and len(self.waiting(request.signer)) >= MOST_WAITING:
+            raise RefusedJob(f"{MOST_WAITING} jobs of its analyst wait for the owners already")
         with self._file.transaction():
             self._file.database.execute(
-                "INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     request.digest,
+                    request.signer,
                     request.body.manifest,
                     request.encode(),
                     format_time(self._site.clock()),
@@ -138,10 +144,12 @@ class Approvals:
             )
         return body.job
 
-    def waiting(self) -> tuple[str, ...]:
-        """Return the jobs that owners may still decide about, and have not."""
+    def waiting(self, analyst: str | None = None) -> tuple[str, ...]:
+        """Return the jobs, of one analyst or of all, that owners have yet to decide about."""
         rows = self._file.rows(
-            "SELECT job, until FROM asked WHERE until > ?", format_time(self._site.clock())
+            "SELECT job, until FROM asked WHERE until > ? AND analyst = coalesce(?, analyst)",
+            format_time(self._site.clock()),
+            analyst,
         )
         return tuple(job for job, until in rows if self._stage(job, until) == WAITS)
 

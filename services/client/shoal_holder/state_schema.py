@@ -98,6 +98,7 @@ CREATE TABLE withdrawals (           -- as analysts signed them
 _APPROVALS: Final = """
 CREATE TABLE asked (                 -- jobs of either kind that owners decide about
     job TEXT PRIMARY KEY,
+    analyst TEXT NOT NULL,
     manifest TEXT NOT NULL,          -- that the request is bound to
     request BLOB NOT NULL,
     asked_at TEXT NOT NULL,
