@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from shoal_consortium.parties import next_manifest
+from shoal_consortium.party_files import read_signing_key
 from shoal_hosting.storage import retention
 from shoal_protocol.certificates.checks import verify_certificate
 from tests.federation.test_certificates import certificate_of, learned
+from tests.federation.test_consortium_changes import publish
 from tests.world.federation import Federation
 from tests.world.trust import Trust, make_trust
 
@@ -85,6 +88,25 @@ async def test_a_jobs_documents_go_when_the_days_are_over_and_not_before(
     assert aggregator == dict.fromkeys(aggregator, 0) | newest
     # what the analyst has still holds
     verify_certificate(encoded, forgetful.consortium.signed_manifest.encode())
+
+
+async def test_a_shorter_job_of_a_later_policy_does_not_shorten_those_before(
+    federation: Federation, forgetful: Trust
+) -> None:
+    await learned(federation)
+    job, _ = await learned(federation)  # whose sums, each node's newest, stay anyway
+    first = forgetful.consortium
+    key = read_signing_key(forgetful.directory / "authority" / "signing.key")
+    policy = first.manifest.policy.model_copy(update={"maximum_job_seconds": 1})
+    manifest = next_manifest(first, authority=key, policy=policy)
+    version = first.successor(manifest.encode(), first.roster.encode())
+    await publish(federation, version, "aggregator")
+    rounds = (await kept(federation, "aggregator"))["rounds"]
+    over = await ends_by(federation, job) + timedelta(days=DAYS)
+    await go_to(federation, over + timedelta(hours=2))
+    assert (await kept(federation, "aggregator"))["rounds"] == rounds > 1
+    await go_to(federation, over + longest_job(forgetful))
+    assert (await kept(federation, "aggregator"))["rounds"] == 1
 
 
 async def test_who_asks_for_what_was_deleted_is_told_so(federation: Federation) -> None:

@@ -139,7 +139,9 @@ class Retention:
         policy = self._own.book.current.manifest.policy
         if policy.retention_days is None:
             return None
-        longest = 0 if self._keepings.knows_ends else policy.maximum_job_seconds
+        versions = self._own.book.versions  # a job lasts as long as the one it is bound to allows
+        longest = max(each.manifest.policy.maximum_job_seconds for each in versions)
+        longest = 0 if self._keepings.knows_ends else longest
         return now - timedelta(days=policy.retention_days, seconds=longest)
 
     async def _show(self) -> Response:
