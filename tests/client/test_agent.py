@@ -170,8 +170,11 @@ def test_what_happens_with_every_few_contributions_is_counted_and_only_logged_fo
     assert registry.get_sample_value("shoal_agent_events_total", event) == 1.0
 
 
-async def test_its_policy_is_shown(agent: Service) -> None:
-    shown = (await ask(agent, "/v1/policy")).json()
+async def test_its_policy_which_names_owners_is_shown_to_these(
+    world: World, agent: Service
+) -> None:
+    assert (await ask(agent, "/v1/policy")).status_code == 401
+    shown = (await ask(agent, "/v1/policy", authorization=f"Bearer {owner_token(world)}")).json()
     assert shown["maximum_epsilon"] == 3.0
     assert shown["columns"] == ["age", "pressure"]
 

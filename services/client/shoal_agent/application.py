@@ -1,7 +1,8 @@
 """The agent's HTTP routes for its owners: status, policy, ledger, evidence, backup, approvals.
 
 Only approvals, which owners sign, and leaving a job change what is done. The ledger names clients,
-a backup stops the vault for a moment, and leaving is for good: all ask for the owner's token.
+the policy owners, a backup stops the vault for a moment, and leaving is for good: all ask for the
+owner's token.
 """
 
 import math
@@ -99,7 +100,7 @@ def create_agent_application(
         """The jobs that were joined, with counts of joins, answers and envelopes by outcome."""
         return await holder.status()
 
-    @app.get("/v1/policy")
+    @app.get("/v1/policy", dependencies=for_the_owner)
     async def show_policy() -> Policy:
         """What this data holder allows."""
         return await holder.policy()
