@@ -219,7 +219,7 @@ def _copy(source: Path, target: Path) -> None:
         try:
             live.backup(copy)
         except sqlite3.Error as error:
-            raise ValueError(f"{source} cannot be read: {error}") from None
+            raise _disk_fault(error) or ValueError(f"{source} cannot be read: {error}") from None
 
 
 @contextmanager
@@ -235,7 +235,16 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
                 raise ValueError("the database is damaged: keep the older backups")
             yield database
     except sqlite3.Error as error:
-        raise ValueError(f"the database is damaged or not a service's: {error}") from None
+        damaged = f"the database is damaged or not a service's: {error}"
+        raise _disk_fault(error) or ValueError(damaged) from None
+
+
+def _disk_fault(error: sqlite3.Error) -> OSError | None:
+    """Return that the disk is at fault, which says nothing of the database; None if it is not."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return None
+    return OSError(f"a disk is full, or fails: {error}. Nothing was changed")
 
 
 def _found(database: sqlite3.Connection, mark: Mark | None) -> Stored:

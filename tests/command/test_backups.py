@@ -287,6 +287,24 @@ def test_a_damaged_database_does_not_take_the_place_of_an_older_backup(
     assert (tmp_path / "backup").read_bytes() == older
 
 
+FULL = """
+import pathlib, resource, sys
+from shoal_consortium.backups import back_up
+resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))  # as if there were no more room
+try:
+    back_up(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
+except OSError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_not_taken_for_a_damaged_database(data: Path, tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", FULL, data, tmp_path / "backup"]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert "a disk is full, or fails" in done.stdout, done.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["data"]
+
+
 def test_where_nothing_was_written_there_is_nothing_to_back_up(tmp_path: Path) -> None:
     """Its copy would pass for that of a service that never acknowledged anything."""
     back = ("party", "backup", "--data", tmp_path / "data", "--to", tmp_path / "backup")
