@@ -154,4 +154,6 @@ async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(site: Site)
     async with site.browser() as browser:
         cookie = (await browser.post(SIGN_IN, data={"token": TOKEN})).headers["set-cookie"].lower()
     assert cookie.startswith("__host-session-")
-    assert {"httponly", "secure", "samesite=strict", "path=/"} <= set(cookie.split("; "))
+    assert {"httponly", "secure", "samesite=strict", "path=/", "max-age=28800"} <= set(
+        cookie.split("; ")
+    )

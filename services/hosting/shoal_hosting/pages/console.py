@@ -141,6 +141,7 @@ class Console:
         signed_in.set_cookie(
             self._cookie,
             f"{ends}.{self._mac('session', ends)}",
+            max_age=int(SESSION.total_seconds()),
             secure=self._is_encrypted,
             httponly=True,
             samesite="strict",
