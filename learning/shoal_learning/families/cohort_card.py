@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from shoal_learning.contract import RequestedRound
 from shoal_learning.families.count_trees import CountTree, Floats, NoisyLevel
-from shoal_learning.families.round import ask_or_take
+from shoal_learning.families.round import OneRound
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.known import (
     Known,
@@ -37,30 +35,17 @@ _BARS: Final = 16
 _TOLD: Final = 4.0  # standard deviations from none: fewer records tell no mean
 
 
-@dataclass(frozen=True)
-class CohortCard:
+class CohortCard(OneRound[CohortCardTask, CohortCardPosterior]):
     """The learner of one `CohortCardTask`."""
 
-    task: CohortCardTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | CohortCardPosterior:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's round.
-        """
-        released = ask_or_take(self.task, population, sums)
-        if isinstance(released, RequestedRound):
-            return released
+    def posterior(self, released: ReleasedSum) -> CohortCardPosterior:
         return _Card(self.task, released).posterior()
 
 
 class _Card:
     def __init__(self, task: CohortCardTask, released: ReleasedSum) -> None:
         query = released.query
-        assert isinstance(query, Tables)  # noqa: S101 - by `ask_or_take`
+        assert isinstance(query, Tables)  # noqa: S101 - by `OneRound.next`
         self._task, self._query = task, query
         self._total, self._total_sd = noisy_count(released)
         sds = tables_from(query, released.noise_sd)

@@ -5,16 +5,13 @@ Dirichlet-multinomial probability times the density of the noise that they leave
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from shoal_learning.contract import RequestedRound
 from shoal_learning.families.counts import NoisyCounts, draw_counts
 from shoal_learning.families.densities import Summary, bulk, summarise
-from shoal_learning.families.round import ask_or_take, generator_for, noise_of, record_counts
+from shoal_learning.families.round import OneRound, generator_for, noise_of, record_counts
 from shoal_learning.families.special import Floats, log_gamma, log_sum_exp
 from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
 from shoal_protocol.queries import CellCounts
@@ -30,23 +27,10 @@ _NEGLIGIBLE: Final = 1e-9
 _MOST_NUMBERS: Final = 40_000  # in a posterior: a report is at most a mebibyte
 
 
-@dataclass(frozen=True)
-class Bernoulli:
+class Bernoulli(OneRound[BernoulliTask, BernoulliPosterior]):
     """The learner of one `BernoulliTask`."""
 
-    task: BernoulliTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | BernoulliPosterior:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's round.
-        """
-        released = ask_or_take(self.task, population, sums)
-        if isinstance(released, RequestedRound):
-            return released
+    def posterior(self, released: ReleasedSum) -> BernoulliPosterior:
         prior = np.array([self.task.prior_successes, self.task.prior_failures])
         successes, failures, weights = _successes(released, prior)
         summary = _beta_mixture(successes + prior[0], failures + prior[1], weights)
@@ -59,23 +43,10 @@ class Bernoulli:
         )
 
 
-@dataclass(frozen=True)
-class Cells:
+class Cells(OneRound[CellStudy, DirichletMixture]):
     """The learner of a study of the probabilities of cells."""
 
-    task: CellStudy
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | DirichletMixture:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's round.
-        """
-        released = ask_or_take(self.task, population, sums)
-        if isinstance(released, RequestedRound):
-            return released
+    def posterior(self, released: ReleasedSum) -> DirichletMixture:
         noisy = _noisy_counts(released)
         cells = len(noisy.values)
         draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)

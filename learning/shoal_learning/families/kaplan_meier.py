@@ -5,16 +5,14 @@ drawn given it. The test's law under its hypothesis is simulated, noise and all.
 Explained in docs/mathematics.md.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.contract import RequestedRound
 from shoal_learning.families.noise import SummedNoise
-from shoal_learning.families.round import ask_or_take, generator_for
+from shoal_learning.families.round import OneRound, generator_for
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.known import Known, reach_of, tails_of
 from shoal_protocol.queries import Tables
@@ -38,23 +36,10 @@ _MOST_RATE: Final = 20.0  # in one interval: all have the event
 _TOLD: Final = 6.0  # standard deviations from none: of fewer at risk no hazard is told
 
 
-@dataclass(frozen=True)
-class KaplanMeier:
+class KaplanMeier(OneRound[KaplanMeierTask, KaplanMeierPosterior]):
     """The learner of one `KaplanMeierTask`."""
 
-    task: KaplanMeierTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | KaplanMeierPosterior:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's round.
-        """
-        released = ask_or_take(self.task, population, sums)
-        if isinstance(released, RequestedRound):
-            return released
+    def posterior(self, released: ReleasedSum) -> KaplanMeierPosterior:
         table, generator = _NoisyTable.of(released), generator_for(released)
         known = _Monotone.of(table.counts[None])
         draws = _Monotone.of(table.draws(_DRAWS, generator))
@@ -117,7 +102,7 @@ class _NoisyTable:
     @classmethod
     def of(cls, released: ReleasedSum) -> "_NoisyTable":
         query = released.query
-        assert isinstance(query, Tables)  # noqa: S101 - by `ask_or_take`
+        assert isinstance(query, Tables)  # noqa: S101 - by `OneRound.next`
         [cells] = tables_from(query, released.values.astype(np.float64))
         [sds] = tables_from(query, released.noise_sd)
         total, total_sd = noisy_count(released)

@@ -6,14 +6,20 @@ mixed, by what the noisy count says of each. What the moments themselves say of 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeVar
 
 import numpy as np
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.families.conjugate import NormalDraws, NormalInverseWishart
-from shoal_learning.families.round import ask_or_take, generator_for, noise_of, record_counts
+from shoal_learning.families.round import (
+    OneRound,
+    PosteriorT,
+    generator_for,
+    noise_of,
+    record_counts,
+)
 from shoal_learning.families.scatter import (
     CHAINS,
     STRATA,
@@ -33,29 +39,30 @@ from shoal_protocol.studies.multivariate_normal import (
 )
 from shoal_protocol.studies.normal import NormalPosterior, NormalTask
 
+NormalT = TypeVar("NormalT", bound=NormalTask | MultivariateNormalTask)
+
 _REPORTED_CHAINS: Final = 8
 _MOST_KINKED: Final = 3  # columns
 
 
-@dataclass(frozen=True)
-class Normal:
-    """The learner of one `NormalTask`."""
+class _Normals(OneRound[NormalT, PosteriorT]):
+    """Base of both learners."""
 
-    task: NormalTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | NormalPosterior:
-        """Return the round, or the posterior when `sums` hold it.
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | PosteriorT:
+        """As `OneRound`.
 
         Raises:
             ValueError: `population` is too small, or `sums` do not answer this task's round.
             NoConvergence: the sampler's chains disagree; no posterior is reported.
         """
         refuse_few(self.task, population)
-        released = ask_or_take(self.task, population, sums)
-        if isinstance(released, RequestedRound):
-            return released
+        return super().next(population, sums)
+
+
+class Normal(_Normals[NormalTask, NormalPosterior]):
+    """The learner of one `NormalTask`."""
+
+    def posterior(self, released: ReleasedSum) -> NormalPosterior:
         task = self.task
         draws, divergences = _draws(
             task, released, [task.prior_mean], [task.prior_sd], task.prior_freedom
@@ -65,25 +72,10 @@ class Normal:
         )
 
 
-@dataclass(frozen=True)
-class MultivariateNormal:
+class MultivariateNormal(_Normals[MultivariateNormalTask, MultivariateNormalPosterior]):
     """The learner of one `MultivariateNormalTask`."""
 
-    task: MultivariateNormalTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | MultivariateNormalPosterior:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is too small, or `sums` do not answer this task's round.
-            NoConvergence: the sampler's chains disagree; no posterior is reported.
-        """
-        refuse_few(self.task, population)
-        released = ask_or_take(self.task, population, sums)
-        if isinstance(released, RequestedRound):
-            return released
+    def posterior(self, released: ReleasedSum) -> MultivariateNormalPosterior:
         task = self.task
         none = [None] * len(task.variables)
         freedom = len(none) + 2.0 if task.prior_freedom is None else task.prior_freedom

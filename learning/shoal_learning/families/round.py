@@ -1,8 +1,10 @@
 """Shared code of the learners of all families: their one round and the law of its noise."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -14,26 +16,37 @@ from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
 from shoal_protocol.studies.one_round import OneRoundStudy
 
+TaskT = TypeVar("TaskT", bound=OneRoundStudy)
+PosteriorT = TypeVar("PosteriorT")
+
 _NODES: Final = 15
 
 
-def ask_or_take(
-    task: OneRoundStudy, population: int, sums: Sequence[ReleasedSum]
-) -> RequestedRound | ReleasedSum:
-    """Return the round to ask, or its result if `sums` hold it.
+@dataclass(frozen=True)
+class OneRound(ABC, Generic[TaskT, PosteriorT]):
+    """Base of the learners of studies of one round, whose sum alone gives the posterior."""
 
-    Raises:
-        ValueError: `population` is not positive, or `sums` do not answer this task's round.
-    """
-    if population < 1:
-        raise ValueError("the population must be positive")
-    query = task.query()
-    match sums:
-        case []:
-            return RequestedRound(query=query, share=1.0)
-        case [released] if released.query == query:
-            return released
-    raise ValueError("the sums are not those of this task's round")
+    task: TaskT
+
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | PosteriorT:
+        """Return the round, or the posterior when `sums` hold it.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's round.
+        """
+        if population < 1:
+            raise ValueError("the population must be positive")
+        query = self.task.query()
+        match sums:
+            case []:
+                return RequestedRound(query=query, share=1.0)
+            case [released] if released.query == query:
+                return self.posterior(released)
+        raise ValueError("the sums are not those of this task's round")
+
+    @abstractmethod
+    def posterior(self, released: ReleasedSum) -> PosteriorT:
+        """Return the posterior from the sum of the task's round."""
 
 
 def noise_of(released: ReleasedSum, coordinate: int, unit: float) -> SummedNoise:

@@ -4,15 +4,14 @@ The law of one cut record is known for each parameter, so the cut is part of the
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 
-from shoal_learning.contract import RequestedRound
 from shoal_learning.families.densities import LogDensity, Summary, bulk, summarise
-from shoal_learning.families.round import ask_or_take, noise_of, record_counts
+from shoal_learning.families.round import OneRound, noise_of, record_counts
 from shoal_learning.families.special import Floats, log_gamma, normal_cdf, normal_density
 from shoal_learning.families.sums import (
     Moments,
@@ -30,23 +29,10 @@ from shoal_protocol.studies.poisson import PoissonPosterior, PoissonTask
 _LOWEST_LOG_RATE: Final = -700.0
 
 
-@dataclass(frozen=True)
-class Poisson:
+class Poisson(OneRound[PoissonTask, PoissonPosterior]):
     """The learner of one `PoissonTask`."""
 
-    task: PoissonTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | PoissonPosterior:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's round.
-        """
-        released = ask_or_take(self.task, population, sums)
-        if isinstance(released, RequestedRound):
-            return released
+    def posterior(self, released: ReleasedSum) -> PoissonPosterior:
         shape, rate = self.task.prior_shape, self.task.prior_rate
         rate = 2.0 * shape / self.task.upper if rate is None else rate
         # The prior's own bulk, in log rates: nothing that was seen can widen it.
@@ -67,23 +53,10 @@ class Poisson:
         )
 
 
-@dataclass(frozen=True)
-class NormalMean:
+class NormalMean(OneRound[NormalMeanTask, NormalMeanPosterior]):
     """The learner of one `NormalMeanTask`."""
 
-    task: NormalMeanTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | NormalMeanPosterior:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's round.
-        """
-        released = ask_or_take(self.task, population, sums)
-        if isinstance(released, RequestedRound):
-            return released
+    def posterior(self, released: ReleasedSum) -> NormalMeanPosterior:
         bounds, task = self.task.column, self.task
         centre, unit = bounds.centre, bounds.half_range
         mean = 0.0 if task.prior_mean is None else (task.prior_mean - centre) / unit

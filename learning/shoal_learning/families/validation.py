@@ -1,15 +1,12 @@
 """Scores of predictions at sites; draws of the noise say how surely they are known."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.contract import RequestedRound
 from shoal_learning.families.noise import SummedNoise
-from shoal_learning.families.round import ask_or_take, generator_for
+from shoal_learning.families.round import OneRound, generator_for
 from shoal_protocol.posteriors.known import Known, tails_of
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.queries.sums import predictions_from
@@ -33,25 +30,12 @@ _SCORE_TOLD: Final = 2.0  # and of a score
 _LEAST_SHARE: Final = 1e-3  # of a class, and of a target's variance the square
 
 
-@dataclass(frozen=True)
-class Validation:
+class Validation(OneRound[ValidationTask, ValidationPosterior]):
     """The learner of one `ValidationTask`."""
 
-    task: ValidationTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | ValidationPosterior:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's round.
-        """
-        released = ask_or_take(self.task, population, sums)
-        if isinstance(released, RequestedRound):
-            return released
+    def posterior(self, released: ReleasedSum) -> ValidationPosterior:
         query = released.query
-        assert isinstance(query, PredictionScores)  # noqa: S101 - by `ask_or_take`
+        assert isinstance(query, PredictionScores)  # noqa: S101 - by `OneRound.next`
         seen = predictions_from(query, released.values.astype(np.float64))
         noise = SummedNoise(
             mechanism=released.mechanism,

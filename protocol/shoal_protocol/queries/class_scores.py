@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.queries.design import Mechanism, NoiseDesign
 from shoal_protocol.queries.moments import Moments
 from shoal_protocol.queries.scores import LARGEST_PREDICTOR, SQUARES_SCALE, Coordinate, Floats
 from shoal_protocol.queries.weighted_rows import shrinking
@@ -68,16 +68,9 @@ class ClassScoreSum(Moments):
         else:
             left_out = math.sqrt(2.0 * self.width / self.classes) + 0.5
             changed = min(2.0 * left_out, 2.0 * math.sqrt(self.width + 1))
-        return with_count(
-            mechanism,
-            (
-                NoiseBlock(coordinates=self.width, relative_scale=1.0),
-                NoiseBlock(coordinates=self.width, relative_scale=SQUARES_SCALE),
-            ),
-            changed=changed * self.grid**2,
-            left_out=left_out * self.grid**2,
-            records=self.records_per_client,
-            unit=self.grid**2,
+        blocks, square = ((self.width, 1.0), (self.width, SQUARES_SCALE)), self.grid**2
+        return self._with_count(
+            mechanism, *blocks, changed=changed * square, left_out=left_out * square
         )
 
     def _arranged(self, boxed: Floats) -> Floats:

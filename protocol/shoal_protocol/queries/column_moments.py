@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.queries.design import Mechanism, NoiseDesign
 from shoal_protocol.queries.moments import Moments
 
 _MOST_IN_L1 = 2.25  # of d (3 - d), at d = 3/2
@@ -44,13 +44,8 @@ class ColumnMoments(Moments):
             changed, left_out = 2.0 * math.sqrt(columns), math.sqrt(2.0 * columns)
         else:
             changed, left_out = _MOST_IN_L1 * columns, 2.0 * columns
-        return with_count(
-            mechanism,
-            (NoiseBlock(coordinates=2 * columns, relative_scale=1.0),),
-            changed=changed * square,
-            left_out=left_out * square,
-            records=self.records_per_client,
-            unit=self.grid**2,
+        return self._with_count(
+            mechanism, (2 * columns, 1.0), changed=changed * square, left_out=left_out * square
         )
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.queries.design import Mechanism, NoiseDesign
 from shoal_protocol.queries.moments import Moments
 
 LONGEST_VECTOR: Final = 10_000
@@ -48,13 +48,8 @@ class FirstMoments(Moments):
         if limit is not None:
             norm = math.sqrt(limit if gaussian else limit * self.width)
             changed, left_out = min(changed, 2.0 * norm), min(left_out, norm)
-        return with_count(
-            mechanism,
-            (NoiseBlock(coordinates=self.width, relative_scale=1.0),),
-            changed=changed * self.grid,
-            left_out=left_out * self.grid,
-            records=self.records_per_client,
-            unit=self.grid**2,
+        return self._with_count(
+            mechanism, (self.width, 1.0), changed=changed * self.grid, left_out=left_out * self.grid
         )
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:

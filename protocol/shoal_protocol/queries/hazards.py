@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.queries.design import Mechanism, NoiseDesign
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.moments import Moments
 from shoal_protocol.queries.terms import Bound
@@ -98,16 +98,9 @@ class HazardScoreSum(Moments):
             pairs = (counted, self.features), (0.0, self.width)
             changed = min(2.0 * (one + math.sqrt(size + 1)) for one, size in pairs)
             left_out = min(one + math.sqrt(size) for one, size in pairs) + 0.5
-        return with_count(
-            mechanism,
-            (
-                NoiseBlock(coordinates=self.width, relative_scale=1.0),
-                NoiseBlock(coordinates=self.features, relative_scale=SQUARES_SCALE),
-            ),
-            changed=changed * self.grid**2,
-            left_out=left_out * self.grid**2,
-            records=self.records_per_client,
-            unit=self.grid**2,
+        blocks, square = ((self.width, 1.0), (self.features, SQUARES_SCALE)), self.grid**2
+        return self._with_count(
+            mechanism, *blocks, changed=changed * square, left_out=left_out * square
         )
 
     def _arranged(self, boxed: Floats) -> Floats:

@@ -97,6 +97,26 @@ class Moments(BaseModel):
         """Return sums over records, shape (d,), and after them the records' number."""
         return np.append(sums, self.grid**2 * len(rows))
 
+    def _with_count(
+        self,
+        mechanism: Mechanism,
+        *blocks: tuple[int, float],
+        changed: float,
+        left_out: float,
+    ) -> NoiseDesign:
+        """Return `with_count` of blocks of so many coordinates, empty ones left out, and scales."""
+        kept = [
+            NoiseBlock(coordinates=size, relative_scale=scale) for size, scale in blocks if size
+        ]
+        return with_count(
+            mechanism,
+            tuple(kept),
+            changed=changed,
+            left_out=left_out,
+            records=self.records_per_client,
+            unit=self.grid**2,
+        )
+
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the integer rows w, shape (r, p), of `records`, shape (r, len(column_names)).
 
@@ -153,14 +173,7 @@ class SecondMoments(Moments):
         if limit is not None:
             both = math.sqrt(2.0) if gaussian else 2.0
             changed, left_out = min(left_out, both * limit), min(left_out, float(limit))
-        return with_count(
-            mechanism,
-            (NoiseBlock(coordinates=self.width, relative_scale=1.0),),
-            changed=changed,
-            left_out=left_out,
-            records=self.records_per_client,
-            unit=self.grid**2,
-        )
+        return self._with_count(mechanism, (self.width, 1.0), changed=changed, left_out=left_out)
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums of squares and the number of `rows`, shape (p + 1,)."""
@@ -217,19 +230,9 @@ class MomentMatrix(Moments):
     def _design(
         self, mechanism: Mechanism, bounds: tuple[float, float], *, off_diagonal: float
     ) -> NoiseDesign:
-        blocks = (
-            NoiseBlock(coordinates=self.width, relative_scale=1.0),
-            NoiseBlock(coordinates=self.dimension - 1 - self.width, relative_scale=off_diagonal),
-        )
+        blocks = (self.width, 1.0), (self.dimension - 1 - self.width, off_diagonal)
         changed, left_out = bounds
-        return with_count(
-            mechanism,
-            tuple(block for block in blocks if block.coordinates),
-            changed=changed,
-            left_out=left_out,
-            records=self.records_per_client,
-            unit=self.grid**2,
-        )
+        return self._with_count(mechanism, *blocks, changed=changed, left_out=left_out)
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums of products and the number of `rows`, shape (dimension,)."""

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.queries.design import Mechanism, NoiseDesign
 from shoal_protocol.queries.moments import Moments
 
 NORM_BINS: Final = 27
@@ -41,15 +41,9 @@ class NormCounts(Moments):
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere; L2 sqrt(2) r B^2, L1 2 r B^2."""
+        square = float(self.grid**2)
         both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
-        return with_count(
-            mechanism,
-            (NoiseBlock(coordinates=NORM_BINS, relative_scale=1.0),),
-            changed=both * self.grid**2,
-            left_out=float(self.grid**2),
-            records=self.records_per_client,
-            unit=self.grid**2,
-        )
+        return self._with_count(mechanism, (NORM_BINS, 1.0), changed=both * square, left_out=square)
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many `rows` are in each bin of norms, and their number, shape (28,)."""

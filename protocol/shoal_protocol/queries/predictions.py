@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries.columns import Column
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.queries.design import Mechanism, NoiseDesign
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.moments import Moments
 from shoal_protocol.queries.scores import Family, mean_of
@@ -95,13 +95,12 @@ class PredictionScores(Moments):
             changed, left_out = math.sqrt(2.0 * squared), math.sqrt(squared)
         else:
             changed, left_out = 2.0 * (rest + _CUT + q), rest + _CUT + q
-        return with_count(
+        square = self.grid**2
+        return self._with_count(
             mechanism,
-            (NoiseBlock(coordinates=self.dimension - 1, relative_scale=1.0),),
-            changed=changed * self.grid**2,
-            left_out=left_out * self.grid**2,
-            records=self.records_per_client,
-            unit=self.grid**2,
+            (self.dimension - 1, 1.0),
+            changed=changed * square,
+            left_out=left_out * square,
         )
 
     def _arranged(self, boxed: Floats) -> Floats:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.queries.design import Mechanism, NoiseDesign
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.models.regressions import probability, rate
 from shoal_protocol.queries.weighted_rows import RegressionMoments, shrinking
@@ -88,16 +88,9 @@ class ScoreSum(RegressionMoments):
             changed, left_out = math.sqrt(4.25), math.sqrt(1.5)
         else:
             changed, left_out = 2.0 * math.sqrt(self.width + 1) + 0.5, math.sqrt(self.width) + 1.0
-        return with_count(
-            mechanism,
-            (
-                NoiseBlock(coordinates=self.width, relative_scale=1.0),
-                NoiseBlock(coordinates=self.width + 1, relative_scale=SQUARES_SCALE),
-            ),
-            changed=changed * self.grid**2,
-            left_out=left_out * self.grid**2,
-            records=self.records_per_client,
-            unit=self.grid**2,
+        blocks, square = ((self.width, 1.0), (self.width + 1, SQUARES_SCALE)), self.grid**2
+        return self._with_count(
+            mechanism, *blocks, changed=changed * square, left_out=left_out * square
         )
 
     def _arranged(self, boxed: Floats) -> Floats:

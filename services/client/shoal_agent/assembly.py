@@ -20,7 +20,6 @@ from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.messages import Opened
 from shoal_holder.opening import complaint, from_files
 from shoal_holder.reporting import Report
-from shoal_holder.settings import Settings as VaultSettings
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
@@ -110,11 +109,7 @@ def _vault(settings: Settings, report: Report, inside: Sources | None) -> VaultL
         return VaultLink.over(VaultPipes.meet(settings.vault_pipes), report)
     if inside is None:
         return VaultLink.over(VaultPipes.start(settings, None), report)
-    given = settings.model_dump(include=set(VaultSettings.model_fields))
-    vault = from_files(
-        VaultSettings.model_validate(given), sources=inside, isolation=IN_THIS_PROCESS
-    )
-    return VaultLink.inside(vault, report)
+    return VaultLink.inside(from_files(settings, sources=inside, isolation=IN_THIS_PROCESS), report)
 
 
 def _log_opened(opened: Opened) -> None:
