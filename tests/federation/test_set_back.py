@@ -9,8 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from shoal_compute.schema import ledger
+from shoal_protocol.log.submissions import ADD_CHECKPOINT
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
+from tests.world.parties import problem_code
 from tests.world.trust import HOLDER_POLICY, SITES, Trust
 from tests.world.wire import Fault, Rule
 
@@ -73,6 +75,11 @@ async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_acce
         token = await federation.restart()
         assert token is not None
         assert not await federation.is_ready()
+        log = [each.body for each in federation.wire.log if each.path.endswith(ADD_CHECKPOINT)]
+        answer = await federation.ask(NODE, ADD_CHECKPOINT, method="POST", content=log[-1])
+        assert (
+            problem_code(answer) == "ledger-broken"
+        )  # nor does it sign what it may have forgotten
         charged = federation.charged()
         assert charged == whole - 1
         job = await federation.submit(privacy=CHEAP)

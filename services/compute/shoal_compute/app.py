@@ -68,6 +68,7 @@ from shoal_protocol.trust.belief import WrongProof
 from shoal_protocol.wire import service_errors
 from shoal_protocol.wire.errors import (
     BadSignature,
+    LedgerBroken,
     MalformedDocument,
     RefusedJob,
     RefusedSpec,
@@ -286,6 +287,7 @@ def create_app(
             UnknownLog,
             BadSignature,
             WrongProof,
+            LedgerBroken,
             as_type=NOTE,
             takes=TEXT,
             as_body=NOTE,

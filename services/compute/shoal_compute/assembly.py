@@ -91,7 +91,8 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         leadership=leadership,
         witnesses=witnesses,
     )
-    uploads, witness = Uploads(own, rounds, tallies, metrics, leads, sessions), LogWitness(own)
+    uploads = Uploads(own, rounds, tallies, metrics, leads, sessions)
+    witness = LogWitness(own, witnesses)
     app = create_app(
         own,
         rounds=rounds,

@@ -1,6 +1,7 @@
 """Signs the consortium's log as a witness (C2SP tlog-witness): one history, never shorter.
 
-What it signed last is durable before the signature leaves. Anyone may ask.
+What it signed last is durable before the signature leaves. A node that was set back, as others tell
+it, signs nothing: it may have forgotten what it signed. Anyone may ask.
 """
 
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from hashlib import sha256
 from sqlalchemy import Connection, select, update
 
 from shoal_compute.schema import log_views
+from shoal_compute.witnesses import Witnesses
 from shoal_hosting.operators.view import in_words
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
@@ -21,9 +23,9 @@ from shoal_protocol.log.witnessed import cosigners, origin_of, signed_checkpoint
 class LogWitness:
     """This node's view of the log of the consortium."""
 
-    def __init__(self, resources: Resources) -> None:
-        """Keep the view in the storage of `resources`."""
-        self._own = resources
+    def __init__(self, resources: Resources, witnesses: Witnesses) -> None:
+        """Keep the view in the storage of `resources`; `witnesses` tell if it was set back."""
+        self._own, self._witnesses = resources, witnesses
 
     async def sign(self, submission: Submission) -> str:
         """Return this node's signature line under a checkpoint that follows the last one it signed.
@@ -34,6 +36,7 @@ class LogWitness:
             BadSignature: the aggregator did not sign it.
             WrongOldSize: the proof does not begin at the last checkpoint signed here.
             WrongProof: it is not consistent with that one.
+            LedgerBroken: this node was set back.
             StorageUnavailable: nothing was signed.
         """
         manifest = self._own.book.current.manifest
@@ -41,6 +44,7 @@ class LogWitness:
         if note.checkpoint.origin != origin_of(manifest):
             raise UnknownLog
         checkpoint = signed_checkpoint(note, manifest)
+        await self._witnesses.check()
         name, key = witness_name(manifest, self._own.name), self._own.key_in()
         at = int(self._own.clock().timestamp())
         line = cosign(note.text, name, key, at=at)
