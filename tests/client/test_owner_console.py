@@ -12,6 +12,7 @@ from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
+from shoal_agent.console import pages
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
 from shoal_agent.console.sentences import asked, decisions, guess, left_after, sent, title
@@ -271,6 +272,20 @@ async def test_refused_jobs_and_what_needs_the_owner_stand_first(desk: Desk) -> 
     assert f"Your agent refused it. {why}" in page and "age, between 0 and 120" in page
     for other in ("ab" * 32, "none"):
         assert (await desk.http.get(f"{START}/asks/{other}")).status_code == 404
+
+
+async def test_jobs_refused_by_the_thousand_do_not_keep_the_page_from_the_owner(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "NEWEST_JOBS", 2)
+    few = PRIVACY.model_copy(update={"colluders": 1})
+    for _ in range(4):
+        desk.world.submit(privacy=few)
+    await desk.holder.step()
+    newest = list((await desk.holder.status()).refused)[2:]
+    page = await desk.http.get(START)
+    assert set(re.findall("asks/([0-9a-f]{64})", page.text)) == set(newest)
+    assert "shoal agent status has 2 older ones" in words(page)
 
 
 async def test_an_agent_that_answers_nothing_says_why(desk: Desk) -> None:

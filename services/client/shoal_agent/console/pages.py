@@ -116,6 +116,7 @@ class _Pages:
     async def asks(self, request: Request) -> Response:
         """Show what needs the owner: jobs that wait for a decision first."""
         status, shown = await self._agent.status(), await self._agent.approvals()
+        refused = list(status.refused.items())[: -NEWEST_JOBS - 1 : -1]  # each is asked for
         return self._show(
             request,
             "asks.html",
@@ -125,9 +126,8 @@ class _Pages:
             ],
             troubles=[*filter(None, [shown.missing]), *sentences.troubles(status)],
             approval=shown.approval,
-            refused=[
-                (job, reason, await self._known(job)) for job, reason in status.refused.items()
-            ],
+            refused=[(job, reason, await self._known(job)) for job, reason in refused],
+            older=len(status.refused) - len(refused),
             refused_crowds=status.refused_crowds,
         )
 
