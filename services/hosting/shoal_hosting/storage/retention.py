@@ -100,11 +100,12 @@ class Retention:
     async def step(self) -> None:
         """Delete some of what is due, if it is time to look."""
         now = self._own.clock()
-        before = self._before(now)
-        if not self._is_steady(now) and before is not None:
-            before = _EPOCH  # what was begun goes on
+        is_steady = self._is_steady(now)
         if self._next_at is not None and now < self._next_at:
             return
+        before = self._before(now)
+        if before is not None and not is_steady:
+            before = _EPOCH  # what was begun goes on
         try:
             if not await self._delete(before):
                 self._next_at = now + BETWEEN_LOOKS
@@ -136,13 +137,15 @@ class Retention:
         return False
 
     def _before(self, now: datetime) -> datetime | None:
-        policy = self._own.book.current.manifest.policy
-        if policy.retention_days is None:
+        days = self._own.book.current.manifest.policy.retention_days
+        if days is None:
             return None
+        before = now - timedelta(days=days)
+        if self._keepings.knows_ends:
+            return before
         versions = self._own.book.versions  # a job lasts as long as the one it is bound to allows
         longest = max(each.manifest.policy.maximum_job_seconds for each in versions)
-        longest = 0 if self._keepings.knows_ends else longest
-        return now - timedelta(days=policy.retention_days, seconds=longest)
+        return before - timedelta(seconds=longest)
 
     async def _show(self) -> Response:
         """What this service keeps, how much of it, why, and until when."""
