@@ -1,9 +1,9 @@
 """The trainer's ledger: charges rounds to their clients, and sums up what each was charged."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, ScalarSelect, select
 
 from shoal_hosting.storage.ledger import (
     FiledRound,
@@ -41,7 +41,7 @@ class Ledger:
         self._follower, self._lines = LedgerFollower(ledger, self._name), []
         self.follow(db, lock=False)
         entries = [line.entry for line in self._lines]
-        check_rounds(entries, _filed(db), _anchors(db, entries), ledger=self._name)
+        check_rounds(entries, _filed(db), _anchors(db), ledger=self._name)
 
     def follow(self, db: Connection, *, lock: bool = True) -> None:
         """Verify the entries that are new here; `lock` is as in `LedgerFollower.follow`.
@@ -78,11 +78,20 @@ def _filed(db: Connection) -> Iterator[FiledRound]:
         yield FiledRound(spec, phase == Phase.ABANDONED)
 
 
-def _anchors(db: Connection, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-    """Return the entries in the certificate, if there is one, of the job that was charged last."""
-    certified = set(db.execute(select(certificates.c.job)).scalars())
-    last = next((each.job for each in reversed(entries) if each.job in certified), None)
-    query = select(certificates.c.document).where(certificates.c.job == last)
+def last_certified() -> ScalarSelect[str]:
+    """Return SQL for the job, of those that have a certificate, that was charged last.
+
+    The ledger is checked by that certificate at each start.
+    """
+    columns = ledger.entries.c
+    certified = columns.job.in_(select(certificates.c.job))
+    newest = select(columns.job).where(certified).order_by(columns.number.desc())
+    return newest.limit(1).scalar_subquery()
+
+
+def _anchors(db: Connection) -> list[LedgerEntry]:
+    """Return the entries in the certificate that the ledger is checked by, if there is one."""
+    query = select(certificates.c.document).where(certificates.c.job == last_certified())
     return [
         round_.charge
         for document in db.execute(query).scalars()

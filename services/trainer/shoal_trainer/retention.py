@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Table, select, update
+from sqlalchemy import ColumnElement, Connection, Table, select, update
 
 from shoal_hosting.storage.retention import Jobs, Keeping, Keepings
 from shoal_protocol.wire.phases import JobPhase
+from shoal_trainer.ledger import last_certified
 from shoal_trainer.schema import (
     certificates,
     jobs,
@@ -33,20 +34,13 @@ def _sums_of(chosen: Jobs) -> ColumnElement[bool]:
     return partial_sums.c.round.in_(select(rounds.c.id).where(rounds.c.job.in_(chosen)))
 
 
-def _checks_the_ledger() -> ScalarSelect[str]:
-    """Return SQL for the job whose certificate the ledger is checked against at start.
-
-    It is the one charged last of those that have one, as in `ledger.py`.
-    """
-    columns = ledger.entries.c
-    certified = columns.job.in_(select(certificates.c.job))
-    newest = select(columns.job).where(certified).order_by(columns.number.desc())
-    return newest.limit(1).scalar_subquery()
+def _is_replaced() -> ColumnElement[bool]:
+    """Return SQL for certificates that the ledger is not checked by."""
+    return certificates.c.job.is_distinct_from(last_certified())
 
 
 def _older_certificates(chosen: Jobs) -> ColumnElement[bool]:
-    job = certificates.c.job
-    return job.in_(chosen) & job.is_distinct_from(_checks_the_ledger())
+    return certificates.c.job.in_(chosen) & _is_replaced()
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
@@ -60,9 +54,7 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     uncertified = select(reports.c.job).where(reports.c.job.not_in(certified))
     over = (columns.ends_by < before.timestamp()) & columns.phase.not_in(_OPEN)
     is_due = columns.erased | (over & columns.id.not_in(uncertified))
-    replaced = select(certificates.c.job).where(
-        certificates.c.job.is_distinct_from(_checks_the_ledger())
-    )
+    replaced = select(certificates.c.job).where(_is_replaced())
     has_some = ~columns.emptied | columns.id.in_(replaced)
     query = select(columns.id).where(has_some, is_due)
     return db.execute(query.order_by(columns.erased.desc(), columns.id).limit(most)).scalars().all()
