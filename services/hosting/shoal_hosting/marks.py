@@ -177,11 +177,10 @@ class Marking:
         try:
             found = _salts(self._log)
         except OSError:
-            return self._newest.in_file
-        if not found:
-            return self._newest.in_file
-        self._seen = found, commits
-        return self._newest.in_file if found == salts else known
+            found = b""
+        if found:
+            self._seen = found, commits
+        return known if found and found != salts else self._newest.in_file
 
     @property
     def losses(self) -> int:
