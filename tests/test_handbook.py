@@ -1,15 +1,13 @@
 """Each entry of the handbook is run by tests, and each of its commands is one that there is."""
 
-import ast
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.command.running import parser
 from tests.world.handbook import entries
+from tests.world.named_tests import exists
 
-TESTS: Final = Path(__file__).parent
 RUN_BY: Final = {
     "Install": ["federation/test_drills.py::test_a_node_is_installed_while_a_job_runs"],
     "Enrol": [
@@ -81,9 +79,7 @@ RUN_BY: Final = {
 def test_every_entry_names_the_tests_that_run_it() -> None:
     assert list(RUN_BY) == list(entries())
     for each in (test for tests in RUN_BY.values() for test in tests):
-        file, _, name = each.partition("::")
-        tree = ast.parse((TESTS / file).read_text())
-        assert name in {getattr(node, "name", None) for node in tree.body}, each
+        assert exists(f"tests/{each}"), each
 
 
 @pytest.mark.parametrize("heading", RUN_BY)

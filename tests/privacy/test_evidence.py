@@ -1,11 +1,11 @@
 """docs/evidence.md names a test for every known failure, and every test that it names exists."""
 
-import ast
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.world.named_tests import exists
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "evidence.md"
@@ -20,19 +20,6 @@ def sections() -> dict[int, str]:
 
 def named_in(section: str) -> list[str]:
     return re.findall(r"^    (tests/\S+)$", section, flags=re.MULTILINE)
-
-
-@cache
-def defined_in(path: Path) -> frozenset[str]:
-    tree = ast.parse(path.read_text())
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in tree.body if isinstance(node, functions))
-
-
-def exists(test: str) -> bool:
-    path, _, name = test.partition("::")
-    is_test = name.startswith("test_")
-    return is_test and (ROOT / path).is_file() and name in defined_in(ROOT / path)
 
 
 NAMED = sorted({test for section in sections().values() for test in named_in(section)})
