@@ -77,9 +77,8 @@ async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_acce
         assert not await federation.is_ready()
         log = [each.body for each in federation.wire.log if each.path.endswith(ADD_CHECKPOINT)]
         answer = await federation.ask(NODE, ADD_CHECKPOINT, method="POST", content=log[-1])
-        assert (
-            problem_code(answer) == "ledger-broken"
-        )  # nor does it sign what it may have forgotten
+        # nor does it sign what it may have forgotten
+        assert problem_code(answer) == "ledger-broken"
         charged = federation.charged()
         assert charged == whole - 1
         job = await federation.submit(privacy=CHEAP)
