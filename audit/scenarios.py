@@ -183,20 +183,19 @@ def honest_matrix(epsilon: float, runs: int) -> Scenario:
 
 def honest_holders(epsilon: float, runs: int) -> Scenario:
     """Return a round of data holders with 1, 3, 2 and 1 slots; the largest colludes as a whole."""
-    game = _holders(epsilon, colluders=3)
+    game = _holders((1, 3, 2, 1), epsilon, colluders=3)
     return Scenario(name=f"Gaussian, ε = {epsilon:g}, a holder of 3", game=game, runs=runs)
 
 
 def uncounted_holder(epsilon: float, runs: int) -> Scenario:
     """Plant a data holder that subtracts its own noise, of more slots than the price counts on."""
-    game = _holders(epsilon, colluders=1)
+    game = _holders((1, 3, 1), epsilon, colluders=1)
     spec = game.spec.model_copy(update={"colluders": 3})
     factor = math.sqrt(game.spec.parties / spec.parties)
     return _faulty("a data holder's own noise subtracted", replace(game, spec=spec), factor, runs)
 
 
-def _holders(epsilon: float, *, colluders: int) -> Game:
-    sizes = (1, 3, 2, 1)
+def _holders(sizes: tuple[int, ...], epsilon: float, *, colluders: int) -> Game:
     spec = Rounds.under(delta=DELTA).spec(
         one_square(),
         cost=Cap(epsilon=epsilon, delta=DELTA).whole,

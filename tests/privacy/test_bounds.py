@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from audit import scenarios
 from audit.bounds import Counts, at_least, at_most, lower_bounds
 from audit.claims import Claim, Measured
 from shoal_protocol.privacy.curves import gaussian_delta, gaussian_mu
@@ -20,17 +21,23 @@ GAUSSIAN = [
 LAPLACE = Claim(epsilon=1.0, delta=0.0, mu=-2.0 * float(stats.norm.ppf(1.0 / (1.0 + math.e))))
 
 
-def simulated(claim: Claim, trials: int, failure: float, audits: int) -> list[Measured]:
-    """Return what so many audits would find if the claim were exactly true."""
+def simulated(
+    claim: Claim, trials: int, failure: float, audits: int, stronger: float = 1.0
+) -> list[Measured]:
+    """Return what so many audits would find if the noise were the claimed one over `stronger`."""
     generator = np.random.default_rng(trials)
     thresholds = claim.thresholds(trials=trials, failure=failure)
+
+    def tail(x: float) -> float:
+        return claim.tail(stronger * x)
+
     return [
         claim.measured(
             [
                 Counts(
                     trials=trials,
-                    hits=int(generator.binomial(trials, claim.tail(threshold - claim.distance))),
-                    alarms=int(generator.binomial(trials, claim.tail(threshold))),
+                    hits=int(generator.binomial(trials, tail(threshold - claim.distance))),
+                    alarms=int(generator.binomial(trials, tail(threshold))),
                 )
                 for threshold in thresholds
             ],
@@ -114,12 +121,34 @@ def test_the_bound_for_gaussian_mechanisms_shows_half_of_an_exact_claim_with_few
     assert spare([audit.implied_epsilon for audit in audits], claim.epsilon / 2.0) > 5.0
 
 
-def spare(found: list[float], half: float) -> float:
-    """Return by how many standard deviations bounds lie above half of a claim.
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        scenarios.noise_divided_by_root_two(1.0, 40_000),
+        scenarios.classical_sigma(31.6, 20_000),
+        scenarios.missing_noise(1.0, 40_000),
+        scenarios.uncounted_holder(1.0, 40_000),
+        scenarios.fresh_noise_on_retry(1.0, 10_000),
+        scenarios.sensitivity_of_values(1.0, 10_000),
+    ],
+    ids=lambda scenario: scenario.name,
+)
+def test_so_many_runs_of_a_planted_fault_go_unseen_with_a_probability_below_1e_4(
+    scenario: scenarios.Scenario,
+) -> None:
+    claim, trials = scenario.game.claim, scenario.runs
+    assert scenario.fault is not None
+    stronger = gaussian_mu(epsilon=scenario.fault, delta=claim.delta) / claim.mu
+    audits = simulated(claim, trials, failure=1e-6, audits=400, stronger=stronger)
+    assert spare([audit.bounds.mu for audit in audits], claim.mu) > 4.0
 
-    4.3 leaves a probability of 1e-5 to fall short, 5 one of 3e-7.
+
+def spare(found: list[float], least: float) -> float:
+    """Return by how many standard deviations bounds lie above a claim, or half of one.
+
+    4 leaves a probability of 3e-5 to fall short, 4.3 one of 1e-5, 5 one of 3e-7.
     """
-    return float((np.mean(found) - half) / np.std(found))
+    return float((np.mean(found) - least) / np.std(found))
 
 
 def test_thresholds_that_nobody_chose_prove_nothing() -> None:
