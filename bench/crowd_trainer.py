@@ -14,7 +14,7 @@ from nacl.signing import SigningKey
 
 from bench.raw_requests import Lines, ask, request
 from bench.small_consortium import made_consortium
-from demo.watching import free_ports
+from demo.ports import free_ports
 from shoal_agent import read_holder_key
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Process

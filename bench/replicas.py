@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
-from demo.watching import free_ports
+from demo.ports import free_ports
 from shoal_consortium.processes import Federation, Process
 from shoal_protocol.sharing.envelope import frame
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import nacl.utils
 
-from demo.watching import free_ports
+from demo.ports import free_ports
 from shoal_consortium import quickstart
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from demo.watching import free_ports
+from demo.ports import free_ports
 from shoal_consortium.processes import Process
 
 

@@ -1,7 +1,5 @@
-"""How the demo sees what happens: free ports, waiting with a limit, a node's own account."""
+"""How the demo sees what happens: waiting with a limit, a node's own account."""
 
-import os
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,34 +12,8 @@ from shoal_hosting.peers.connections import pinned_tls
 
 PATIENCE_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.02
-_FIRST_PORT, _LAST_PORT = 20_000, 32_000  # below the range that systems give out by themselves
 
 T = TypeVar("T")
-
-
-def free_ports(count: int) -> int:
-    """Return the first of `count` consecutive ports on the loopback that nobody has taken.
-
-    Raises:
-        RuntimeError: there are none.
-    """
-    # Two that look at once, each with keys to make before it listens, must not find the same ones.
-    starts = range(_FIRST_PORT, _LAST_PORT - count, count)
-    for place in range(len(starts)):
-        first = starts[(os.getpid() + place) % len(starts)]
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-    raise RuntimeError("no free ports on the loopback")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def wait_until(condition: Callable[[], T], what: str) -> T:

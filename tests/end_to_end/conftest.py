@@ -1,13 +1,12 @@
 """A federation of real processes on free ports of this machine, for all tests here."""
 
-import os
-import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from demo.ports import free_ports
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation, logged
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS
@@ -18,19 +17,7 @@ PORTS = 8  # five services, and an agent of each of three sites
 
 def first_free_port() -> int:
     """Return the first of as many free ports in a row as are needed."""
-    begin = 21_000 + os.getpid() % 1_250 * PORTS  # two runs at once do not meet
-    for first in range(begin, 32_000, PORTS):
-        taken = [socket.socket() for _ in range(PORTS)]
-        try:
-            for offset, each in enumerate(taken):
-                each.bind(("127.0.0.1", first + offset))
-        except OSError:
-            continue
-        finally:
-            for each in taken:
-                each.close()
-        return first
-    raise RuntimeError("no free ports")
+    return free_ports(PORTS)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench import rounds
-from demo.watching import free_ports
+from demo.ports import free_ports
 from shoal.jobs.analyst import Job
 from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
