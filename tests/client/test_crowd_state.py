@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from shoal_holder import ledger
 from shoal_holder.crowds import memory, nonces
 from shoal_holder.crowds.accounts import left_to_records, so_far
 from shoal_holder.crowds.memory import Prepared
@@ -94,12 +95,12 @@ def epsilons(state: State) -> dict[int, float]:
 
 def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State) -> None:
     assert contribute(state, (0, 0), (1, 2), (0, 1)) == [True] * 3
-    entries = state.chain(after=0, count=9)
+    entries = ledger.entries(state.file, after=0, count=9)
     assert verify_chain(entries).head.number == 3
     assert [(each.job, each.clients, each.cost) for each in entries] == [
         (CROWD, 1, LIMITS.cost)
     ] * 3
-    charges = state.charges(after=0, count=9)
+    charges = ledger.charges(state.file, after=0, count=9)
     assert [(each.client, each.number) for each in charges] == [(0, 0), (1, 0), (0, 1)]
     assert [each.round_id for each in charges] == [entry.round for entry in entries]
     assert len(memory.pending(state, CROWD, count=9)) == 3
@@ -198,7 +199,7 @@ def test_a_job_that_ended_here_takes_no_more_contributions(state: State) -> None
 def test_what_was_not_charged_is_not_stored(state: State) -> None:
     contribute(state, (0, 0), (0, 0), limits=limits(per_record=1))
     assert len(memory.pending(state, CROWD, count=9)) == 1
-    assert len(state.chain(after=0, count=9)) == 1
+    assert len(ledger.entries(state.file, after=0, count=9)) == 1
 
 
 def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> None:
@@ -206,7 +207,7 @@ def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> Non
     same = prepared(0, 0)
     with pytest.raises(sqlite3.IntegrityError):
         memory.charge(state, CROWD, [same, same], limits=LIMITS, now=NOW)
-    assert state.chain(after=0, count=9) == []
+    assert ledger.entries(state.file, after=0, count=9) == []
     assert memory.pending(state, CROWD, count=9) == []
     assert not state.committed().charged
 
@@ -430,5 +431,5 @@ def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
         state.close()
         again = reopen(path)  # which checks the whole ledger
         assert epsilons(again) == kept
-        assert len(again.chain(after=0, count=999)) == sum(made.values())
+        assert len(ledger.entries(again.file, after=0, count=999)) == sum(made.values())
         again.close()

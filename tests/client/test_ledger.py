@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyroaring import BitMap
 
+from shoal_holder import ledger
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
@@ -53,14 +54,14 @@ def reopen(path: Path) -> State:
 
 def test_what_was_charged_is_one_unbroken_chain(path: Path) -> None:
     state = reopen(path)
-    entries = state.chain(after=0, count=9)
+    entries = ledger.entries(state.file, after=0, count=9)
     assert verify_chain(entries).head.number == 3
     assert [(each.round, each.clients, each.cost) for each in entries] == [
         (ROUNDS[0], 2, COSTS[0]),
         (ROUNDS[0], 2, NOTHING),
         (ROUNDS[1], 2, COSTS[1]),
     ]
-    assert state.chain(after=1, count=1) == entries[1:2]
+    assert ledger.entries(state.file, after=1, count=1) == entries[1:2]
     state.close()
 
 
@@ -71,7 +72,7 @@ def test_a_ledger_goes_on_where_it_ended(path: Path) -> None:
     state.record_answer("f" * 64, COSTS[1], NOW, **slots, envelopes={0: b"e"})
     state.close()
     state = reopen(path)
-    assert verify_chain(state.chain(after=0, count=9)).head.number == 4
+    assert verify_chain(ledger.entries(state.file, after=0, count=9)).head.number == 4
     state.close()
 
 

@@ -78,7 +78,7 @@ class Desk:
 
     async def job(self, *, silent: str | None = None, **changes: Any) -> str:
         """Have a job joined and its round answered, to a node that is `silent` in vain."""
-        request = self.world.submit(purpose=PURPOSE, **changes)
+        request = self.world.submit(**{"purpose": PURPOSE, **changes})
         await self.holder.step()
         if (await self.holder.policy()).approval != "automatic":
             for name, key in (("alice", ALICE), ("bob", BOB)):
@@ -169,19 +169,31 @@ async def test_what_left_is_shown_with_its_time_and_outcome(desk: Desk) -> None:
     assert "Your agent declares nothing" in page
 
 
-async def test_the_ledger_is_shown_in_sums_and_in_pages(desk: Desk) -> None:
-    await desk.job()
+async def test_the_ledger_has_one_row_for_each_job_the_newest_first_and_names_no_slot(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "NEWEST_JOBS", 2)
+    assert "Nothing." in await desk.get(LEDGER)
+    for purpose in ("the first", "the second", "the third"):
+        for node in desk.world.nodes:  # which keep one answer each
+            node.held.clear()
+        await desk.job(purpose=purpose)
     first = await desk.get(LEDGER)
     assert "All jobs together, ever, may cost one record ε = 3 at δ = 1e-06." in first
     assert "60 records have paid something" in first
-    assert re.search(r"may still pay ε = 2\.\d+ by Gaussian noise", first)
+    left = re.search(r"may still pay (ε = [\d.]+) by Gaussian noise", first)
+    assert left is not None
+    row = rf"\d\d the (\w+) 1 60 µ = 0\.\d+ {re.escape(left[1])} "
+    assert re.findall(row, first) == ["third", "second"]
     html = (await desk.http.get(LEDGER)).text
-    found = re.search(r'href="(/console/ledger\?after=50)#entries"', html)
-    assert found is not None and html.count("0.2") >= 50
+    found = re.search(r'href="(/console/ledger\?before=\d+)#charged"', html)
+    assert found is not None and "Newest" not in first
     second = await desk.get(found[1])
-    assert "First" in second and "Next" not in second and " 60 " in second
+    assert re.findall(row, second) == ["first"]
+    assert "Newest" in second and "Older" not in second
+    assert "There are no older ones." in await desk.get(f"{LEDGER}?before=1")
     for broken in ("x", "-1", "9" * 30, "٣"):
-        assert "Entries" in await desk.get(f"{LEDGER}?after={broken}")
+        assert await desk.get(f"{LEDGER}?before={broken}") == first
 
 
 async def test_the_policy_is_told_in_words(desk: Desk) -> None:

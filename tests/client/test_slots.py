@@ -12,6 +12,7 @@ from pyroaring import BitMap
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.restoring import restore_file
 from shoal_agent.vault_contents import contents_of
+from shoal_holder import spending
 from shoal_holder.opening import from_contents, from_files
 from shoal_holder.records import Identity, Records
 from shoal_holder.restoring import raise_to_least
@@ -210,7 +211,7 @@ async def test_a_phone_needs_no_id_but_keeps_to_one_once_it_has_one(tmp_path: Pa
         holder = phone.holder(records=ways[0])
         assert ages(holder) == {0: [40.0]}
         await answer_a_round(phone, holder)
-        assert state_of(holder).spent()
+        assert spending.spent(state_of(holder).file)
         await holder.close()
         with pytest.raises(ValueError, match=r"without an id was charged|slots were given by id"):
             phone.holder(records=ways[1])

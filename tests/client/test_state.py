@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from pyroaring import BitMap
 
-from shoal_holder import outbox
+from shoal_holder import ledger, outbox, spending
 from shoal_holder.state import State
+from shoal_holder.status import read_jobs
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
@@ -75,12 +76,17 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     answer(state, range(2))
     state.settle_join(JOB, ACKNOWLEDGED)
     outbox.settle_envelope(state, ROUND, 0, ACKNOWLEDGED)
-    before = (state.jobs(), state.charges(after=0, count=9), committed(state), pending(state, 1))
+    before = (
+        read_jobs(state.file),
+        ledger.charges(state.file, after=0, count=9),
+        committed(state),
+        pending(state, 1),
+    )
     state.close()
     state = State(path, authority=AUTHORITY)
     assert before == (
-        state.jobs(),
-        state.charges(after=0, count=9),
+        read_jobs(state.file),
+        ledger.charges(state.file, after=0, count=9),
         committed(state),
         pending(state, 1),
     )
@@ -96,16 +102,16 @@ def test_a_round_is_answered_once_for_ever(state: State, again: range) -> None:
     with pytest.raises((ValueError, sqlite3.IntegrityError)):
         answer(state, again, b"other")
     assert state.is_answered(ROUND)
-    assert [entry.client for entry in state.charges(after=0, count=9)] == [0, 1]
+    assert [entry.client for entry in ledger.charges(state.file, after=0, count=9)] == [0, 1]
     assert pending(state) == b"envelope for 0"
 
 
 def test_slots_that_an_answer_does_not_use_are_named_and_pay_nothing(state: State) -> None:
     with_round(state)
     answer(state, [0, 3], unused=[1])
-    assert state.spent() == {0: [SPENT], 1: [NOTHING], 3: [SPENT]}
-    assert [each.clients for each in state.chain(after=0, count=9)] == [2, 1]
-    assert state.jobs()[0].rounds[0].answers == 3
+    assert spending.spent(state.file) == {0: [SPENT], 1: [NOTHING], 3: [SPENT]}
+    assert [each.clients for each in ledger.entries(state.file, after=0, count=9)] == [2, 1]
+    assert read_jobs(state.file)[0].rounds[0].answers == 3
 
 
 def test_a_job_has_one_round_of_each_number_for_ever(state: State) -> None:
@@ -129,10 +135,10 @@ def test_debit_and_envelopes_are_stored_together_or_not_at_all(state: State) -> 
         state.record_answer(
             ROUND, SPENT, NOW, used=BitMap([0]), unused=BitMap([1]), envelopes=Interrupted()
         )
-    assert state.charges(after=0, count=9) == []
+    assert ledger.charges(state.file, after=0, count=9) == []
     assert pending(state) is None
     answer(state, range(4))
-    assert len(state.charges(after=0, count=9)) == 4
+    assert len(ledger.charges(state.file, after=0, count=9)) == 4
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,7 @@ def test_settled_envelopes_are_erased_and_their_digests_stay(state: State, path:
     state.end_round(ROUND, "delivered")
     contents = [file.read_bytes() for file in path.parent.iterdir()]
     assert not any(b"SECRET" in content for content in contents)
-    assert state.jobs()[0].rounds[0].envelopes == {ACKNOWLEDGED: 2, "too-late": 1}
+    assert read_jobs(state.file)[0].rounds[0].envelopes == {ACKNOWLEDGED: 2, "too-late": 1}
     state.close()
     database = sqlite3.connect(path)
     digests = database.execute("SELECT digest FROM outbox WHERE envelope IS NULL").fetchall()
@@ -180,9 +186,9 @@ def test_what_a_round_that_ends_did_not_send_is_erased(state: State, path: Path)
     state.end_job(JOB, "job-failed")
     assert pending(state) is None
     assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
-    assert state.jobs()[0].rounds[0].envelopes == {"unsent": 3}
+    assert read_jobs(state.file)[0].rounds[0].envelopes == {"unsent": 3}
     assert state.open_jobs() == [] and state.open_rounds() == []
-    assert len(state.charges(after=0, count=9)) == 2
+    assert len(ledger.charges(state.file, after=0, count=9)) == 2
 
 
 def test_an_outcome_once_recorded_does_not_change(state: State) -> None:
@@ -190,7 +196,7 @@ def test_an_outcome_once_recorded_does_not_change(state: State) -> None:
     answer(state, range(1))
     outbox.settle_envelope(state, ROUND, 0, "conflicting-share")
     outbox.settle_envelope(state, ROUND, 0, ACKNOWLEDGED)
-    assert state.jobs()[0].rounds[0].envelopes == {"conflicting-share": 1, "pending": 2}
+    assert read_jobs(state.file)[0].rounds[0].envelopes == {"conflicting-share": 1, "pending": 2}
 
 
 def test_the_next_round_ends_the_one_before(state: State) -> None:
@@ -212,7 +218,7 @@ def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
     assert squares(state) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25})
     state.end_job(JOB, "job-finished")
     assert squares(state) == pytest.approx({0: 0.09, 1: 0.09})
-    assert state.spent() == {0: [SPENT], 1: [SPENT]}
+    assert spending.spent(state.file) == {0: [SPENT], 1: [SPENT]}
 
 
 def squares(state: State) -> dict[int, float]:
@@ -225,7 +231,7 @@ def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
     answer(state, [0], cost=Cost.pure(0.25))
     assert committed(state)[0].epsilon == pytest.approx(1.0)  # the open job's other 0.75, too
     assert committed(state)[1].epsilon == pytest.approx(1.0)
-    assert state.spent_in_job(JOB, BitMap(range(9))).epsilon == pytest.approx(0.25)
+    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).epsilon == pytest.approx(0.25)
     state.end_job(JOB, "job-finished")
     assert {client: cost.epsilon for client, cost in committed(state).items()} == {0: 0.25}
 
@@ -236,7 +242,7 @@ def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
     answer(state, range(1))
     state.end_job(JOB, "job-finished")
     assert committed(state)[0].epsilon == math.inf
-    assert state.spent_in_job(JOB, BitMap(range(9))).epsilon == math.inf
+    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).epsilon == math.inf
 
 
 def test_a_refused_join_is_not_answered_for(state: State) -> None:
@@ -250,13 +256,33 @@ def test_a_refused_join_is_not_answered_for(state: State) -> None:
 
 def test_a_job_costs_what_the_dearest_of_these_clients_spent(state: State) -> None:
     with_round(state)
-    assert state.spent_in_job(JOB, BitMap(range(9))) == NOTHING
+    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))) == NOTHING
     answer(state, range(1))
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
     answer(state, [0, 1], cost=Cost.gaussian(0.4), round_id=OTHER_ROUND)
-    assert state.spent_in_job(JOB, BitMap(range(9))).mu == pytest.approx(0.5)
-    assert state.spent_in_job(JOB, BitMap([1, 2])).mu == pytest.approx(0.4)
-    assert state.spent_in_job(JOB, BitMap([2])) == NOTHING
+    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).mu == pytest.approx(0.5)
+    assert spending.spent_in_job(state.file, JOB, BitMap([1, 2])).mu == pytest.approx(0.4)
+    assert spending.spent_in_job(state.file, JOB, BitMap([2])) == NOTHING
+
+
+def test_jobs_are_listed_by_their_last_charge_with_sums_of_those_who_paid(state: State) -> None:
+    join(state, OTHER_JOB, Cost.gaussian(0.5), range(4))
+    with_round(state)  # of the first job
+    state.add_round(OTHER_ROUND, OTHER_JOB, 0, b"spec", None)
+    state.add_round("f" * 64, JOB, 1, b"spec", None)
+    answer(state, [0, 1], unused=[3])
+    answer(state, [1, 2], round_id=OTHER_ROUND, cost=Cost.pure(0.25))
+    answer(state, [1], round_id="f" * 64)
+    total = state.committed()
+    newest, oldest = spending.by_job(state.file, total, 0, 9)
+    assert (newest.job, newest.rounds, newest.slots) == (JOB, 2, 2)
+    assert newest.most == pytest.approx((math.sqrt(2) * SPENT.mu, None))
+    assert newest.committed == spending.stated(total.largest(BitMap([0, 1])))
+    assert (oldest.job, oldest.rounds, oldest.slots) == (OTHER_JOB, 1, 2)
+    assert oldest.most[1] == 0.25 and oldest.committed[1] is None  # of the first job's reservation
+    assert spending.by_job(state.file, total, 0, 1) == [newest]
+    assert spending.by_job(state.file, total, newest.last, 9) == [oldest]
+    assert spending.by_job(state.file, total, oldest.last, 9) == []
 
 
 def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
 from shoal_consortium.parties import next_manifest
-from shoal_holder import frames, messages
+from shoal_holder import frames, ledger, messages, spending
 from shoal_holder.messages import (
     AskAgenda,
     AskCharges,
@@ -74,7 +74,7 @@ class Courier:
                 assert first == envelope, "two answers to one round"
 
     def charged(self) -> list[tuple[str, int, int]]:
-        entries = state_of(self.holder).charges(after=0, count=10_000)
+        entries = ledger.charges(state_of(self.holder).file, after=0, count=10_000)
         return [(each.job, each.number, each.client) for each in entries]
 
 
@@ -299,6 +299,6 @@ def test_no_order_of_messages_spends_more_than_the_policy_or_answers_twice(
         paid = {(job, slot) for job, _, slot in charged}
         handed_over = {rounds[round_id] for round_id, _ in courier.envelopes}
         assert {(job, slot) for job in handed_over for slot in range(CLIENTS)} <= paid
-        for costs in state_of(courier.holder).spent().values():
+        for costs in spending.spent(state_of(courier.holder).file).values():
             assert POLICY.cap.allows(compose(costs))
         courier.vault.close()

@@ -7,7 +7,7 @@ owner's token.
 
 import math
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import asdict
 from functools import partial
 from statistics import median_low
@@ -17,6 +17,7 @@ from fastapi import FastAPI, Query, Request, Response
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.data_holder import DataHolder
+from shoal_agent.ledger_pages import ChargedJob, ChargedJobs, Left
 from shoal_agent.status import HolderStatus
 from shoal_holder.approvals import owners_missing, owners_needed
 from shoal_holder.policy import Policy
@@ -67,7 +68,7 @@ def create_agent_application(
         return float(await holder.refusal() is not None)
 
     async def epsilon_left_to_least(kind: str) -> float:
-        return _left(await holder.committed(), (await holder.policy()).cap)[kind]
+        return _left((await holder.committed()).values(), (await holder.policy()).cap)[kind]
 
     async def ready() -> None:
         await holder.ledger(count=1)
@@ -118,7 +119,7 @@ def create_agent_application(
         entries = await holder.ledger(after=after, count=count)
         crowds = asdict(await holder.spent_on_crowds())
         policy = await holder.policy()
-        left = _left(await holder.committed(), policy.cap)
+        left = _left((await holder.committed()).values(), policy.cap)
         body = {
             "spent": _spending(await holder.spent(), policy)
             | {"left": left, "left_to_records": crowds["left"]},
@@ -140,6 +141,27 @@ def create_agent_application(
             "next": entries[-1].entry if len(entries) == count else None,
         }
         return Response(canonical_json(body), media_type=JSON)
+
+    @app.get("/v1/ledger/jobs", dependencies=for_the_owner)
+    async def show_charges(before: After = 0, count: Askings = 100) -> ChargedJobs:
+        """What each job in rounds charged so far, the one charged last first.
+
+        Only jobs whose last entry is before entry `before`, if that is not 0.
+        """
+        found, cap = await holder.charges(before=before, count=count), (await holder.policy()).cap
+        jobs = [
+            ChargedJob(
+                job=each.job,
+                at=each.at,
+                rounds=each.rounds,
+                slots=each.slots,
+                mu=each.most[0],
+                epsilon=each.most[1],
+                left=Left(**_left([Cost.stated(*each.committed)], cap)),
+            )
+            for each in found
+        ]
+        return ChargedJobs(jobs=jobs, next=found[-1].last if len(found) == count else None)
 
     @app.get("/v1/ledger/chain", dependencies=for_the_owner, **answers(having("entries", "next")))
     async def show_chain(after: After = 0, count: Count = 1000) -> Response:
@@ -180,7 +202,7 @@ def create_agent_application(
             "needed": owners_needed(policy),
             "owners": policy.owners,
             "missing": owners_missing(policy),
-            "left": _left(await holder.committed(), policy.cap),
+            "left": _left((await holder.committed()).values(), policy.cap),
             "jobs": [each.model_dump(mode="json") for each in found],
             "next": after + count if len(found) == count and job is None else None,
         }
@@ -245,9 +267,9 @@ def _spending(spent: dict[int, list[Cost]], policy: Policy) -> dict[str, Any]:
     }
 
 
-def _left(committed: Mapping[int, Cost], cap: Cap) -> dict[str, float]:
+def _left(committed: Collection[Cost], cap: Cap) -> dict[str, float]:
     """Return what is left to the client that has least, for pure jobs and for Gaussian ones."""
-    left = [epsilon_left(cap, cost) for cost in set(committed.values()) or {NOTHING}]
+    left = [epsilon_left(cap, cost) for cost in set(committed) or {NOTHING}]
     return {
         "pure": min(pure for pure, _ in left),
         "gaussian": min(gaussian for _, gaussian in left),

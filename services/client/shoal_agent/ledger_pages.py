@@ -134,6 +134,25 @@ class AgentPage(pydantic.BaseModel):
     next: int | None
 
 
+class ChargedJob(pydantic.BaseModel):
+    """What a job in rounds charged so far, newest of it `at`, and what is left to the slots."""
+
+    job: str
+    at: str
+    rounds: int
+    slots: int
+    mu: float  # the most that the job cost one slot
+    epsilon: float | None  # None is infinite
+    left: Left  # to the slot with least of it of those that paid
+
+
+class ChargedJobs(pydantic.BaseModel):
+    """A page of jobs, the one charged last first; `next` is the entry before which to go on."""
+
+    jobs: list[ChargedJob]
+    next: int | None
+
+
 def verified(lines: Iterable[Line]) -> Chain:
     """Return the ledger of these lines.
 

@@ -12,6 +12,7 @@ from shoal_holder.ledger import ClientCharge
 from shoal_holder.messages import Ask, AskBackup, Bytes, Decide, Done, Hello, Opened, Told
 from shoal_holder.owner_queries import TOLD
 from shoal_holder.policy import Policy
+from shoal_holder.spending import JobCharges
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 
@@ -91,6 +92,12 @@ class OwnerQuestions:
         found: list[ClientCharge] = await self._told(
             Ask(question="ledger", after=after, count=count)
         )
+        return found
+
+    async def charges(self, *, before: int = 0, count: int = 1000) -> list[JobCharges]:
+        """Return what jobs in rounds charged, as `spending.by_job`: up to `count`, newest first."""
+        asked = Ask(question="charges", after=before, count=count)
+        found: list[JobCharges] = await self._told(asked)
         return found
 
     async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:

@@ -359,14 +359,14 @@ class AskBackup(Message):
     answer: ClassVar[type[Answer]] = Bytes
 
 
-Question = Literal["status", "policy", "approvals", "spent", "committed", "ledger", "chain"]
+Kept = Literal["spent", "committed", "reserved", "charges", "ledger", "chain"]
 
 
 class Ask(Message):
     """The owner's question. All but "leave" change nothing."""
 
     kind: Literal["ask"] = "ask"
-    question: Question | Literal["reserved", "joined", "leave"]
+    question: Kept | Literal["status", "policy", "approvals", "joined", "leave"]
     job: Digest | None = None
     after: Count = 0
     count: int = Field(default=1000, ge=1, le=10_000)
@@ -384,17 +384,7 @@ def kinds_of(*messages: type[MessageT]) -> dict[str, type[MessageT]]:
 
 
 REQUESTS: Final = kinds_of(
-    *(
-        Hello,
-        NextManifest,
-        AskCharges,
-        ShowCharges,
-        SettleCharges,
-        AskAgenda,
-        OfferJob,
-        EndJob,
-        OfferRound,
-        Prepare,
-    ),
+    *(Hello, NextManifest, AskCharges, ShowCharges, SettleCharges),
+    *(AskAgenda, OfferJob, EndJob, OfferRound, Prepare),
     *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskSigned, Decide, AskBackup, Ask),
 )

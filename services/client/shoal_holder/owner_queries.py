@@ -4,21 +4,17 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from shoal_holder import exits
+from shoal_holder import exits, ledger, spending
 from shoal_holder.approvals import Approvals, JobAsking
 from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.jobs import Jobs
-from shoal_holder.ledger import ClientCharge
 from shoal_holder.messages import Ask
 from shoal_holder.policy import Policy
 from shoal_holder.site import Site
+from shoal_holder.spending import JobCharges, StatedCost, stated
 from shoal_holder.state import State
-from shoal_holder.status import JobStatus
-from shoal_protocol.privacy.accounting import Cost
+from shoal_holder.status import JobStatus, read_jobs
 from shoal_protocol.privacy.ledger import LedgerEntry
-
-StatedCost = tuple[float, float | None]
-"""mu and epsilon as documents have them: None is infinite."""
 
 TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "status": TypeAdapter(tuple[JobStatus, ...]),
@@ -26,7 +22,8 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "approvals": TypeAdapter(list[JobAsking]),
     "spent": TypeAdapter(dict[int, list[StatedCost]]),
     "committed": TypeAdapter(dict[int, StatedCost]),
-    "ledger": TypeAdapter(list[ClientCharge]),
+    "ledger": TypeAdapter(list[ledger.ClientCharge]),
+    "charges": TypeAdapter(list[JobCharges]),
     "chain": TypeAdapter(list[LedgerEntry]),
     "reserved": TypeAdapter(list[ReservedBudget]),
     "joined": TypeAdapter(Joined),
@@ -56,30 +53,27 @@ class OwnerQueries:
         state = self._state
         match asked.question:
             case "status":
-                return state.jobs()
+                return read_jobs(state.file)
             case "policy":
                 return self._site.policy
             case "approvals":
                 return self._approvals.page(after=asked.after, count=asked.count, job=asked.job)
             case "spent":
-                return {
-                    client: [_stated(cost) for cost in costs]
-                    for client, costs in state.spent().items()
-                }
+                spent = spending.spent(state.file)
+                return {client: [stated(cost) for cost in costs] for client, costs in spent.items()}
             case "committed":
                 sums = state.committed()
-                return {client: _stated(cost) for client, cost in sums.of(sums.charged).items()}
+                return {client: stated(cost) for client, cost in sums.of(sums.charged).items()}
             case "ledger":
-                return state.charges(after=asked.after, count=asked.count)
+                return ledger.charges(state.file, after=asked.after, count=asked.count)
+            case "charges":
+                everything = state.committed()
+                return spending.by_job(state.file, everything, asked.after, asked.count)
             case "chain":
-                return state.chain(after=asked.after, count=asked.count)
+                return ledger.entries(state.file, after=asked.after, count=asked.count)
             case "reserved":
                 return exits.reserved(state.file)
             case "joined":
                 return exits.joined(state.file, asked.job or "")
             case "leave":
                 return self._jobs.leave(asked.job or "")
-
-
-def _stated(cost: Cost) -> StatedCost:
-    return cost.mu, cost.stated_epsilon

@@ -22,7 +22,7 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from shoal_holder import ledger, machine
+from shoal_holder import ledger, machine, spending
 from shoal_holder.ledger import ChargedElsewhere
 from shoal_holder.policy import Policy
 from shoal_holder.state import State
@@ -89,7 +89,7 @@ def take_over(
         everybody = ChargedElsewhere(_round(job, 0), job, 0, crowds, own)
         state.adopt(ledger.not_charged(state.file, [everybody]), now)
     if by_id:
-        spent = state.spent()
+        spent = spending.spent(state.file)
         unknown = [compose(spent.get(slot, ())) for slot in own - _known(state)]
         largest = Cost(
             mu=max((each.mu for each in unknown), default=0.0),
@@ -112,7 +112,7 @@ def raise_to_least(state: State, own: BitMap, now: datetime) -> None:
     due = own - _known(state) - ledger.charged(state.file, job)
     if not due:
         return
-    spent, together = state.spent(), defaultdict[Cost, BitMap](BitMap)
+    spent, together = spending.spent(state.file), defaultdict[Cost, BitMap](BitMap)
     for slot in due:
         rest = _rest(least, compose(spent.get(slot, ())))
         if rest != NOTHING:

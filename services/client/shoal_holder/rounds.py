@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyroaring import BitMap
 
-from shoal_holder import machine, outbox
+from shoal_holder import machine, outbox, spending
 from shoal_holder.admission import check_round
 from shoal_holder.answers import Answers, is_in_time
 from shoal_holder.charge_comparison import ChargeComparison
@@ -114,7 +114,7 @@ class Rounds:
                 number=stored.next_number,
                 consortium=self._beginning_under(spec.manifest),
                 policy=self._site.policy,
-                spent=self._state.spent_in_job(stored.job, ours),
+                spent=spending.spent_in_job(self._state.file, stored.job, ours),
                 slots=max(1, len(ours)),
                 now=now,
             )

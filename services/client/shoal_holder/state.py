@@ -14,11 +14,9 @@ from pyroaring import BitMap
 
 from shoal_holder import exits, ledger, spending
 from shoal_holder.state_file import StateFile
-from shoal_holder.status import JobStatus, read_jobs
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.privacy.balances import Balances
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.errors import LedgerBroken
@@ -304,10 +302,6 @@ class State:
 
     # What was done and spent
 
-    def jobs(self) -> tuple[JobStatus, ...]:
-        """Return every job that was joined, in order, in counts."""
-        return read_jobs(self.file)
-
     def committed(self) -> Balances:
         """Return what each client spent, and what open jobs may still ask of it.
 
@@ -322,22 +316,6 @@ class State:
         """Take new sums, after charges for contributions to a crowd."""
         if self._committed is not None:
             self._committed = committed
-
-    def spent(self) -> dict[int, list[Cost]]:
-        """Return what each client's answers cost it, one by one."""
-        return spending.spent(self.file)
-
-    def spent_in_job(self, job: str, clients: BitMap) -> Cost:
-        """Return the most that the rounds of a job answered so far cost one of `clients`."""
-        return spending.spent_in_job(self.file, job, clients)
-
-    def charges(self, *, after: int, count: int) -> list[ledger.ClientCharge]:
-        """Return up to `count` clients' charges that follow the one with the number `after`."""
-        return ledger.charges(self.file, after=after, count=count)
-
-    def chain(self, *, after: int, count: int) -> list[LedgerEntry]:
-        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
-        return ledger.entries(self.file, after=after, count=count)
 
 
 def _as_stored(sent: bytes | Unwrapped) -> tuple[bytes, bytes, int | None]:

@@ -65,18 +65,9 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     ):
         answered, at = charged.get(round_id, (0, None))
         envelopes = dict(sent[round_id])
-        rounds.setdefault(job, []).append(
-            RoundStatus(
-                round_id,
-                number,
-                ended,
-                answered,
-                envelopes,
-                answered if set(envelopes) == {ACKNOWLEDGED} else 0,
-                reuploaded,
-                at,
-            )
-        )
+        complete = answered if set(envelopes) == {ACKNOWLEDGED} else 0
+        counts = answered, envelopes, complete, reuploaded, at
+        rounds.setdefault(job, []).append(RoundStatus(round_id, number, ended, *counts))
     return tuple(
         JobStatus(
             job,

@@ -9,7 +9,7 @@ import pydantic
 from shoal_agent.deciding import ApprovalsView
 from shoal_agent.deciding import request_of as checked_request
 from shoal_agent.job_view import JobView
-from shoal_agent.ledger_pages import AgentPage
+from shoal_agent.ledger_pages import AgentPage, ChargedJobs
 from shoal_agent.status import HolderStatus
 from shoal_holder.policy import Policy
 from shoal_hosting.peers.exchange import Reply, Unavailable
@@ -50,9 +50,13 @@ class OwnAgent:
         """Return what the owner allows."""
         return await self.ask(Policy, "/v1/policy")
 
-    async def ledger(self, *, after: int, count: int) -> AgentPage:
-        """Return a part of the ledger, client by client, and what was spent in all."""
-        return await self.ask(AgentPage, "/v1/ledger", after=after, count=count)
+    async def ledger(self) -> AgentPage:
+        """Return what was spent in all, and one client's charge."""
+        return await self.ask(AgentPage, "/v1/ledger", count=1)
+
+    async def charges(self, *, before: int, count: int) -> ChargedJobs:
+        """Return a part of what each job in rounds charged, newest first."""
+        return await self.ask(ChargedJobs, "/v1/ledger/jobs", before=before, count=count)
 
     async def job(self, job: str) -> JobView:
         """Return a job that was joined."""

@@ -1,8 +1,8 @@
 """The data owner's pages, and the forms by which jobs are approved, refused and left.
 
 They show what the agent tells its owner and nothing else, so nothing is kept here. A decision is
-signed here: neither the agent nor anybody else sees the owner's key. Entries client by client are
-on the ledger's page alone.
+signed here: neither the agent nor anybody else sees the owner's key. No
+page names a slot.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ JOBS, LEDGER, SENT, RULES = (f"{START}/{each}" for each in ("jobs", "ledger", "s
 JOB: Final = f"{JOBS}/{{job}}"
 ASK: Final = f"{START}/asks/{{job}}"
 NEWEST_JOBS: Final = 25
-ROWS: Final = 50  # of entries, or of answers, on one page
+ROWS: Final = 50  # of answers on one page
 PAGE_SECONDS: Final = 10.0
 
 
@@ -246,12 +246,21 @@ class _Pages:
         return go(f"{JOBS}/{status.job}")
 
     async def ledger(self, request: Request) -> Response:
-        """Show what was spent and what is left, and who was charged what, entry by entry."""
-        after = request.query_params.get("after", "0")
-        after = after if after.isascii() and after.isdecimal() and len(after) < 16 else "0"
-        page = await self._agent.ledger(after=int(after), count=ROWS)
-        policy = await self._agent.policy()
-        return self._show(request, "ledger.html", page=page, cap=policy.cap, after=int(after))
+        """Show what was spent and what is left, and what each job charged, newest first."""
+        before = request.query_params.get("before", "0")
+        before = before if before.isascii() and before.isdecimal() and len(before) < 16 else "0"
+        page, policy = await self._agent.ledger(), await self._agent.policy()
+        charged = await self._agent.charges(before=int(before), count=NEWEST_JOBS)
+        known = await asyncio.gather(*(self._known(each.job) for each in charged.jobs))
+        return self._show(
+            request,
+            "ledger.html",
+            page=page,
+            cap=policy.cap,
+            charges=list(zip(charged.jobs, known, strict=True)),
+            next=charged.next,
+            before=int(before),
+        )
 
     async def sent(self, request: Request) -> Response:
         """Show what left: answers with their times, and what the trainer was told."""
