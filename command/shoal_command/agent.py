@@ -22,6 +22,7 @@ from shoal_agent.restoring import restore_state
 from shoal_agent.settings import Settings
 from shoal_agent.status import HolderStatus
 from shoal_command import approving
+from shoal_command.agent_retention import retention
 from shoal_command.connection import (
     AgentData,
     AgentDirectory,
@@ -44,6 +45,7 @@ from shoal_protocol.crowds.evidence import CrowdEvidence
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
 app.command()(console)
+app.command()(retention)
 for command in (approving.owner_key, approving.approvals, approving.approve, approving.refuse):
     app.command()(command)
 

@@ -36,7 +36,8 @@ def retention(
     """Show what your running service keeps, how much, why, and until when by the policy.
 
     What caps, proofs and the log rest on stays for ever. Of a job whose `retention_days` are over
-    the rest is deleted, and overwritten on disk; backups made before have it still.
+    the rest is deleted, and overwritten on disk; backups made before have it still. What a data
+    holder keeps is shown by `shoal agent retention`.
     """
     service = own_service(party, data)
     found = service.ask(_Kept, "/v1/retention", method="POST" if do else "GET")

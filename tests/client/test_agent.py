@@ -198,6 +198,28 @@ async def test_the_ledger_is_shown_to_its_owner_in_pages(world: World, agent: Se
     assert spent["left"] == pytest.approx({"pure": pure, "gaussian": gaussian}, rel=1e-3)
 
 
+async def test_what_its_state_keeps_is_shown_to_its_owner_kind_by_kind(
+    world: World, agent: Service
+) -> None:
+    job = world.submit()
+    await agent.step()
+    world.scripts["compute-2"] = lambda _: httpx.Response(503)
+    world.announce(job)
+    await agent.step()
+    assert (await ask(agent, "/v1/retention")).status_code == 401
+    shown = await ask(agent, "/v1/retention", authorization=f"Bearer {owner_token(world)}")
+    kinds = {each["kind"]: each for each in shown.json()["kinds"]}
+    counts = {kind: each["documents"] for kind, each in kinds.items() if each["documents"]}
+    assert counts == {
+        "sealed answers": 3,
+        "jobs, with their joins": 1,
+        "rounds": 1,
+        "ledger entries": 1,
+    }
+    assert kinds["ledger entries"]["stays"] == "for ever"
+    assert kinds["sealed answers"]["stays"] == "until their round ends"
+
+
 @pytest.mark.parametrize(
     "authorization", [None, "", "Bearer ", "Bearer x", "Basic x", "Bearer \xe9"]
 )

@@ -17,6 +17,7 @@ from fastapi import FastAPI, Query, Request, Response
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.data_holder import DataHolder
+from shoal_agent.keeping import Keeping
 from shoal_agent.ledger_pages import ChargedJob, ChargedJobs, Left
 from shoal_agent.status import HolderStatus
 from shoal_holder.approvals import owners_missing, owners_needed
@@ -172,6 +173,11 @@ def create_agent_application(
             "next": entries[-1].number if len(entries) == count else None,
         }
         return Response(canonical_json(body), media_type=JSON)
+
+    @app.get("/v1/retention", dependencies=for_the_owner)
+    async def show_kept() -> Keeping:
+        """What the state keeps, how much of it, why, and until when."""
+        return await holder.keeping()
 
     @app.post("/v1/backup", dependencies=for_the_owner, **answers(having("sealed"), ProtocolError))
     async def back_up() -> Response:

@@ -5,6 +5,7 @@ from typing import Any
 
 from shoal_agent.directory import Directory
 from shoal_agent.job_view import AskingView, asking_view
+from shoal_agent.keeping import Keeping, keeping
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.approvals import JobAsking
 from shoal_holder.exits import Joined, ReservedBudget
@@ -35,6 +36,10 @@ class OwnerQuestions:
         """Return the owner's rules."""
         rules: Policy = await self._told(Ask(question="policy"))
         return rules
+
+    async def keeping(self) -> Keeping:
+        """Return what the state keeps, and until when."""
+        return keeping(await self._told(Ask(question="kept")))
 
     async def backup(self) -> bytes:
         """Return a backup of what a restore needs, sealed to the owner's recovery key.

@@ -359,7 +359,7 @@ class AskBackup(Message):
     answer: ClassVar[type[Answer]] = Bytes
 
 
-Kept = Literal["spent", "committed", "reserved", "charges", "ledger", "chain"]
+Kept = Literal["kept", "spent", "committed", "reserved", "charges", "ledger", "chain"]
 
 
 class Ask(Message):

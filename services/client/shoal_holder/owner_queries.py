@@ -13,11 +13,12 @@ from shoal_holder.policy import Policy
 from shoal_holder.site import Site
 from shoal_holder.spending import JobCharges, StatedCost, stated
 from shoal_holder.state import State
-from shoal_holder.status import JobStatus, read_jobs
+from shoal_holder.status import JobStatus, kept, read_jobs
 from shoal_protocol.privacy.ledger import LedgerEntry
 
 TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "status": TypeAdapter(tuple[JobStatus, ...]),
+    "kept": TypeAdapter(dict[str, int]),
     "policy": TypeAdapter(Policy),
     "approvals": TypeAdapter(list[JobAsking]),
     "spent": TypeAdapter(dict[int, list[StatedCost]]),
@@ -54,6 +55,8 @@ class OwnerQueries:
         match asked.question:
             case "status":
                 return read_jobs(state.file)
+            case "kept":
+                return kept(state.file)
             case "policy":
                 return self._site.policy
             case "approvals":

@@ -92,22 +92,10 @@ class State:
 
     def job_is_known(self, job: str) -> bool:
         """Tell whether a job was ever joined, as recorded here or adopted from nodes' charges."""
-        return bool(
-            self.file.rows(
-                "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1",
-                job,
-            )
-        )
+        known = "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
+        return self.file.one(known, job) is not None
 
-    def add_job(
-        self,
-        job: str,
-        request: bytes,
-        *,
-        cost: Cost,
-        slots: BitMap,
-        join: bytes,
-    ) -> None:
+    def add_job(self, job: str, request: bytes, *, cost: Cost, slots: BitMap, join: bytes) -> None:
         """Store a job, which may cost each of `slots` `cost`, with the signed join to be sent."""
         self._committed = None
         with self.file.transaction():
@@ -157,12 +145,7 @@ class State:
         return BitMap() if found is None else decode_clients(found[0])
 
     def end_job(
-        self,
-        job: str,
-        reason: str,
-        *,
-        leave: bytes | None = None,
-        withdrawal: bytes | None = None,
+        self, job: str, reason: str, *, leave: bytes | None = None, withdrawal: bytes | None = None
     ) -> None:
         """Never answer a round of this job again, and erase its unsent envelopes.
 

@@ -10,6 +10,7 @@ from shoal_protocol.wire.encoding import decode_clients
 
 RECORDS_TAKEN: Final = "new records were taken"
 RECORDS_NOT_TAKEN: Final = "the new records cannot be used, and those before stay"
+ENVELOPES: Final = "outbox WHERE envelope IS NOT NULL"
 ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for spent"
 
 
@@ -81,6 +82,17 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             "SELECT job, ended, slots, outcome FROM jobs JOIN joins USING (job) ORDER BY jobs.rowid"
         )
     )
+
+
+def kept(file: StateFile) -> dict[str, int]:
+    """Return how many rows the tables have, by their names, for the owner alone."""
+    tables = [
+        *("jobs", "rounds", "ledger", "adopted", "leaves", "withdrawals", "asked", "approvals"),
+        *("node_heads", "crowds", "contributions", "crowd_outbox", "crowd_evidence"),
+        ENVELOPES,
+    ]
+    count = "SELECT COUNT(*) FROM "
+    return {each: file.one(count + each)[0] for each in tables}
 
 
 def count_adopted(file: StateFile) -> int:
