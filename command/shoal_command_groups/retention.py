@@ -31,15 +31,26 @@ def retention(
     do: Annotated[
         bool, typer.Option("--do", help="Delete what is due now; the service else does so hourly.")
     ] = False,
+    trust_clock: Annotated[
+        bool,
+        typer.Option(
+            "--trust-clock", help="With --do: the service's clock, which leapt, is right."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what your running service keeps, how much, why, and until when by the policy.
 
     What caps, proofs and the log rest on stays for ever. Of a job whose `retention_days` are over
-    the rest is deleted, and overwritten on disk; backups made before have it still. What a data
-    holder keeps is shown by `shoal agent retention`.
+    the rest is deleted, and overwritten on disk; backups made before have it still. Nothing goes by
+    a clock that did not go on without a leap for a day since the service's start: if it is right,
+    --trust-clock goes on. What a data holder keeps is shown by `shoal agent retention`.
     """
     service = own_service(party, data)
-    found = service.ask(_Kept, "/v1/retention", method="POST" if do else "GET")
+    path = "/v1/retention"
+    if do:
+        found = service.ask(_Kept, path, method="POST", trust_clock=int(trust_clock))
+    else:
+        found = service.ask(_Kept, path)
     due = "Something is due: the service deletes it within the hour, or at once with --do."
     present(found, as_json, due if found.is_due else "Nothing is due.")

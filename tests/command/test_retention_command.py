@@ -32,12 +32,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None]]:
         endpoint: service_calls.Endpoint,
         method: str,
         path: str,
-        query: object,
+        query: dict[str, str],
         *,
         content: bytes | None,
     ) -> Reply:
         assert content is None  # the token is enough
-        found.append((method, endpoint.url + path, endpoint.token))
+        asked = "".join(f"?{name}={value}" for name, value in query.items())
+        found.append((method, endpoint.url + path + asked, endpoint.token))
         return Reply(200, json.dumps(SHOWN).encode())
 
     monkeypatch.setattr(service_calls, "call", call)
@@ -60,7 +61,12 @@ def test_it_shows_and_with_do_deletes(
     assert "who took part" in shown.output and "--do" in shown.output
     done = run("retention", "--party", party, "--data", data, "--do", "--json")
     assert json.loads(done.output) == SHOWN
-    assert asked == [("GET", url, "secret"), ("POST", url, "secret")]
+    run("retention", "--party", party, "--data", data, "--do", "--trust-clock")
+    assert asked == [
+        ("GET", url, "secret"),
+        ("POST", f"{url}?trust_clock=0", "secret"),
+        ("POST", f"{url}?trust_clock=1", "secret"),
+    ]
     monkeypatch.setitem(SHOWN, "is_due", False)
     again = run("retention", "--party", party, "--data", data)
     assert again.output.endswith("Nothing is due.\n")

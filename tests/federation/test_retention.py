@@ -231,6 +231,28 @@ async def test_a_clock_that_leapt_has_nothing_deleted_for_a_day(
     assert (await kept(federation, "trainer"))["results"] == 0
 
 
+async def test_by_a_clock_that_leapt_the_operator_deletes_only_by_saying_that_it_is_right(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "STEADY", timedelta(days=1))
+    job, _ = await learned(federation)
+    before = await kept(federation, "trainer")
+    due = await ends_by(federation, job) + timedelta(days=DAYS) + SECOND
+    federation.clock.move((due - federation.clock.now).total_seconds())
+    for _ in range(2):  # asking again is no proof that it is right
+        refused = await federation.ask("trainer", retention.PATH, method="POST")
+        assert (refused.status_code, refused.json()["type"]) == (
+            409,
+            "urn:shoal:problem:unsteady-clock",
+        )
+        assert "--trust-clock" in refused.json()["detail"]
+    assert await kept(federation, "trainer") == before
+    sure = f"{retention.PATH}?trust_clock=true"
+    done = (await federation.ask("trainer", sure, method="POST")).json()
+    assert not done["is_due"]
+    assert (await kept(federation, "trainer"))["results"] == 0
+
+
 async def test_without_days_in_the_policy_everything_stays(trust: Trust, tmp_path: Path) -> None:
     async with Federation(trust, tmp_path) as running:
         job, encoded = await learned(running)

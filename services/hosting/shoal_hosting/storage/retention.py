@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, t
 
 from shoal_hosting.server.openapi import JSON, answers, having
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable, UnsteadyClock
 
 if TYPE_CHECKING:
     from shoal_hosting.service import Resources
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BETWEEN_LOOKS: Final = timedelta(hours=1)
 LEAP: Final = timedelta(hours=1)
 STEADY: Final = timedelta(days=1)
-"""So long a service's clock went on without a leap before documents go by it.
+"""So long a service's clock went on without a leap before documents go by it unasked.
 
 A clock that is years ahead would have all of them deleted; meanwhile its peers refuse what it says,
 and its operator is told.
@@ -93,9 +93,10 @@ class Retention:
         self._steady_since: datetime | None = None
         self._is_in_log = True  # a crash may have come between a deletion and cutting off the log
         self.routes = APIRouter(dependencies=resources.for_the_operator)
-        shape = answers(having("retention_days", "is_due", "kinds"))
-        self.routes.add_api_route(PATH, self._show, methods=["GET"], **shape)
-        self.routes.add_api_route(PATH, self._do, methods=["POST"], **shape)
+        shape = having("retention_days", "is_due", "kinds")
+        self.routes.add_api_route(PATH, self._show, methods=["GET"], **answers(shape))
+        deleted = answers(shape, UnsteadyClock)
+        self.routes.add_api_route(PATH, self._do, methods=["POST"], **deleted)
 
     async def step(self) -> None:
         """Delete some of what is due, if it is time to look."""
@@ -151,9 +152,18 @@ class Retention:
         """What this service keeps, how much of it, why, and until when."""
         return Response(canonical_json(await self._shown()), media_type=JSON)
 
-    async def _do(self) -> Response:
-        """Delete at once what is due by the policy, and say what stays."""
-        before = self._before(self._own.clock())
+    async def _do(self, trust_clock: bool = False) -> Response:
+        """Delete at once what is due by the policy, and say what stays.
+
+        With `trust_clock` also where the clock did not go on without a leap for a day yet.
+        """
+        now = self._own.clock()
+        before = self._before(now)
+        if before is not None and not (self._is_steady(now) or trust_clock):
+            raise UnsteadyClock(
+                f"the service's clock, {now:%Y-%m-%d %H:%M} UTC, was not seen to go on for a day "
+                "without a leap: if it is right, add --trust-clock; else wait that long"
+            )
         while await self._delete(before):
             pass
         return await self._show()
