@@ -7,11 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
+from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_agent.charge_comparison import WAITING
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.restoring import restore_file
+from shoal_consortium.parties import next_manifest
 from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
 from shoal_holder.restoring import RESTORED
 from shoal_holder.rounds import BEFORE_RESTORE
@@ -19,14 +21,15 @@ from shoal_holder.site_files import STATE_FILE
 from shoal_holder.status import ADOPTED
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
-from shoal_protocol.jobs.charges import Charges, RoundCharged
+from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.sharing import received
 from shoal_protocol.sharing.envelope import epoch_of
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.wire.documents import decode, sign
+from shoal_protocol.trust.roster_changes import with_key
+from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import encode_clients
 from tests.world.around_holder import POLICY, World, problem
-from tests.world.examples import signing_key
+from tests.world.examples import AUTHORITY, signing_key
 
 CHARGE = RoundCharged(
     entry=1,
@@ -141,6 +144,54 @@ async def test_a_restored_machine_supersedes_the_lost_one_which_stops_for_good(
     assert not world.requests
     await again.close()
     await restored.close()
+
+
+def by_a_key_that_is_replaced(world: World) -> Signed[ChargesQuery]:
+    """Return the query of a machine with this key, which the authority then replaces."""
+    first, machine = world.consortium, {"epoch": 7, "instance": "1c" * 16}
+    asking = {"holder": 0, "node": "compute-1", "nonce": "0a" * 16, "at": world.clock()}
+    query = ChargesQuery.model_validate({"manifest": first.digest} | machine | asking)
+    signed = sign(query, Role.HOLDER, world.key)
+    world.key = SigningKey.generate()
+    roster = with_key(first.roster, 0, world.key.verify_key)
+    newer = next_manifest(first, roster=roster, authority=AUTHORITY)
+    world.book.accept(newer.encode(), roster.encode())
+    world.consortium = world.book.current
+    return signed
+
+
+async def test_who_stole_a_key_that_was_replaced_supersedes_no_machine_with_a_node_that_lies(
+    world: World,
+) -> None:
+    stolen = by_a_key_that_is_replaced(world)
+    holder = world.holder()
+    await holder.step()
+    assert (await holder.status()).refusal is None
+    world.nodes[1].machine = stolen
+    world.clock.move(BETWEEN_COMPARISONS.total_seconds() + 1)
+    job = world.submit()
+    assert "another machine takes part" in await refusal(holder)
+    await holder.close()
+    world.nodes[1].machine = None
+    again = world.holder()
+    await again.step()
+    assert (await again.status()).refusal is None and set(world.trainer.joined) == {job.digest}
+    await again.close()
+
+
+async def test_a_state_that_was_lost_with_its_key_supersedes_the_lost_machine(
+    world: World,
+) -> None:
+    lost = by_a_key_that_is_replaced(world)
+    for node in world.nodes:
+        node.machine = lost
+    restore(world)
+    holder = world.holder()
+    for _ in range(3):
+        await holder.step()
+    assert (await holder.status()).refusal is None
+    assert {node.machine.body.epoch for node in world.nodes if node.machine} == {8}
+    await holder.close()
 
 
 async def test_a_machine_that_was_lost_twice_supersedes_both(world: World) -> None:

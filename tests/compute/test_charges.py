@@ -4,17 +4,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from nacl.signing import SigningKey
 from pyroaring import BitMap
 from sqlalchemy import select
 
 from shoal_compute import charges as answering
 from shoal_compute.schema import bulks, ledger, shares
+from shoal_consortium.parties import next_manifest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.jobs.charges_asked import NodeQuery
+from shoal_protocol.trust.roster_changes import with_key
 from shoal_protocol.wire.documents import Role, Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json
 from tests.world.around_node import SECOND, Federation, envelopes
-from tests.world.examples import client_key, named
+from tests.world.examples import AUTHORITY, client_key, named
 from tests.world.parties import problem_code
 
 NONCE = "0a" * 16
@@ -214,6 +217,23 @@ async def test_a_node_that_was_set_back_hears_from_the_others_which_machine_coun
     assert (await ask(federation, restored, node=1))[0] == 200
     lost = query(federation, 3, instance="1c" * 16)
     assert decode(await told_by(federation, lost), ChargesQuery).body.epoch == 1
+
+
+async def test_a_node_hears_of_no_machine_whose_key_was_replaced(federation: Federation) -> None:
+    stolen = query(federation, 3, node="compute-1", epoch=5)
+    for asked in (stolen, query(federation, 2, node="compute-1", epoch=1, nonce="0c" * 16)):
+        assert (await ask(federation, asked, node=1))[0] == 200
+    first, key = federation.consortium, SigningKey.generate()
+    roster = with_key(first.roster, 3, key.verify_key)
+    newer = next_manifest(first, roster=roster, authority=AUTHORITY)
+    for book in federation.books:
+        book.accept(newer.encode(), roster.encode())
+    federation.crash(0)
+    body = decode(query(federation, 3), ChargesQuery).body
+    own = body.model_copy(update={"manifest": federation.books[0].current.digest})
+    assert decode(await told_by(federation, sign(own, Role.HOLDER, key).encode()), Charges)
+    other = query(federation, 2, instance="1c" * 16, nonce="0d" * 16)  # the others are heard of
+    assert decode(await told_by(federation, other), ChargesQuery).body.epoch == 1
 
 
 async def test_machines_are_told_to_nodes_alone(federation: Federation) -> None:

@@ -210,14 +210,17 @@ class ChargeComparison:
         Raises:
             ProtocolError: this holder did not sign it, or it is no reason to give way.
         """
-        self._site.book.get(query.manifest).verify(signed)
-        own = self._machine
+        own, current = self._machine, self._site.book.current
+        version = self._site.book.get(query.manifest)
+        version.verify(signed)
         if query.holder != holder or query.machine == own.machine or query.epoch < own.epoch:
             raise MalformedDocument("it shows no other machine that counts")
+        # a key that was replaced since may be a thief's: its word ends nothing for good
+        is_in_force = version.roster.key_of(holder) == current.roster.key_of(holder)
         if own.is_restoring:
             machine.raise_epoch(self._state.file, above=query.epoch, now=self._site.clock())
             self._progress.clear()  # others have the old one on file
-        elif query.epoch > own.epoch:
+        elif query.epoch > own.epoch and is_in_force:
             machine.supersede(self._state.file)
             self.refusal = machine.SUPERSEDED
         else:
