@@ -18,6 +18,8 @@ from shoal_agent.assembly import Service
 from shoal_agent.client_files import hex_line
 from shoal_agent.crowds.taking_part import BETWEEN_LOOKS
 from shoal_agent.deciding import ApprovalsView, request_of
+from shoal_agent.vault_link import VaultLink
+from shoal_holder.messages import AskAgenda
 from shoal_holder.policy import Policy
 from shoal_hosting.peers import service_calls
 from shoal_hosting.private_files import write_new
@@ -114,6 +116,24 @@ async def test_two_owners_approve_by_the_command_and_then_it_takes_part(
     await agent.step()
     assert world.trainer.joined[job].keys() == {0}
     assert (await agent.holder.status()).waiting == ()
+
+
+async def test_while_a_job_waits_a_look_asks_the_vault_for_its_agenda_once(
+    world: World, agent: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = world.submit().digest
+    await agent.step()
+    asked: list[type] = []
+    ask = VaultLink.ask
+
+    async def counted(link: VaultLink, request: Any, kind: Any) -> Any:
+        asked.append(type(request))
+        return await ask(link, request, kind)
+
+    monkeypatch.setattr(VaultLink, "ask", counted)
+    await agent.step()
+    assert asked.count(AskAgenda) == 2  # to look for jobs, and for rounds
+    assert (await agent.holder.status()).waiting == (job,)
 
 
 async def test_jobs_that_asked_come_in_pages_those_that_wait_first(

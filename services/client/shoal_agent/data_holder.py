@@ -255,8 +255,7 @@ class DataHolder(OwnerQuestions):
                 return
             self._looks_for_jobs_at = now + BETWEEN_LOOKS_SECONDS
         await self._declaring.step()
-        await self._joining.look_for_jobs()
-        await self._joining.send()
+        await self._joining.step()
 
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""

@@ -54,27 +54,35 @@ class Joining:
         self.requests: dict[str, bytes] = {}
         """The requests of jobs that it lists, as their analysts signed them, known here or not."""
 
-    async def look_for_jobs(self) -> None:
-        """Offer each job that is joining and was not offered yet."""
-        trainer = self._directory.trainer
+    async def step(self) -> None:
+        """Look for jobs once; send all unanswered joins, leaves and notices."""
+        agenda = await self._vault.ask(AskAgenda(), Agenda)
+        self.waiting = set(agenda.waiting)  # what was decided since is offered once more
+        if await self._look_for_jobs():
+            agenda = await self._vault.ask(AskAgenda(), Agenda)
+        await self._send_all(agenda)
+
+    async def _look_for_jobs(self) -> bool:
+        """Offer each job that is joining and was not offered yet; tell whether there were any."""
+        trainer, has_offered = self._directory.trainer, False
         try:
             if (query := await self._directory.query()) is None:
-                return
+                return False
             answer = await trainer.post("/v1/jobs/joining", query, "application/json")
             if answer.is_refusal:
                 self._directory.note_refused_query(trainer, answer.code)
                 self._report("no list of jobs", reason=answer.reason)
-                return
+                return False
             listed = _listed_jobs(answer)
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             self.requests = {job: each for job, each in self.requests.items() if job in listed}
-            if self.waiting:  # what was decided since is offered once more
-                self.waiting = set((await self._vault.ask(AskAgenda(), Agenda)).waiting)
             for job in listed:
                 if job not in self._taken | self.waiting | self.refused.keys():
+                    has_offered = True
                     await self._offer(trainer, job)
         except (Unavailable, MalformedDocument) as error:
             self._report("no list of jobs", reason=str(error))
+        return has_offered
 
     async def _offer(self, trainer: Peer, job: str) -> None:
         answer = await trainer.get(f"/v1/jobs/{job}/request")
@@ -103,9 +111,7 @@ class Joining:
             self.refused[job] = reason
             self._report("job refused", job=job, reason=reason)
 
-    async def send(self) -> None:
-        """Send all unanswered joins, leaves and notices."""
-        agenda = await self._vault.ask(AskAgenda(), Agenda)
+    async def _send_all(self, agenda: Agenda) -> None:
         self._taken |= {each.job for each in agenda.jobs}
         self.waiting = set(agenda.waiting)
         for job, state in agenda.notices.items():
