@@ -322,7 +322,8 @@ def evidence(
     flags={
         name: (f"--{name.removeprefix('agent_').replace('_', '-')}",)
         for name in Settings.model_fields
-    },
+    }
+    | {"party": ("--agent",)},
     environment="SHOAL_",
     port=8440,
 )

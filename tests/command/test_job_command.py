@@ -860,7 +860,7 @@ def test_an_agent_that_cannot_start_says_why(trial, monkeypatch) -> None:
     (site / "records.csv").write_text("age\n30\n")
     (site / "policy.toml").write_text("")
     result = run(
-        *("agent", "run", "--party", site, "--consortium", trial.home / "consortium"),
+        *("agent", "run", "--agent", site, "--consortium", trial.home / "consortium"),
         *("--data", trial.home / "data" / "site", "--key", site / "holder.key"),
         *("--records", site / "records.csv", "--policy", site / "policy.toml"),
     )
@@ -880,7 +880,7 @@ def test_an_agent_without_its_packages_says_which_extra_to_install(trial, monkey
     monkeypatch.setattr(builtins, "__import__", without_fastapi)
     site = trial.home / "clients" / "site"
     result = run(
-        *("agent", "run", "--party", site, "--consortium", trial.home / "consortium"),
+        *("agent", "run", "--agent", site, "--consortium", trial.home / "consortium"),
         *("--data", site, "--key", site, "--records", site, "--policy", site),
     )
     assert result.exit_code == 1
