@@ -17,6 +17,7 @@ from shoal_holder.status import read_jobs
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
+from shoal_protocol.wire.encoding import encode_clients
 from tests.world.clock import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -283,6 +284,20 @@ def test_jobs_are_listed_by_their_last_charge_with_sums_of_those_who_paid(state:
     assert spending.by_job(state.file, total, 0, 1) == [newest]
     assert spending.by_job(state.file, total, newest.last, 9) == [oldest]
     assert spending.by_job(state.file, total, oldest.last, 9) == []
+
+
+def test_what_clients_spent_is_told_once_for_all_who_spent_the_same(state: State) -> None:
+    with_round(state)
+    state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
+    answer(state, [0, 1, 2], unused=[3])
+    answer(state, [1, 2, 3], round_id=OTHER_ROUND, cost=Cost.pure(0.25))
+    told = {slots: costs for slots, costs in spending.spent_alike(state.file)}
+    gaussian, pure, nothing = map(spending.stated, (SPENT, Cost.pure(0.25), NOTHING))
+    assert told == {
+        encode_clients(BitMap([0])): [gaussian],
+        encode_clients(BitMap([1, 2])): [gaussian, pure],
+        encode_clients(BitMap([3])): [nothing, pure],
+    }
 
 
 def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:

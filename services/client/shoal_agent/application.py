@@ -7,7 +7,8 @@ owner's token.
 
 import math
 from base64 import b64encode
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from functools import partial
 from statistics import median_low
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from prometheus_client import CollectorRegistry
+from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.keeping import Keeping
@@ -122,7 +124,7 @@ def create_agent_application(
         policy = await holder.policy()
         left = _left((await holder.committed()).values(), policy.cap)
         body = {
-            "spent": _spending(await holder.spent(), policy)
+            "spent": _spending(await holder.spent_alike(), policy)
             | {"left": left, "left_to_records": crowds["left"]},
             "crowds": crowds["jobs"],
             "reserved": [asdict(each) for each in await holder.reserved()],
@@ -257,14 +259,16 @@ def create_agent_application(
     return app
 
 
-def _spending(spent: dict[int, list[Cost]], policy: Policy) -> dict[str, Any]:
+def _spending(spent: Iterable[tuple[list[Cost], BitMap]], policy: Policy) -> dict[str, Any]:
     """Return how the clients' epsilon so far is distributed, by replacement of one client."""
-    histories = {client: tuple(sorted(costs, key=repr)) for client, costs in spent.items()}
-    found = {each: epsilon_of(each, delta=policy.delta) for each in set(histories.values())}
-    epsilons = sorted(found[each] for each in histories.values()) or [0.0]
+    histories = Counter[tuple[Cost, ...]]()
+    for costs, clients in spent:
+        histories[tuple(sorted(costs, key=repr))] += len(clients)
+    found = {each: epsilon_of(each, delta=policy.delta) for each in histories}
+    epsilons = sorted(found[each] for each in histories.elements()) or [0.0]
     points = {"least": epsilons[0], "median": median_low(epsilons), "most": epsilons[-1]}
     return {
-        "clients": len(spent),
+        "clients": histories.total(),
         "delta": policy.delta,
         "epsilon": {
             name: epsilon if math.isfinite(epsilon) else None for name, epsilon in points.items()

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pyroaring import BitMap
+
 from shoal_agent.directory import Directory
 from shoal_agent.job_view import AskingView, asking_view
 from shoal_agent.keeping import Keeping, keeping
@@ -16,6 +18,7 @@ from shoal_holder.policy import Policy
 from shoal_holder.spending import JobCharges
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.wire.encoding import decode_clients
 
 
 class OwnerQuestions:
@@ -84,8 +87,14 @@ class OwnerQuestions:
 
     async def spent(self) -> dict[int, list[Cost]]:
         """Return what each client that ever answered has spent, round by round."""
-        found = await self._told(Ask(question="spent"))
-        return {client: [Cost.stated(*each) for each in costs] for client, costs in found.items()}
+        return {client: costs for costs, slots in await self.spent_alike() for client in slots}
+
+    async def spent_alike(self) -> list[tuple[list[Cost], BitMap]]:
+        """Return what answers cost, one by one, and the clients whom they cost the same."""
+        return [
+            ([Cost.stated(*each) for each in costs], decode_clients(slots))
+            for slots, costs in await self._told(Ask(question="spent"))
+        ]
 
     async def committed(self) -> Mapping[int, Cost]:
         """Return what each client has spent, and what open jobs may still ask of it."""

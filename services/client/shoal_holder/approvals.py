@@ -161,10 +161,7 @@ class Approvals:
         rows = self._file.rows(
             "SELECT job, request, asked_at, until FROM asked WHERE ? IN (job, '')"
             " ORDER BY until > ? DESC, asked_at DESC, job LIMIT ? OFFSET ?",
-            job or "",
-            format_time(self._site.clock()),
-            count,
-            after,
+            *(job or "", format_time(self._site.clock()), count, after),
         )
         return [
             JobAsking(

@@ -21,7 +21,7 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "kept": TypeAdapter(dict[str, int]),
     "policy": TypeAdapter(Policy),
     "approvals": TypeAdapter(list[JobAsking]),
-    "spent": TypeAdapter(dict[int, list[StatedCost]]),
+    "spent": TypeAdapter(list[tuple[str, list[StatedCost]]]),  # of whom: a bitmap
     "committed": TypeAdapter(dict[int, StatedCost]),
     "ledger": TypeAdapter(list[ledger.ClientCharge]),
     "charges": TypeAdapter(list[JobCharges]),
@@ -62,8 +62,7 @@ class OwnerQueries:
             case "approvals":
                 return self._approvals.page(after=asked.after, count=asked.count, job=asked.job)
             case "spent":
-                spent = spending.spent(state.file)
-                return {client: [stated(cost) for cost in costs] for client, costs in spent.items()}
+                return spending.spent_alike(state.file)
             case "committed":
                 sums = state.committed()
                 return {client: stated(cost) for client, cost in sums.of(sums.charged).items()}

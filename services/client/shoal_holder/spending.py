@@ -11,7 +11,7 @@ from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.balances import Balances
-from shoal_protocol.wire.encoding import decode_clients
+from shoal_protocol.wire.encoding import decode_clients, encode_clients
 
 StatedCost = tuple[float, float | None]
 """mu and epsilon as documents have them: None is infinite."""
@@ -69,6 +69,14 @@ def spent(file: StateFile) -> dict[int, list[Cost]]:
         for client in decode_clients(population):
             found[client].append(cost)
     return dict(found)
+
+
+def spent_alike(file: StateFile) -> list[tuple[str, list[StatedCost]]]:
+    """Return what answers cost, one by one, and which clients they cost the same."""
+    alike = defaultdict[tuple[Cost, ...], BitMap](BitMap)
+    for client, costs in spent(file).items():
+        alike[tuple(costs)].add(client)
+    return [(encode_clients(whose), list(map(stated, costs))) for costs, whose in alike.items()]
 
 
 def spent_in_job(file: StateFile, job: str, clients: BitMap) -> Cost:

@@ -138,9 +138,7 @@ class State:
         """Return the slots whose records a job may use; none if the join was refused."""
         found = self.file.one(
             "SELECT slots FROM joins WHERE job = ? AND outcome IN (?, ?)",
-            job,
-            PENDING,
-            ACKNOWLEDGED,
+            *(job, PENDING, ACKNOWLEDGED),
         )
         return BitMap() if found is None else decode_clients(found[0])
 
@@ -262,11 +260,9 @@ class State:
             (DELIVERED if prepared and not pending else reason, round_id),
         )
         self.file.database.execute(
-            "UPDATE outbox SET outcome = 'unsent' WHERE round = ? AND outcome = 'pending'",
-            (round_id,),
-        )
-        self.file.database.execute(
-            "UPDATE outbox SET envelope = NULL WHERE round = ? AND envelope IS NOT NULL",
+            "UPDATE outbox SET envelope = NULL,"
+            " outcome = CASE outcome WHEN 'pending' THEN 'unsent' ELSE outcome END"
+            " WHERE round = ? AND (envelope IS NOT NULL OR outcome = 'pending')",
             (round_id,),
         )
 
