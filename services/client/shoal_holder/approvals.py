@@ -6,7 +6,7 @@ is verified by the policy as it is when it counts. A refusal is for good.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from shoal_holder.policy import Policy
@@ -88,26 +88,39 @@ class Approvals:
         """
         if not owners_needed(self._site.policy):
             return True
-        asked = self._file.one("SELECT 1 FROM asked WHERE job = ?", request.digest)
-        if asked is None and len(self.waiting(request.signer)) >= MOST_WAITING:
-            raise RefusedJob(f"{MOST_WAITING} jobs of its analyst wait for the owners already")
-        with self._file.transaction():
-            self._file.database.execute(
-                "INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    request.digest,
-                    request.signer,
-                    request.body.manifest,
-                    request.encode(),
-                    format_time(self._site.clock()),
-                    format_time(until),
-                    _NOTHING if tell else _NEVER,
-                ),
-            )
+        if self._file.one("SELECT 1 FROM asked WHERE job = ?", request.digest) is None:
+            if len(self.waiting(request.signer)) >= MOST_WAITING:
+                raise RefusedJob(f"{MOST_WAITING} jobs of its analyst wait for the owners already")
+            with self._file.transaction():
+                self._forget_old()
+                self._file.database.execute(
+                    "INSERT INTO asked VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        request.digest,
+                        request.signer,
+                        request.body.manifest,
+                        request.encode(),
+                        format_time(self._site.clock()),
+                        format_time(until),
+                        _NOTHING if tell else _NEVER,
+                    ),
+                )
         stage = self._stage(request.digest, until)
         if stage == REFUSED:
             raise RefusedJob(REFUSED_BY_OWNER)
         return stage == "approved"
+
+    def _forget_old(self) -> None:
+        """Delete jobs that nobody decided about in time, once the policy keeps documents no longer.
+
+        A clock that leapt deletes none for good: a job that still waits asks again.
+        """
+        days = self._site.book.current.manifest.policy.retention_days
+        if days is not None:
+            self._file.database.execute(
+                "DELETE FROM asked WHERE until < ? AND job NOT IN (SELECT job FROM approvals)",
+                (format_time(self._site.clock() - timedelta(days=days)),),
+            )
 
     def take(self, encoded: bytes) -> str:
         """Keep an owner's decision; return the job. A later one replaces an approval alone.
