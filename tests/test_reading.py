@@ -19,7 +19,7 @@ NEVER = (
 )
 
 
-MOST_LINES, MOST_LINES_OF_THE_WAY = 13_834, 3_664
+MOST_LINES, MOST_LINES_OF_THE_WAY = 13_853, 3_664
 """The first is to be lowered to 6,000; the second is at most 2,500."""
 
 

@@ -122,7 +122,12 @@ def list_crowds(
     """List the trainer's crowd jobs, of all analysts, the newest first, by its word."""
     with asking("the trainer"):
         listed = Analyst.open(party, consortium, notice=warn).crowds()
-    present({"crowds": [each.model_dump() for each in listed]}, as_json)
+    shown = [
+        each.model_dump(exclude={"approvals"})
+        | {"phase": "; ".join(filter(None, [each.phase, each.waits_in_words]))}
+        for each in listed
+    ]
+    present({"crowds": [each.model_dump() for each in listed]}, as_json, shown={"crowds": shown})
 
 
 @app.command("show")
@@ -336,6 +341,7 @@ def _progress(state: CrowdState) -> dict[str, Any]:
         "phase": state.phase,
         "contributions": f"{state.contributions:,} of {state.wanted:,}",
         "contributors": f"{state.contributors:,} clients",
+        "approval": state.waits_in_words or {},
         "if_it_stays_so": {} if state.contributions else NOBODY,
         "closes": f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({until(state.closes_at, now())})",
         "variance_over_instances": {} if state.spread is None else state.spread,
@@ -356,7 +362,9 @@ def one_line(state: CrowdState, *, left: str) -> str:
         f"{state.phase}: {state.contributions:,} of {state.wanted:,} contributions, from "
         f"{state.contributors:,} clients"
     )
-    return said if state.phase is CrowdPhase.CLOSED else f"{said}; closes {left}"
+    if state.phase is CrowdPhase.CLOSED:
+        return said
+    return "; ".join(filter(None, [said, f"closes {left}", state.waits_in_words]))
 
 
 def _learned(model: CrowdModel) -> str:

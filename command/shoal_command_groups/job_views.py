@@ -176,6 +176,8 @@ def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> RenderableType:
     for crowd in crowds:
         when, price = f"{crowd.closes_at:%Y-%m-%d %H:%M}", f"{crowd.epsilon:g} a contribution"
         said = f"{crowd.phase}: {crowd.contributions:,} of {crowd.wanted:,} contributions"
+        if crowd.waits_in_words:
+            said += f"; {crowd.waits_in_words}"
         row = (when, crowd.job, crowd.analyst, crowd.family, price, said)
         of_crowds.add_row(*map(plain, row))
     return Group(table, of_crowds, left)

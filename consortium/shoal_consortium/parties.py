@@ -127,9 +127,15 @@ def replace(
     The authority knows the holder by name: nothing else shows that the key is its own.
 
     Raises:
-        ValueError: there is no such data holder, it was revoked, or the key is on the roster, or
-            was revoked or replaced.
+        ValueError: there is no such data holder, it was revoked, or the key is its own already or
+            another's on the roster, or was revoked or replaced.
     """
+    if roster.holder_with(enrolment.key) == holder:
+        raise ValueError(
+            f"data holder {holder} has this key on the roster already: no new version was signed. "
+            "One that lost its key makes another with `shoal agent new`; one that asks for more "
+            "slots is given them by `shoal consortium enrol`"
+        )
     return _with_no_key_of(earlier, _replaced(roster, holder, enrolment), since=roster)
 
 

@@ -279,6 +279,7 @@ async def test_a_crowd_job_asks_once_and_is_contributed_to_when_it_is_approved(
     assert (await holder.status()).crowds == ()
     [asked] = await holder.approvals()
     assert (asked.job, asked.stage) == (world.job, "waits")
+    assert told(world) == ["waits"]
     request = request_of(asked)
     assert isinstance(request, CrowdJobRequest)
     body = approval_of(request, holder=0, owner="bob", decision="approve", now=world.clock())
@@ -287,3 +288,17 @@ async def test_a_crowd_job_asks_once_and_is_contributed_to_when_it_is_approved(
     [crowd] = (await holder.status()).crowds
     assert crowd.job == world.job
     await holder.close()
+    holder = world.holder(policy=rules)
+    await world.run(holder, seconds=30)
+    assert told(world) == ["waits", "approved"]
+    await holder.close()
+
+
+def told(world: CrowdWorld) -> list[str]:
+    """Return what the trainer was told of the owners' approval of the crowd job."""
+    notices = [
+        decode(each.content, ApprovalNotice)
+        for each in world.requests
+        if each.url.path == f"/v1/jobs/{world.job}/approvals"
+    ]
+    return [each.body.state for each in notices]

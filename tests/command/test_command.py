@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from shoal_agent.enrolment_files import Enrolment, read_enrolment
+from shoal_agent.enrolment_files import Enrolment, encode_enrolment, read_enrolment
 from shoal_consortium import quickstart as quickstart_module
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_chain import open_chain
@@ -256,6 +256,23 @@ def test_the_authority_replaces_a_lost_key_by_name_and_it_never_comes_back(conso
     assert "for good" in refused("consortium", "replace", consortium, 0, third, *authority)
     assert "no such" in refused("consortium", "replace", consortium, 5, third, *authority)
     assert len(open_chain(consortium)) == 3
+
+
+@pytest.mark.parametrize("slots", [4, 6])
+def test_no_version_is_signed_to_replace_a_key_by_itself(consortium, slots: int) -> None:
+    before = contents(consortium)
+    key = read_holder_key(consortium.parent / "clinic" / "holder.key")
+    again = consortium.parent / "again"
+    again.write_bytes(encode_enrolment(key, slots=slots))
+    authority = ["--authority", consortium.parent / "authority"]
+    said = refused("consortium", "replace", consortium, 0, again, *authority)
+    assert "data holder 0 has this key" in said
+    assert "`shoal agent new`" in said
+    assert contents(consortium) == before
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def test_only_the_authority_s_own_directory_can_change_the_roster(consortium) -> None:

@@ -125,6 +125,7 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
         assert only == {
             **{"job": job, "phase": "open", "contributions": 0, "wanted": 1000},
             **{"family": "linear", "analyst": "analyst", "epsilon": only["epsilon"]},
+            "approvals": {"waits": 0, "refused": 0, "holders": 1},
         }
         assert only["epsilon"] > 0
         beside = json.loads((await shoal("job", "list", *trial.who, "--json")).stdout)

@@ -21,9 +21,9 @@ from shoal_protocol.wire.phases import JobPhase
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
 
-def printed_by(renderable: RenderableType) -> str:
+def printed_by(renderable: RenderableType, *, width: int = 120) -> str:
     file = io.StringIO()
-    Console(width=120, file=file).print(renderable)
+    Console(width=width, file=file).print(renderable)
     return file.getvalue()
 
 

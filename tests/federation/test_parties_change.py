@@ -18,6 +18,7 @@ from shoal_consortium.cards import KeyKind, PartyRole, new_party
 from shoal_consortium.party_files import read_party_card, read_signing_key
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.manifests.present import HANDOVER
+from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.jobs.totals import JobEnd
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
@@ -354,6 +355,24 @@ async def test_a_job_is_withdrawn_at_the_trainer_that_has_it(trust: Trust, tmp_p
         analyst = federation.open_analyst()
         await federation.after(analyst.job(job).withdraw())
         assert (await federation.state(job))["phase"] == "withdrawn"  # as the first trainer says
+
+
+async def test_a_trainer_that_has_a_job_and_does_not_answer_is_named(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, _ = await federation.collecting()
+        second = await with_heir(federation, trust)
+        federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
+        analyst, before = federation.open_analyst(), trust.consortium.manifest.trainer
+        cut = federation.wire.cut("analyst", "trainer")
+        said = f"does not know the job, and .* does not answer: {before.name} at {before.url}"
+        for ask in (analyst.job(job).withdraw, analyst.job(job).state):
+            with pytest.raises(Unavailable, match=said):
+                await federation.after(ask())
+        federation.wire.rules.remove(cut)
+        await federation.after(analyst.job(job).withdraw())
+        assert (await federation.state(job))["phase"] == "withdrawn"
 
 
 async def test_a_round_ends_at_the_aggregator_that_it_began_with(

@@ -1,5 +1,6 @@
 """The vault asks the owners, and believes nobody else: not the courier, who shows what it likes."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,17 @@ from nacl.signing import SigningKey
 
 from shoal_holder import approvals, frames
 from shoal_holder.approvals import REFUSED_BY_OWNER
-from shoal_holder.messages import AskAgenda, Decide, Done, OfferJob, Pending, Receipt, Refusal
+from shoal_holder.messages import (
+    Ask,
+    AskAgenda,
+    Decide,
+    Done,
+    OfferJob,
+    Pending,
+    Receipt,
+    Refusal,
+    SettleCharges,
+)
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.approvals import Approval, ApprovalNotice, Decision, approval_of
 from shoal_protocol.wire.documents import Signed, decode, sign
@@ -100,6 +111,61 @@ def test_one_analyst_s_jobs_do_not_bury_the_owners(
         assert waits(courier, first)  # it has asked already
         decide(courier, decision(first, "refuse"))
         assert waits(courier, third)
+
+
+def pass_days(courier: Courier, days: float) -> None:
+    courier.world.clock.move(timedelta(days=days).total_seconds())
+    courier.ask(SettleCharges())  # as every day
+
+
+def asking(courier: Courier) -> list[str]:
+    told = courier.ask(Ask(question="approvals", count=100))
+    return sorted(each["job"] for each in json.loads(told.parts[0]))
+
+
+def test_what_nobody_decided_in_time_is_forgotten_once_the_policy_keeps_it_no_longer(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, CLIENTS, retention_days=30)
+    ignored, half, refused = (world.submit() for _ in range(3))
+    with opened(world, policy=TWO) as courier:
+        assert waits(courier, ignored) and waits(courier, half) and waits(courier, refused)
+        decide(courier, decision(half))
+        decide(courier, decision(refused, "refuse"))
+        pass_days(courier, 30)
+        first = world.submit()
+        assert waits(courier, first)
+        assert ignored.digest in asking(courier)
+        world.clock.move(61)
+        second = world.submit()
+        assert waits(courier, second)
+        stay = (half, refused, first, second)
+        assert asking(courier) == sorted(each.digest for each in stay)
+
+
+def test_a_clock_that_leapt_ahead_takes_no_job_from_the_owners(tmp_path: Path) -> None:
+    world = World(tmp_path, CLIENTS, retention_days=30)
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job)
+        pass_days(courier, 3650)
+        other = world.submit()
+        assert waits(courier, other)
+        assert asking(courier) == [other.digest]
+        pass_days(courier, -3650)
+        assert waits(courier, job)
+        decide(courier, decision(job))
+        assert not waits(courier, job)
+
+
+def test_without_a_term_in_the_policy_every_job_that_asked_stays(world: World) -> None:
+    job = world.submit()
+    with opened(world, policy=ONE) as courier:
+        assert waits(courier, job)
+        pass_days(courier, 3650)
+        other = world.submit()
+        assert waits(courier, other)
+        assert asking(courier) == sorted((job.digest, other.digest))
 
 
 def test_two_persons_are_two_keys_and_not_one_of_them_twice(world: World) -> None:

@@ -43,7 +43,7 @@ from tests.world.examples import AUTHORITY, signing_key
 
 CLIENTS = 12
 ANSWERS: dict[str, Any] = messages.kinds_of(
-    *(Done, Refusal, Failure, Opened, Decided, Prepared, Bytes, messages.Agenda)
+    *(Done, Refusal, Failure, Opened, Decided, Prepared, Bytes, messages.Agenda, messages.Told)
 )
 LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-share")
 

@@ -459,6 +459,7 @@ async def test_the_state_tells_contributions_contributors_and_the_spread(opened:
         "wanted": REQUEST.contributions,
         "instances": TASK.instances,
         "spread": [0.0, 0.0],
+        "approvals": {"waits": 0, "refused": 0, "holders": len(CONSORTIUM.roster.enrolled_set)},
         "closes_at": "2026-03-01T13:00:00.000Z",
     }
     entry = verified((await opened.contribute(JOB, "a")).content, SubmissionReceipt).body.entry
@@ -569,6 +570,7 @@ async def test_analysts_see_crowd_jobs_page_by_page_the_newest_first(
         "contributions": 1,
         "wanted": REQUEST.contributions,
         "closes_at": format_time(REQUEST.closes_at),
+        "approvals": {"waits": 0, "refused": 0, "holders": len(CONSORTIUM.roster.enrolled_set)},
     }
 
 

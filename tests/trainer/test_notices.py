@@ -1,8 +1,11 @@
 """The trainer counts for the analyst which data holders wait for their owners, by their word."""
 
+from pathlib import Path
+
 import pytest
 
-from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
+from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.approvals import ApprovalNotice, State
 from shoal_protocol.wire.documents import sign
 from shoal_trainer.assembly import Service
@@ -13,6 +16,7 @@ from tests.trainer.test_leaving import LEAVES, leave
 from tests.trainer.test_listing import ask, query
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, job, join, signed_job
+from tests.world.around_trainer_crowds import CROWDS, Asker, crowd, trainer_of
 from tests.world.clock import HandMovedClock
 
 NOTICES, JOINS = f"/v1/jobs/{JOB.digest}/approvals", f"/v1/jobs/{JOB.digest}/joins"
@@ -20,7 +24,11 @@ HOLDERS = len(CONSORTIUM.roster.enrolled_set)
 
 
 def notice(
-    holder: int, said: State = "waits", request: StudyRequest = JOB, *, by: int | None = None
+    holder: int,
+    said: State = "waits",
+    request: StudyRequest | CrowdJobRequest = JOB,
+    *,
+    by: int | None = None,
 ) -> bytes:
     body = ApprovalNotice(manifest=request.manifest, job=request.digest, holder=holder, state=said)
     key = examples.client_key(holder if by is None else by)
@@ -68,6 +76,43 @@ async def test_a_notice_is_its_own_holder_s_and_of_its_own_job(
     await joined(trainer)
     assert await post(trainer, NOTICES, document) == code
     assert await counted(trainer) == (0, 0)
+
+
+async def crowd_counted(asker: Asker, request: CrowdJobRequest) -> tuple[int, int]:
+    found = (await asker.ask("GET", f"{CROWDS}/{request.digest}")).json()["approvals"]
+    assert found["holders"] == HOLDERS
+    return found["waits"], found["refused"]
+
+
+async def test_owners_of_a_crowd_job_are_waited_for_until_they_approve_or_refuse_it(
+    tmp_path: Path, clock: HandMovedClock
+) -> None:
+    trainer, request = trainer_of(tmp_path, None, clock), crowd()
+    asker, path = Asker(trainer.app), f"/v1/jobs/{request.digest}/approvals"
+    assert (await asker.open(request)).status_code == 201
+    assert await crowd_counted(asker, request) == (0, 0)
+    said = bulk(*(notice(holder, request=request) for holder in range(4)))
+    assert await post(trainer, path, said) == 200
+    assert await crowd_counted(asker, request) == (4, 0)
+    assert await post(trainer, path, notice(0, "approved", request)) == 201
+    assert await post(trainer, path, notice(1, "refused", request)) == 201
+    for older in (notice(0, "waits", request), notice(1, "approved", request)):
+        assert await post(trainer, path, older) == 200
+    assert await crowd_counted(asker, request) == (2, 1)
+    asking = JobsQuery(manifest=request.manifest, analyst="analyst", at=clock.now)
+    [listed] = (await asker.ask("POST", f"{CROWDS}/list", fresh(asking, clock))).json()["crowds"]
+    assert listed["approvals"] == {"waits": 2, "refused": 1, "holders": HOLDERS}
+    clock.now = request.closes_at
+    await trainer.step()
+    assert await post(trainer, path, notice(4, request=request)) == "wrong-phase"
+    assert await crowd_counted(asker, request) == (0, 0)
+    [listed] = (await asker.ask("POST", f"{CROWDS}/list", fresh(asking, clock))).json()["crowds"]
+    assert listed["approvals"] == {"waits": 0, "refused": 0, "holders": HOLDERS}
+    await trainer.close()
+
+
+def fresh(query: JobsQuery, clock: HandMovedClock) -> bytes:
+    return examples.named("analyst", query.model_copy(update={"at": clock.now})).encode()
 
 
 async def test_a_job_that_runs_or_is_over_takes_no_notice(

@@ -229,6 +229,7 @@ class World:
         others: int = 0,
         queries: tuple[QueryName, ...] = ("second_moments", "second_moment_matrix"),
         maximum_local_epsilon: float | None = None,
+        retention_days: int | None = None,
     ) -> None:
         """Give the data holder slots for `clients`, and another one slots for `others`."""
         self.directory = directory
@@ -247,6 +248,7 @@ class World:
                     "minimum_threshold": 2,
                     "queries": queries,
                     "maximum_local_epsilon": maximum_local_epsilon,
+                    "retention_days": retention_days,
                 }
             ),
         )

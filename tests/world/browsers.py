@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -15,6 +16,19 @@ needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="there is no browser here: install Debian's package chromium"
 )
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+_SIDEWAYS: Final = """
+    [document.documentElement, ...document.querySelectorAll(".wide")]
+        .filter(each => each.scrollWidth > each.clientWidth)
+        .map(each => each.outerHTML.slice(0, 200))
+"""
+_COUNTED: Final = "elements => document.querySelectorAll(elements).length"
+_TABLES: Final = {
+    "table": "table",
+    "row": "tr",
+    "columnheader": "thead th",
+    "rowheader": "tbody th",
+    "cell": "td",
+}
 _QUIET: Final = (
     "--disable-gpu",
     "--disable-quic",
@@ -58,6 +72,23 @@ async def findings(page: Page) -> Sequence[str]:
         if each["impact"] in ("serious", "critical")
         for node in each["nodes"]
     ]
+
+
+async def misfits(page: Page) -> Sequence[str]:
+    """Return what of the page shown scrolls sideways, and what of its tables is not told as such.
+
+    What is told is what the browser tells a screen reader.
+    """
+    sideways: list[str] = await page.evaluate(_SIDEWAYS)
+    session = await page.context.new_cdp_session(page)
+    nodes = (await session.send("Accessibility.getFullAXTree"))["nodes"]
+    told = Counter(each["role"]["value"] for each in nodes if not each["ignored"])
+    untold = []
+    for role, elements in _TABLES.items():
+        shown = await page.evaluate(_COUNTED, f"{elements}:not(details:not([open]) *)")
+        if told[role] < shown:
+            untold.append(f"{shown - told[role]} of {shown} {elements} are no {role}")
+    return [*sideways, *untold]
 
 
 async def picture(page: Page, name: str) -> None:

@@ -99,18 +99,30 @@ class Line:
         """Return the trainer's answer; on a job that it does not know, one of a former trainer.
 
         Raises:
-            Unavailable: the trainer did not answer, several times.
+            Unavailable: the trainer did not answer, several times; or nobody who answers knows the
+                job, and a former trainer does not answer.
         """
         answer = await self.retry(lambda: request(self.trainer), tries)
         if not _is_unknown(answer):
             return answer
+        silent = []
         for party in self.former():
             peer = self.connect(party)
-            with suppress(Unavailable):  # it may be switched off
+            try:
                 earlier = await request(peer)
+            except Unavailable:  # it may be switched off
+                silent.append(f"{party.name} at {party.url}")
+            else:
                 if not _is_unknown(earlier):
-                    answer = earlier
-            await peer.close()
+                    return earlier
+            finally:
+                await peer.close()
+        if silent:
+            raise Unavailable(
+                "the trainer does not know the job, and who was the trainer before does not "
+                f"answer: {', '.join(silent)}. Have it started again if the job is one of its own; "
+                "else the job's id is wrong"
+            )
         return answer
 
     async def read(self, shape: type[Shape], path: str, tries: int = TRIES) -> Shape:

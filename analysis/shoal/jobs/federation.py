@@ -196,13 +196,16 @@ class SubmittedCrowd(_Submitted[CrowdJob, tuple[CrowdModel, ...]]):
     def _outcome(self) -> tuple[CrowdModel, ...]:
         told(self._console, f"Crowd job {self.id}")
         models: list[CrowdModel] = []
-        wanted = self.job.state().wanted
+        waits = ""
         for model in self.job.follow(every_seconds=self._every_seconds):
+            state = self.job.state()
+            if state.waits_in_words not in ("", waits):
+                told(self._console, waits := state.waits_in_words)
             if models and models[-1].contributions == model.contributions:
                 models[-1] = model  # the same, or the closing's
                 continue
             models.append(model)
-            told(self._console, f"{model.contributions:,} of {wanted:,} contributions")
+            told(self._console, f"{model.contributions:,} of {state.wanted:,} contributions")
         if not models[-1].contributions:
             raise JobFailed(
                 "nobody contributed: agents' logs say whether they refused the job, or whether "

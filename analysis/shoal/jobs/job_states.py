@@ -107,15 +107,25 @@ class JobsPage(pydantic.BaseModel):
     next: int | None
 
 
-class CrowdState(pydantic.BaseModel):
+class _Crowd(pydantic.BaseModel):
+    job: str
+    phase: CrowdPhase
+    approvals: Approvals = Approvals()
+
+    @property
+    def waits_in_words(self) -> str:
+        """Say at how many data holders owners have yet to approve it, or refused it, while open."""
+        is_open = self.phase is CrowdPhase.OPEN
+        return self.approvals.in_words("until it closes") if is_open else ""
+
+
+class CrowdState(_Crowd):
     """A crowd job's state, by the trainer's word.
 
     `contributions` of `wanted` were taken, from `contributors` clients. `spread` is the variance
     of each weight over the instances, None with a single instance.
     """
 
-    job: str
-    phase: CrowdPhase
     contributions: int
     wanted: int
     contributors: int
@@ -148,11 +158,9 @@ class Snapshot(pydantic.BaseModel):
     instances: tuple[ShownInstance, ...]
 
 
-class ListedCrowd(pydantic.BaseModel):
+class ListedCrowd(_Crowd):
     """A crowd job in the trainer's list: `epsilon` is of one contribution."""
 
-    job: str
-    phase: CrowdPhase
     analyst: str
     family: str
     epsilon: float

@@ -1,7 +1,7 @@
 """Documents by which a data holder's owners approve or refuse a job, and analysts learn of it."""
 
 from datetime import datetime
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, get_args
 
 from nacl.signing import VerifyKey
 
@@ -10,10 +10,12 @@ from shoal_protocol.wire.encoding import Digest, HolderIndex, Name, Timestamp
 from shoal_protocol.wire.errors import UnknownSigner, WrongSigner
 
 Decision = Literal["approve", "refuse"]
-State = Literal["waits", "refused"]
+State = Literal["waits", "approved", "refused"]
 
 WAITS: Final = "waits"
+APPROVED: Final = "approved"
 REFUSED: Final = "refused"
+STATES: Final[tuple[State, ...]] = get_args(State)
 
 
 class Approval(BoundDocument):
@@ -34,9 +36,10 @@ class Approval(BoundDocument):
 
 
 class ApprovalNotice(BoundDocument):
-    """Holder -> trainer: its owners have yet to decide about the job, or refused it.
+    """Holder -> trainer: its owners have yet to decide about the job, or did.
 
-    Of two, `refused` holds. It binds nobody: it tells the analyst whom she waits for.
+    Of two, the later of `STATES` holds; `approved` is for crowd jobs, which nobody joins. It binds
+    nobody: it tells the analyst whom she waits for.
     """
 
     signed_by: ClassVar[Role] = Role.HOLDER

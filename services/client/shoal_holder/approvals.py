@@ -6,13 +6,14 @@ is verified by the policy as it is when it counts. A refusal is for good.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from shoal_holder.policy import Policy
 from shoal_holder.site import Site
 from shoal_holder.state_file import StateFile
 from shoal_protocol.jobs.approvals import (
+    APPROVED,
     REFUSED,
     WAITS,
     Approval,
@@ -34,8 +35,8 @@ from shoal_protocol.wire.errors import (
 REFUSED_BY_OWNER: Final = "refused by an owner of this data holder"
 MOST_WAITING: Final = 100
 """Of one analyst's jobs: more would bury the others', and keep the vault from its rounds."""
-_NOTHING, _NEVER = "nothing", "never"
-"""What the trainer was told of a job; of a crowd job, which waits for nobody, it never is."""
+_NOTHING: Final = "nothing"
+"""What the trainer was told of a job at first."""
 _TAKEN: Final = (
     "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
     " UNION ALL SELECT 1 FROM crowds WHERE job = ?1"
@@ -78,36 +79,47 @@ class Approvals:
         self._site = site
         self._file = file
 
-    def are_given(self, request: Signed[Any], *, until: datetime, tell: bool) -> bool:
+    def are_given(self, request: Signed[Any], *, until: datetime) -> bool:
         """Tell whether the owners let a job go ahead; they are asked from the first time on.
-
-        With `tell` the trainer is told that the job waits.
 
         Raises:
             RefusedJob: an owner refused it, or too many of its analyst's jobs wait already.
         """
         if not owners_needed(self._site.policy):
             return True
-        asked = self._file.one("SELECT 1 FROM asked WHERE job = ?", request.digest)
-        if asked is None and len(self.waiting(request.signer)) >= MOST_WAITING:
-            raise RefusedJob(f"{MOST_WAITING} jobs of its analyst wait for the owners already")
-        with self._file.transaction():
-            self._file.database.execute(
-                "INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    request.digest,
-                    request.signer,
-                    request.body.manifest,
-                    request.encode(),
-                    format_time(self._site.clock()),
-                    format_time(until),
-                    _NOTHING if tell else _NEVER,
-                ),
-            )
+        if self._file.one("SELECT 1 FROM asked WHERE job = ?", request.digest) is None:
+            if len(self.waiting(request.signer)) >= MOST_WAITING:
+                raise RefusedJob(f"{MOST_WAITING} jobs of its analyst wait for the owners already")
+            with self._file.transaction():
+                self._forget_old()
+                self._file.database.execute(
+                    "INSERT INTO asked VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        request.digest,
+                        request.signer,
+                        request.body.manifest,
+                        request.encode(),
+                        format_time(self._site.clock()),
+                        format_time(until),
+                        _NOTHING,
+                    ),
+                )
         stage = self._stage(request.digest, until)
         if stage == REFUSED:
             raise RefusedJob(REFUSED_BY_OWNER)
-        return stage == "approved"
+        return stage == APPROVED
+
+    def _forget_old(self) -> None:
+        """Delete jobs that nobody decided about in time, once the policy keeps documents no longer.
+
+        A clock that leapt deletes none for good: a job that still waits asks again.
+        """
+        days = self._site.book.current.manifest.policy.retention_days
+        if days is not None:
+            self._file.database.execute(
+                "DELETE FROM asked WHERE until < ? AND job NOT IN (SELECT job FROM approvals)",
+                (format_time(self._site.clock() - timedelta(days=days)),),
+            )
 
     def take(self, encoded: bytes) -> str:
         """Keep an owner's decision; return the job. A later one replaces an approval alone.
@@ -181,16 +193,22 @@ class Approvals:
         ]
 
     def notices(self) -> dict[str, State]:
-        """Return of which jobs the trainer has yet to learn that they wait, or are refused."""
+        """Return of which jobs the trainer has yet to learn that they wait, or no longer do.
+
+        A join tells it of an approval, where there is one: not of a crowd job.
+        """
         found: dict[str, State] = {}
-        for job, until, told in self._file.rows(
-            "SELECT job, until, told FROM asked WHERE told IN (?, ?) AND until > ? ORDER BY job",
+        for job, until, told, is_crowd in self._file.rows(
+            "SELECT job, until, told, job IN (SELECT job FROM crowds) FROM asked"
+            " WHERE told IN (?, ?) AND until > ? ORDER BY job",
             _NOTHING,
             WAITS,
             format_time(self._site.clock()),
         ):
             stage = self._stage(job, until)
-            if (stage == WAITS or stage == REFUSED) and stage != told:
+            if stage == APPROVED and not (is_crowd and told == WAITS):
+                continue
+            if stage != "expired" and stage != told:
                 found[job] = stage
         return found
 
@@ -206,18 +224,16 @@ class Approvals:
     def settle_notice(self, job: str, state: State) -> None:
         """Record that the trainer answered a notice."""
         with self._file.transaction():
-            self._file.database.execute(
-                "UPDATE asked SET told = ? WHERE job = ? AND told <> ?", (state, job, _NEVER)
-            )
+            self._file.database.execute("UPDATE asked SET told = ? WHERE job = ?", (state, job))
 
     def _stage(self, job: str, until: datetime | str) -> Stage:
         decisions = self._decisions(job)
         if self._is_taken(job):
-            return "approved"
+            return APPROVED
         if any(each.decision == "refuse" for each in decisions):
             return REFUSED
         if len(decisions) >= owners_needed(self._site.policy):
-            return "approved"
+            return APPROVED
         end = until if isinstance(until, str) else format_time(until)
         return "expired" if end <= format_time(self._site.clock()) else WAITS
 

@@ -85,7 +85,7 @@ class Jobs:
                 f"for {request.privacy.cap}"
             )
         # the last thing: owners are not asked about what could not be joined
-        if not self._approvals.are_given(signed, until=request.join_deadline, tell=True):
+        if not self._approvals.are_given(signed, until=request.join_deadline):
             return False
         join = Join(manifest=request.manifest, job=job, holder=holder)
         document = sign(join, Role.HOLDER, site.key).encode()

@@ -181,7 +181,7 @@ class Agenda(Answer):
     rounds: tuple[OpenRound, ...]
     joins: tuple[Digest, ...]  # jobs whose join
     leaves: tuple[Digest, ...]  # or leave nobody has answered
-    notices: dict[Digest, State]  # or notice that owners have yet to decide, or refused
+    notices: dict[Digest, State]  # or notice that owners have yet to decide, or did
     waiting: tuple[Digest, ...]  # jobs that owners have yet to decide about
 
 
@@ -250,7 +250,7 @@ class Prepare(Message):
 
 # Sending, and its outcomes
 
-What = Literal["join", "leave", "waits", "refused", "envelope"]
+What = Literal["join", "leave", "waits", "approved", "refused", "envelope"]
 """What is sent: of a job to the trainer, or of a round to each node."""
 Node = Annotated[int, Field(ge=0, le=255)]
 

@@ -103,7 +103,7 @@ CREATE TABLE asked (                 -- jobs of either kind that owners decide a
     request BLOB NOT NULL,
     asked_at TEXT NOT NULL,
     until TEXT NOT NULL,             -- when it takes nobody any more
-    told TEXT NOT NULL               -- to the trainer: nothing, waits or refused; or never
+    told TEXT NOT NULL               -- to the trainer: nothing, or a notice's state
 ) WITHOUT ROWID;
 CREATE TABLE approvals (             -- the last decision of each owner, as it was signed
     job TEXT NOT NULL REFERENCES asked,

@@ -279,7 +279,7 @@ class Vault:
             case "leave":
                 if found := exits.pending(self._state.file).get(asked.about):
                     found = sign_again(found, Leave, key)
-            case "waits" | "refused":
+            case "waits" | "approved" | "refused":
                 found = self._approvals.notice(asked.about, asked.what)
         return _bytes(found)
 
@@ -322,7 +322,7 @@ class Vault:
                 self._state.settle_join(told.about, told.outcome)
             case "leave":
                 exits.settle(self._state.file, told.about, told.outcome)
-            case "waits" | "refused":
+            case "waits" | "approved" | "refused":
                 self._approvals.settle_notice(told.about, told.what)
         return Done()
 

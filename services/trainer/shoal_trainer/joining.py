@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -11,12 +12,12 @@ from sqlalchemy import Connection
 
 from shoal_hosting.server.replies import Outcome, documents_in
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
-from shoal_protocol.jobs.approvals import REFUSED, ApprovalNotice
+from shoal_protocol.jobs.approvals import STATES, ApprovalNotice
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave, check_ending
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed, decode, from_json, read_kept
+from shoal_protocol.wire.documents import BoundDocument, Signed, decode, from_json, read_kept
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
@@ -137,7 +138,8 @@ class Joining:
             MalformedDocument: the body as a whole cannot be read; nothing was stored.
             StorageUnavailable: nothing was stored.
         """
-        return await self._take(job, encoded, Join, self._admit)
+        request = await self._request(job)
+        return await self._take(request, encoded, Join, partial(self._admit, request))
 
     async def leave(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
         """Take one signed leave, or `{"documents": [...]}`, each of which is judged by itself.
@@ -147,28 +149,32 @@ class Joining:
         Raises:
             UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
         """
-        return await self._take(job, encoded, Leave, self._let_go)
+        request = await self._request(job)
+        return await self._take(request, encoded, Leave, partial(self._let_go, request))
 
     async def notice(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
         """Take one signed notice, or `{"documents": [...]}`, each of which is judged by itself.
 
+        The job may be a crowd job.
+
         Raises:
             UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
         """
-        return await self._take(job, encoded, ApprovalNotice, self._note)
+        request, _ = await self._resources.storage.run(notices.asked_about, job)
+        return await self._take(request, encoded, ApprovalNotice, partial(self._note, job))
+
+    async def _request(self, job: str) -> StudyRequest:
+        record = await self._resources.storage.run(store.find_job, job)
+        return (await asyncio.to_thread(decode, record.request, StudyRequest)).body
 
     async def _take(
         self,
-        job: str,
+        request: BoundDocument,
         encoded: bytes,
         kind: type[DocumentT],
-        decide: Callable[
-            [StudyRequest, Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]
-        ],
+        decide: Callable[[Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]],
     ) -> Outcome | list[Outcome]:
-        own = self._resources
-        record = await own.storage.run(store.find_job, job)
-        request = (await asyncio.to_thread(decode, record.request, StudyRequest)).body
+        own, job = self._resources, request.digest
         value = await asyncio.to_thread(parse_canonical_json, encoded)
         documents = documents_in(value)
         bound_to, current = own.book.get(request.manifest), own.book.current
@@ -179,7 +185,7 @@ class Joining:
             ]
         )
         async with self._admission:
-            outcomes = await decide(request, read)
+            outcomes = await decide(read)
         return outcomes[0] if documents is None else outcomes
 
     async def _admit(
@@ -260,20 +266,20 @@ class Joining:
         return outcomes
 
     async def _note(
-        self, request: StudyRequest, read: Sequence[Signed[ApprovalNotice] | ProtocolError]
+        self, job: str, read: Sequence[Signed[ApprovalNotice] | ProtocolError]
     ) -> list[Outcome]:
-        """Keep for each data holder its word on the owners' approval; a refusal stays."""
-        own, job = self._resources, request.digest
-        record = await own.storage.run(store.find_job, job)
+        """Keep for each data holder the latest word on the owners' approval."""
+        own = self._resources
+        _, is_open = await own.storage.run(notices.asked_about, job)
         known = await own.storage.run(notices.states, job)
         new: dict[int, Signed[ApprovalNotice]] = {}
 
         def note(notice: Signed[ApprovalNotice]) -> Outcome:
             holder, state = notice.body.holder, notice.body.state
-            if known.get(holder) in (state, REFUSED):
+            if holder in known and STATES.index(known[holder]) >= STATES.index(state):
                 return 200
-            if record.phase is not JobPhase.JOINING:
-                return WrongPhase("the job takes no more joins")
+            if not is_open:
+                return WrongPhase("the time to decide about the job is over")
             known[holder], new[holder] = state, notice
             return 201
 

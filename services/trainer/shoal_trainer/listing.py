@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection
 
 from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
-from shoal_protocol.jobs.approvals import REFUSED, WAITS
 from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.privacy.accounting import NOTHING
@@ -67,7 +66,8 @@ class Listing:
         own = self._resources
         body = await check_query(own, encoded, JobsQuery)
         found = await own.storage.run(newest_jobs, after=body.after, count=body.count)
-        counts = await own.storage.run(_approvals, found)
+        joining = [each.job for each, _ in found if each.phase is JobPhase.JOINING]
+        counts = await own.storage.run(notices.counts, joining)
         holders = own.book.current.roster.in_force
         return {
             "jobs": await asyncio.to_thread(_shown, found, counts, holders),
@@ -101,20 +101,11 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
     return shown
 
 
-def _approvals(db: Connection, found: Sequence[tuple[JobRecord, str]]) -> list[dict[str, int]]:
-    """Return how many data holders wait for approval of each job that may be joined."""
-    nobody = dict.fromkeys((WAITS, REFUSED), 0)
-    return [
-        notices.count(db, record.job) if record.phase is JobPhase.JOINING else nobody
-        for record, _ in found
-    ]
-
-
 def _shown(
-    found: Sequence[tuple[JobRecord, str]], counts: Sequence[dict[str, int]], holders: int
+    found: Sequence[tuple[JobRecord, str]], counts: dict[str, dict[str, int]], holders: int
 ) -> list[dict[str, Any]]:
     shown = []
-    for (record, submitted_at), counted in zip(found, counts, strict=True):
+    for record, submitted_at in found:
         request = read_kept(record.request, StudyRequest).body
         shown.append(
             {
@@ -128,7 +119,7 @@ def _shown(
                 "purpose": request.purpose,
                 "epsilon": request.privacy.epsilon,
                 "delta": request.privacy.delta,
-                "approvals": counted | {"holders": holders},
+                "approvals": counts.get(record.job, notices.NOBODY) | {"holders": holders},
                 "reason": record.reason,
             }
         )

@@ -76,11 +76,11 @@ leaves = Table(
     Column("document", Bytes, nullable=False),
 )
 
-# what data holders said of their owners' approval: nobody's part in the job follows from it
+# what data holders said of their owners' approval of a job of either kind: nobody's part follows
 notices = Table(
     "notices",
     metadata,
-    _job(primary_key=True),
+    Column("job", String(64), primary_key=True),
     Column("holder", BigInteger, primary_key=True),
     Column("state", String(16), nullable=False),
     Column("document", Bytes, nullable=False),

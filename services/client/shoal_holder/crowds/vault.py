@@ -146,8 +146,7 @@ class CrowdVault:
                 columns=site.records.columns,
                 now=site.clock(),
             )
-            until = request.body.closes_at
-            if not self._approvals.are_given(request, until=until, tell=False):
+            if not self._approvals.are_given(request, until=request.body.closes_at):
                 return Decided(taken=False)
         except RefusedJob as refusal:
             return Decided(taken=False, reason=str(refusal))

@@ -13,6 +13,7 @@ from shoal_protocol.wire.documents import read_kept
 from shoal_protocol.wire.encoding import canonical_json, format_time
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import CrowdPhase
+from shoal_trainer import notices
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.store import CrowdState, Instance
@@ -33,6 +34,7 @@ class CrowdJobViews:
 
     def __init__(self, resources: Resources, book: CrowdBook) -> None:
         """Read from the storage of `resources`."""
+        self._resources = resources
         self._storage = resources.storage
         self._book = book
 
@@ -45,8 +47,13 @@ class CrowdJobViews:
         """Return the page of crowd jobs that an analyst asks for, and where the next one begins."""
         after, count = query.after, query.count
         found = await self._storage.run(store.newest_crowds, after=after, count=count)
+        listed = await asyncio.to_thread(lambda: [_listed(*each) for each in found])
+        still_open = [each["job"] for each in listed if each["phase"] == CrowdPhase.OPEN]
+        counts = await self._storage.run(notices.counts, still_open)
+        for each in listed:
+            each["approvals"] = self._approvals(counts.get(each["job"], notices.NOBODY))
         return {
-            "crowds": await asyncio.to_thread(lambda: [_listed(*each) for each in found]),
+            "crowds": listed,
             "next": after + count if len(found) == count else None,
         }
 
@@ -61,7 +68,13 @@ class CrowdJobViews:
         """
         crowd = await self._book.find(job)
         found, instances = await self._storage.run(store.state, crowd.number)
-        return await asyncio.to_thread(_state_shown, crowd.request.body, found, instances)
+        approvals = self._approvals(await self._storage.run(notices.count, job))
+        return await asyncio.to_thread(
+            _state_shown, crowd.request.body, found, instances, approvals
+        )
+
+    def _approvals(self, counted: dict[str, int]) -> dict[str, int]:
+        return counted | {"holders": self._resources.book.current.roster.in_force}
 
     async def request(self, job: str) -> bytes:
         """Return the signed request.
@@ -141,7 +154,10 @@ def _listed(encoded: bytes, phase: CrowdPhase, contributions: int) -> dict[str, 
 
 
 def _state_shown(
-    request: CrowdJobRequest, state: CrowdState, instances: Sequence[Instance]
+    request: CrowdJobRequest,
+    state: CrowdState,
+    instances: Sequence[Instance],
+    approvals: dict[str, int],
 ) -> bytes:
     return canonical_json(
         {
@@ -152,6 +168,7 @@ def _state_shown(
             "wanted": request.contributions,
             "instances": request.task.instances,
             "spread": spread_of(request.task, instances),
+            "approvals": approvals,
             "closes_at": format_time(request.closes_at),
         }
     )

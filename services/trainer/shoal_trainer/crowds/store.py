@@ -20,7 +20,7 @@ from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.documents import Signed, read_kept
 from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase
-from shoal_trainer.schema import crowds
+from shoal_trainer.schema import crowds, notices
 
 _WEIGHT = np.dtype("<i8")
 
@@ -293,7 +293,8 @@ def close_early(
 def erase_counts(db: Connection, most: int) -> bool:
     """Erase up to `most` clients' counts of a closed job; tell whether there may be more.
 
-    After closing nobody is counted any more, and retries are known by their nonces.
+    After closing nobody is counted any more, and retries are known by their nonces. Nor does
+    anybody wait for owners.
     """
     jobs, columns = crowds.jobs.c, crowds.contributors.c
     closed = (jobs.phase == CrowdPhase.CLOSED.value) & ~jobs.erased
@@ -306,5 +307,7 @@ def erase_counts(db: Connection, most: int) -> bool:
         chosen = (columns.job == number) & columns.client.in_(clients)
         db.execute(crowds.contributors.delete().where(chosen))
     if len(clients) < most:
+        own = select(jobs.id).where(jobs.number == number).scalar_subquery()
+        db.execute(notices.delete().where(notices.c.job == own))
         db.execute(crowds.jobs.update().where(jobs.number == number).values(erased=True))
     return True
