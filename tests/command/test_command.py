@@ -8,6 +8,7 @@ from typer.testing import Result
 
 from shoal_agent.enrolment_files import Enrolment, read_enrolment
 from shoal_consortium import quickstart as quickstart_module
+from shoal_consortium.party_files import read_signing_key
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
@@ -343,6 +344,13 @@ def test_quickstart_makes_a_federation_whose_parties_pass_their_own_checks(tmp_p
     assert "trying out only" in made.stderr
     [first] = open_chain(home / "consortium")
     assert (len(first.manifest.compute_nodes), len(first.roster)) == (4, 5)
+    keys = [
+        read_signing_key(home / each / "signing.key")
+        for each in ("authority", "authority-recovery")
+    ]
+    assert [first.manifest.authority, first.manifest.recovery] == [
+        bytes(key.verify_key).hex() for key in keys
+    ]
     names = [path.name for path in (home / "parties").iterdir()]
     assert len(names) == 7
     for name in names:
