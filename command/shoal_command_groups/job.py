@@ -179,8 +179,8 @@ def withdraw(
 ) -> None:
     """Withdraw a job of your own: it asks nothing more, and clients' budgets come free.
 
-    What answered rounds cost stays charged. A job that has ended cannot be withdrawn. `shoal job
-    cancel` is the same.
+    What answered rounds cost stays charged. A job that has ended cannot be withdrawn. `cancel`
+    and `withdraw` are the same.
     """
     with asking("the trainer"):
         _handle(job, party, consortium).withdraw()
