@@ -499,6 +499,16 @@ def test_records_are_checked_against_the_columns_and_bounds_of_a_job(tmp_path) -
     assert "height" in refused(*check, "--columns", "age,height")
 
 
+def test_a_sites_records_are_checked_against_the_bounds_of_the_data_dictionary(tmp_path) -> None:
+    shoal("quickstart", tmp_path, "--clients", "site=2")
+    home = tmp_path / "clients" / "site"
+    (home / "records.csv").write_text("id,age,size\na,30,1\nb,200,2\n")
+    check = ["records", "check", home, "--consortium", tmp_path / "consortium", "--json"]
+    assert json.loads(shoal(*check).stdout)["outside_bounds"] == {"age": 1}
+    narrower = shoal(*check, "--columns", "age=40:50").stdout
+    assert json.loads(narrower)["outside_bounds"] == {"age": 2}
+
+
 def test_a_broken_record_is_named_by_its_place_and_not_by_its_value(tmp_path) -> None:
     (tmp_path / "records.csv").write_text("age\n30\nforty-one\n")
     line = refused("records", "check", tmp_path / "records.csv")
