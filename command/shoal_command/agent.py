@@ -347,9 +347,10 @@ def _summed(status: HolderStatus) -> dict[str, Any]:
     unserved = Counter(status.refused_crowds.values()).most_common()
     return {
         "enrolled": status.enrolled,
-        "refusal": status.refusal,
-        "adopted": status.adopted,
-        "losses": status.losses,
+        "isolation": status.isolation,
+        "stopped": status.refusal or "no",
+        "rounds_taken_over": status.adopted,
+        "accepted_losses": status.losses,
         "records": status.records_fault or "the newest are in use",
         "backup": _age(status.backup_at) + ("; one is due" if status.backup_due else ""),
         "owners": status.owners_missing or "those who must approve jobs are listed",

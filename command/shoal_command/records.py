@@ -17,11 +17,12 @@ from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.records import Records
 from shoal_holder.site_files import MAPPING, RECORDS
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.trust.dictionary import read_dictionary
+from shoal_protocol.trust.dictionary import Variable, read_dictionary
 
 app = typer.Typer(no_args_is_help=True, help="Load and check a data holder's records.")
 
 _UNBOUNDED: Final = "no bounds given"
+_DICTIONARY: Final = "dictionary.json"
 
 Dictionary = Annotated[
     Path | None,
@@ -56,15 +57,19 @@ def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -
         )
     dictionary = "-"
     if consortium is not None:
-        path = consortium / "dictionary.json"
-        read_dictionary(path.read_bytes(), open_book(directory, consortium).current)
-        dictionary = str(path)
+        _variables(directory, consortium)
+        dictionary = str(consortium / _DICTIONARY)
     words = [sys.executable, "-m", "shoal_loader", task, str(directory), dictionary, *bounds]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         # the last line only: a traceback could quote values
         fail(f"{(done.stderr.splitlines() or ['the loader ended'])[-1]}", ExitStatus.MISTAKE)
     return done.stdout.strip()
+
+
+def _variables(directory: Path, consortium: Path) -> tuple[Variable, ...]:
+    signed = (consortium / _DICTIONARY).read_bytes()
+    return read_dictionary(signed, open_book(directory, consortium).current).body.variables
 
 
 @app.command()
@@ -111,6 +116,12 @@ def check(
             shown=mapped | {"variables": variables},
         )
         return
+    if consortium is not None:
+        known = {each.name: each.limits for each in _variables(file.parent, consortium)}
+        bounds = {
+            name: ColumnBounds(name=name, lower=lower, upper=upper)
+            for name, (lower, upper) in known.items()
+        } | bounds
     wanted, most = list(asked), records_per_client
     found = clipping_report(
         Records.from_file(file, wanted or None, id_column=id_column), bounds, most

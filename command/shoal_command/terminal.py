@@ -94,10 +94,13 @@ def present(value: Any, as_json: bool, *sentences: str, shown: Any = None) -> No
 
 def show(renderable: RenderableType) -> None:
     """Print tables, wide enough for their cells where the output is no terminal."""
+    Console(highlight=False, width=columns()).print(renderable)
+
+
+def columns() -> int:
+    """Return how wide tables may be."""
     console = output()
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH)
-    console.print(renderable)
+    return console.width if console.is_terminal else _WIDTH
 
 
 def asking(whom: str) -> AbstractContextManager[object]:

@@ -225,10 +225,11 @@ def change(
     Compare the fingerprints of new parties' cards with their owners first.
     """
     chain = open_chain(directory)
+    kept = chain if emergency is None else consortium_files.believed(chain)
     cards = [read_party_card(path) for path in card or []]
     queries = {"queries": get_args(QueryName)} if all_queries else {}
     manifest = changes.changed(
-        chain,
+        kept,
         authority=read_signing_key(authority / "signing.key"),
         cards=cards,
         retired=retire or [],
@@ -236,7 +237,9 @@ def change(
         fingerprints=fingerprint_ or [],
         emergency=emergency,
     )
-    added = consortium_files.add_version(directory, manifest, chain[-1].roster)
+    added = consortium_files.add_version(directory, manifest, kept[-1].roster)
+    for each in chain[len(kept) :]:
+        warn(f"version {each.manifest.sequence}, which nobody believed, is taken back")
     _warn_of_shared_operators(added)
     _tell_added(
         added,

@@ -27,6 +27,7 @@ from shoal_command.terminal import (
     AsJson,
     ExitStatus,
     asking,
+    columns,
     fail,
     now,
     output,
@@ -170,7 +171,7 @@ def list_jobs(
         of_crowds = [each.model_dump(mode="json") for each in crowds]
         say_json(listed.model_dump(mode="json", exclude={"next"}) | {"crowds": of_crowds})
     else:
-        show(job_views.listed(listed, crowds))
+        show(job_views.listed(listed, crowds, columns=columns()))
 
 
 @app.command()
@@ -179,8 +180,8 @@ def withdraw(
 ) -> None:
     """Withdraw a job of your own: it asks nothing more, and clients' budgets come free.
 
-    What answered rounds cost stays charged. A job that has ended cannot be withdrawn. `shoal job
-    cancel` is the same.
+    What answered rounds cost stays charged. A job that has ended cannot be withdrawn. `cancel`
+    and `withdraw` are the same.
     """
     with asking("the trainer"):
         _handle(job, party, consortium).withdraw()

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.jobs.expected_error import ASSUMED, ExpectedError
-from shoal.jobs.job_check import JobCheckReport
+from shoal.jobs.job_check import BEYOND, JobCheckReport
 from shoal.jobs.job_states import JobsPage, JobState, ListedCrowd
 from shoal_command.rendering import plain
 from shoal_command.round_groups import FEW_ROUNDS, span
@@ -19,6 +19,7 @@ from shoal_protocol.wire.phases import JobPhase, Phase
 
 MOST_NUMBERS: Final = 40
 """How many numbers of a posterior are shown of what a simulation says; --json has all."""
+_WIDE: Final = 140  # columns of a terminal that have room for an id of 64 digits beside others
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
 _COLOURS = {
     "finished": "green",
@@ -152,9 +153,16 @@ def until(deadline: datetime, now: datetime) -> str:
     return f"in {seconds // 60} min {seconds % 60} s"
 
 
-def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> RenderableType:
-    """Show the trainer's jobs, the newest first, crowd jobs, and what clients have left."""
-    table = Table("submitted, UTC", "job", "analyst", "what", "epsilon", "state")
+def listed(page: JobsPage, crowds: Sequence[ListedCrowd], *, columns: int) -> RenderableType:
+    """Show the trainer's jobs, the newest first, crowd jobs, and what clients have left.
+
+    Ids are never cut: on a terminal of few `columns` they are folded in two.
+    """
+    table, of_crowds = Table("submitted, UTC"), Table("closes, UTC")
+    for made, named in ((table, "job"), (of_crowds, "crowd job")):
+        made.add_column(named, overflow="fold", min_width=64 if columns >= _WIDE else 32)
+    for heading in ("analyst", "what", "epsilon", "state"):
+        table.add_column(heading, overflow="fold")
     for each in page.jobs:
         what = f"{each.task.replace('_', ' ')} of {', '.join(each.columns)}"
         if each.purpose:
@@ -172,7 +180,8 @@ def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> RenderableType:
         )
     if not crowds:
         return Group(table, left)
-    of_crowds = Table("closes, UTC", "crowd job", "analyst", "family", "epsilon", "state")
+    for heading in ("analyst", "family", "epsilon", "state"):
+        of_crowds.add_column(heading, overflow="fold")
     for crowd in crowds:
         when, price = f"{crowd.closes_at:%Y-%m-%d %H:%M}", f"{crowd.epsilon:g} a contribution"
         said = f"{crowd.phase}: {crowd.contributions:,} of {crowd.wanted:,} contributions"
@@ -207,7 +216,8 @@ def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> Re
     head = Table.grid(padding=(0, 2))
     head.add_row("Price", plain(f"{request.privacy.cap}, mu {request.privacy.cost.mu:.3g}"))
     head.add_row(
-        "Left instead", f"epsilon {left.gaussian:.3g} by Gaussian noise, {left.pure:.3g} by Laplace"
+        "Left for a job",
+        f"epsilon {left.gaussian:.3g} by Gaussian noise, {left.pure:.3g} by Laplace",
     )
     head.add_row("Rounds", f"{request.task.rounds:,}")
     head.add_row(
@@ -219,9 +229,9 @@ def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> Re
         verdict = plain("yes" if each.reason is None else f"no: {each.reason}")
         table.add_row(str(each.holder), f"{each.slots:,}", f"{each.able:,}", verdict)
     if errors is None:
-        return Group(head, table)
+        return Group(head, table, BEYOND)
     expected = Table("expected of", "sd", "95 % interval, to each side")
     for error in errors[:MOST_NUMBERS]:
         expected.add_row(plain(error.name), f"{error.sd:.3g}", f"{error.reach:.3g}")
     more = f" {len(errors):,} numbers in all." if len(errors) > MOST_NUMBERS else ""
-    return Group(head, table, expected, plain(ASSUMED + more))
+    return Group(head, table, BEYOND, expected, plain(ASSUMED + more))

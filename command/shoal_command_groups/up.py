@@ -59,7 +59,9 @@ def up(
             with asking(f"{len(started)} services whether they are ready"):
                 federation.start(*started)
         except RuntimeError as error:
-            fail(f"{error}. Is another federation running on these ports?", ExitStatus.MISTAKE)
+            taken = "in use" in str(error)
+            hint = ". Is another federation running on these ports?" if taken else ""
+            fail(f"{error}{hint}", ExitStatus.MISTAKE)
         say(f"{len(started)} services run. Ctrl-C ends them.")
         say(f"What each does, by the token in {home}/data/NAME/operator.token:")
         for each in shown:
@@ -83,7 +85,7 @@ def _look_after(started: list[Process]) -> None:
     """End the command if a service ended by itself."""
     for each in started:
         if each.exit_status is not None:
-            fail(f"{each.name} ended: {each.last_words()} (see {each.log})", ExitStatus.MISTAKE)
+            fail(f"{each.name} ended: {each.ending()} (see {each.log})", ExitStatus.MISTAKE)
 
 
 class _Site:
@@ -121,11 +123,14 @@ class _Site:
         else:
             name, data = self._process.name, self._process.environment["SHOAL_DATA"]
             own = f"--agent {self._home} --data {data} --url {self._url}"
-            say(f"{name} runs at {self._url}; its owner's pages: shoal agent console {own}")
+            say(
+                f"{name} runs at {self._url}; its owner's pages (to decide, add --owner KEY): "
+                f"shoal agent console {own}"
+            )
 
     def _tell_end(self) -> None:
         warn(
-            f"{self._process.name} ended: {self._process.last_words()}; it starts anew when its "
+            f"{self._process.name} ended: {self._process.ending()}; it starts anew when its "
             f"files in {self._home} change (log: {self._process.log})"
         )
         self._process.stop()

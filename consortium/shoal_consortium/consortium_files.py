@@ -1,13 +1,14 @@
 """The consortium directory: every manifest version with its roster.
 
 `history/000001-manifest.json`, `history/000001-roster.bin`, ... are written once and never change,
-but for the log's proof that a manifest gets when it is published. `manifest.json` and `roster.bin`
+but for the log's proof that a manifest gets when it is published; without it an emergency can take
+its place. `manifest.json` and `roster.bin`
 repeat the newest version. A version exists from the moment that its manifest is in the history,
 which is written after its roster, so a crash loses nothing.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,19 +45,34 @@ def refuse_existing(directory: Path) -> None:
 
 
 def add_version(directory: Path, manifest: Signed[Manifest], roster: Roster) -> Consortium:
-    """Write the version that follows the newest one.
+    """Write the version that follows the newest one; an emergency takes back what nobody believes.
 
     Raises:
         ValueError: it does not follow, or somebody else added that version meanwhile.
     """
     with _only_writer(directory):
-        current = open_chain(directory)[-1]
+        chain = open_chain(directory)
+        kept = chain if manifest.body.emergency is None else believed(chain)
+        current = kept[-1]
         try:
             following = current.successor(manifest.encode(), roster.encode(), believe=False)
         except ProtocolError as error:
             raise ValueError(f"the new version does not follow: {error}") from error
+        for version in reversed(chain[len(kept) :]):  # the newest first: what is left is whole
+            history_paths(directory, version.manifest.sequence)[0].unlink()
         _store(directory, following)
     return following
+
+
+def believed(chain: Sequence[Consortium]) -> list[Consortium]:
+    """Return the versions before the first that lacks the log's proof, and is no emergency."""
+    kept = [chain[0]]
+    for version in chain[1:]:
+        asked = kept[-1].manifest.policy.cosignatures is not None
+        if asked and version.log_proof is None and version.manifest.emergency is None:
+            break
+        kept.append(version)
+    return kept
 
 
 def add_proof(directory: Path, version: Consortium, proof: str) -> Consortium:

@@ -61,6 +61,11 @@ class Process:
         lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
+    def ending(self) -> str:
+        """Say why it ended: its last line, or with which status if that is a line of its log."""
+        words = self.last_words()
+        return f"with status {self.exit_status}" if words.startswith("{") else words
+
     def wait_until_ready(self) -> None:
         """Wait until it answers.
 
@@ -71,7 +76,7 @@ class Process:
         while not is_ready(self.environment):
             if self._running is None or self._running.poll() is not None:
                 raise RuntimeError(
-                    f"{self.name} ended while starting: {self.last_words()} (see {self.log})"
+                    f"{self.name} ended while starting: {self.ending()} (see {self.log})"
                 )
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} did not answer in time: see {self.log}")

@@ -47,7 +47,8 @@ def logged(
     now if it has not yet, and as many Compute nodes must sign as `before` asks for.
 
     Raises:
-        Unavailable: the aggregator does not answer, or too few nodes sign in `PROOF_TRIES` waits.
+        Unavailable: the aggregator or too many nodes do not answer, and nothing was logged; or too
+            few nodes sign in `PROOF_TRIES` waits.
         Refused: it does not log the version.
         ProtocolError: its proof does not hold.
     """
@@ -69,7 +70,23 @@ def logged(
         except Unavailable:
             return await call(Endpoint(aggregator.url, None), method, path, query, **how)
 
+    async def answers(node: ServiceParty) -> bool:
+        try:
+            reply = await call(Endpoint.of(node), "GET", "/healthz", transport=transport)
+        except Unavailable:
+            return False
+        return reply.status == HTTPStatus.OK
+
     async def fetch() -> str:
+        nodes = before.manifest.compute_nodes
+        there = await asyncio.gather(*map(answers, nodes))
+        if sum(there) < before.manifest.quorum:  # logged, no emergency could take its place
+            silent = [node.name for node, here in zip(nodes, there, strict=True) if not here]
+            raise Unavailable(
+                f"{', '.join(silent)} did not answer, and {before.manifest.quorum} of {len(nodes)} "
+                "Compute nodes must sign the log: nothing was published. If they are lost, sign an "
+                "--emergency without them"
+            )
         signed = following.signed_manifest.encode()
         place = json_of(await ask("POST", "/v1/log/manifests", content=signed))["place"]
         for _ in range(PROOF_TRIES):

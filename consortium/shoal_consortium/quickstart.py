@@ -32,7 +32,8 @@ from shoal_protocol.trust.roster_changes import roster_of
 
 _SITE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _PENDING: Final = ".being-made"
-_PARTS: Final = ("parties", "clients", "authority", "data", "consortium")  # the last one completes
+_KEYS: Final = ("authority", "authority-recovery")
+_PARTS: Final = ("parties", "clients", *_KEYS, "data", "consortium")  # the last one completes
 MODULES: Final = {
     PartyRole.COMPUTE: "shoal_compute",
     PartyRole.AGGREGATOR: "shoal_aggregator",
@@ -155,15 +156,17 @@ def _make_all(
     )
     keys = {site: SigningKey(random_bytes(32)) for site in plan.clients}
     roster = roster_of(((key.verify_key, plan.clients[site]) for site, key in keys.items()))
-    authority = SigningKey(random_bytes(32))
+    authority, recovery = (SigningKey(random_bytes(32)) for _ in _KEYS)
     manifest = first_manifest(
         plan.consortium,
         [party.card for party in parties],
         roster=roster,
         policy=plan.policy,
         authority=authority,
+        recovery=recovery.verify_key,
     )
-    make_authority_directory(directory / "authority", authority)
+    for name, key in zip(_KEYS, (authority, recovery), strict=True):
+        make_authority_directory(directory / name, key)
     consortium = consortium_files.create(directory / "consortium", manifest, roster)
     if plan.dictionary:
         dictionary_files.add_version(directory / "consortium", plan.dictionary, authority)

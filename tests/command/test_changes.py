@@ -189,7 +189,14 @@ def test_too_few_nodes_left_are_an_emergency_that_everybody_is_shown(
         for each in ("--fingerprint", fingerprint(read_party_card(home / f"new-{number}")))
     ]
     retired = [each for node in nodes for each in ("--retire", node.name)]
-    version = change(consortium, *cards, *prints, *retired, "--emergency", "all sites burnt")
+    for cohort in (9, 8):  # which nobody is left to sign the log for
+        change(consortium, "--minimum-cohort", cohort)
+    emergency = [*cards, *prints, *retired, "--emergency", "all sites burnt"]
+    change_now = ["consortium", "change", consortium, "--authority", home / "authority"]
+    said = shoal(*change_now, *emergency).stderr
+    assert "version 2, which nobody believed, is taken back" in said and "version 3" in said
+    version = newest(consortium)
+    assert version.manifest.sequence == 2
     assert version.manifest.emergency == "all sites burnt"
     for what in ("show", "check"):
         printed = run("consortium", what, consortium).stdout

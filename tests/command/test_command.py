@@ -8,6 +8,7 @@ from typer.testing import Result
 
 from shoal_agent.enrolment_files import Enrolment, encode_enrolment, read_enrolment
 from shoal_consortium import quickstart as quickstart_module
+from shoal_consortium.party_files import read_signing_key
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
@@ -360,6 +361,13 @@ def test_quickstart_makes_a_federation_whose_parties_pass_their_own_checks(tmp_p
     assert "trying out only" in made.stderr
     [first] = open_chain(home / "consortium")
     assert (len(first.manifest.compute_nodes), len(first.roster)) == (4, 5)
+    keys = [
+        read_signing_key(home / each / "signing.key")
+        for each in ("authority", "authority-recovery")
+    ]
+    assert [first.manifest.authority, first.manifest.recovery] == [
+        bytes(key.verify_key).hex() for key in keys
+    ]
     names = [path.name for path in (home / "parties").iterdir()]
     assert len(names) == 7
     for name in names:
@@ -506,6 +514,16 @@ def test_records_are_checked_against_the_columns_and_bounds_of_a_job(tmp_path) -
     for bounds in ("age=18", "age=low:high", "age=100:18"):
         refused(*check, "--columns", bounds)
     assert "height" in refused(*check, "--columns", "age,height")
+
+
+def test_a_sites_records_are_checked_against_the_bounds_of_the_data_dictionary(tmp_path) -> None:
+    shoal("quickstart", tmp_path, "--clients", "site=2")
+    home = tmp_path / "clients" / "site"
+    (home / "records.csv").write_text("id,age,size\na,30,1\nb,200,2\n")
+    check = ["records", "check", home, "--consortium", tmp_path / "consortium", "--json"]
+    assert json.loads(shoal(*check).stdout)["outside_bounds"] == {"age": 1}
+    narrower = shoal(*check, "--columns", "age=40:50").stdout
+    assert json.loads(narrower)["outside_bounds"] == {"age": 2}
 
 
 def test_a_broken_record_is_named_by_its_place_and_not_by_its_value(tmp_path) -> None:

@@ -384,6 +384,8 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     said = words(shown)
     for fact in (
         "Enrolled 29",
+        "Isolation no sockets",
+        "Stopped no",
         f"{'ab' * 32} 30 acknowledged 1 30 no no",
         "3f2a-91c0",
         "7 acknowledged",

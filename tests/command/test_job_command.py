@@ -335,6 +335,7 @@ async def test_a_check_says_who_would_answer_and_exits_with_0_if_the_job_would_r
             assert (await http.post("/v1/declarations", content=declared)).status_code == 201
         shown = await shoal("job", "check", *trial.who, trial.task)
         assert "30 clients, of 25 that are needed" in shown.stdout
+        assert "Known to data holders alone: caps" in shown.stdout
         assert "expected of" in shown.stdout and "Assumed: values spread evenly" in shown.stdout
         short = ("job", "check", "--no-simulate", "--json", *trial.who, trial.task)
         assert json.loads((await shoal(*short)).stdout)["expected_errors"] is None

@@ -5,9 +5,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal_consortium.parties import next_manifest
-from shoal_consortium.publishing import publish_to_all
+from shoal_consortium.publishing import logged, publish_to_all
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_routes import manifest_routes
+from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.application import create_application
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster_changes import with_revoked
@@ -100,3 +101,17 @@ def test_a_service_of_another_consortium_refuses(tmp_path) -> None:
     refused = [outcome for outcome in outcomes.values() if not outcome.accepted]
     assert [(outcome.name, outcome.unreachable) for outcome in refused] == [(stranger, False)]
     assert refused[0].detail.startswith("409")
+
+
+def test_nothing_is_logged_while_too_few_nodes_are_there_to_sign_it(tmp_path) -> None:
+    first = chain_of(1)[0]
+    policy = first.manifest.policy.model_copy(update={"cosignatures": 2})
+    signed = next_manifest(first, authority=AUTHORITY, policy=policy)
+    second = first.successor(signed.encode(), first.roster.encode())
+    later = next_manifest(second, authority=AUTHORITY, policy=policy)
+    third = second.successor(later.encode(), first.roster.encode(), believe=False)
+    services = federation([first], tmp_path)
+    lost = first.manifest.compute_nodes[0].name
+    del services._apps[lost]
+    with pytest.raises(Unavailable, match=f"^{lost} did not answer.* nothing was published.*emerg"):
+        logged(second, third, transport=services)  # its aggregator has no log: it was not asked

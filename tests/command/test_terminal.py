@@ -8,10 +8,10 @@ import typer
 from rich.console import Console, RenderableType
 
 from shoal.jobs.job_failures import JobFailed, JobRefused
-from shoal.jobs.job_states import JobState
+from shoal.jobs.job_states import Approvals, JobsPage, JobState, ListedJob
 from shoal_command.rendering import plain
 from shoal_command.terminal import one_line_for_errors
-from shoal_command_groups.job_views import one_line, progress
+from shoal_command_groups.job_views import listed, one_line, progress
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.service_calls import Refused
 from shoal_hosting.startup import StartupRefused
@@ -50,6 +50,31 @@ def a_round(phase: str, seconds: float) -> dict[str, object]:
         "phase": phase,
         "deadline": NOW + timedelta(seconds=seconds),
     }
+
+
+@pytest.mark.parametrize("columns", [80, 140, 200])
+def test_the_id_of_a_listed_job_is_never_cut(columns: int) -> None:
+    job = ListedJob(
+        job="ab" * 32,
+        phase=JobPhase.JOINING,
+        submitted_at=NOW,
+        ends_by=NOW + timedelta(days=1),
+        analyst="analyst",
+        task="linear_regression",
+        columns=("age", "body_mass_index", "sodium_intake", "systolic_pressure"),
+        purpose="How does blood pressure go with age, body mass and salt?",
+        epsilon=1.0,
+        delta=1e-5,
+        reason=None,
+        approvals=Approvals(waits=1, refused=1, holders=2),
+    )
+    page = JobsPage(jobs=(job,), budgets=(), next=None)
+    file = io.StringIO()
+    Console(width=columns, file=file).print(listed(page, [], columns=columns))
+    cells = [line.split("│")[2].strip() for line in file.getvalue().splitlines() if "│" in line]
+    assert [each for each in cells if each] == (
+        [job.job] if columns > 80 else [job.job[:32], job.job[32:]]
+    )
 
 
 def test_while_clients_may_join_the_time_left_for_it_is_shown() -> None:

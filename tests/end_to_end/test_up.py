@@ -164,7 +164,8 @@ def test_a_service_that_dies_ends_the_others(home: Path) -> None:
         running = children_of(terminal.process.pid)
         os.kill(running[0], signal.SIGKILL)
         assert terminal.process.wait(PATIENCE) == 1
-        assert "compute-0 ended" in terminal.said
+        assert "compute-0 ended: with status -9 (see" in terminal.said
+        assert "on these ports" not in terminal.said
         assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
 
 

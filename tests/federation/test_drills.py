@@ -119,8 +119,6 @@ async def test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_a
 async def test_the_recovery_key_stands_in_for_a_lost_authority_while_a_job_runs(
     trust: Trust, tmp_path: Path
 ) -> None:
-    authority = ("move-authority", "consortium", "--authority", "authority")
-    shoal("consortium", *authority, "--new-recovery", "authority-recovery")  # as founders have it
     async with Drilled(trust, trust.directory / "data") as federation:
         job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
         shutil.move("authority", "lost")

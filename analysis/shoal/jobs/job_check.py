@@ -22,6 +22,9 @@ from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.errors import ProtocolError
 
 UNDECLARED: Final = "it has declared nothing: ask it whether it would answer"
+BEYOND: Final = (
+    "Known to data holders alone: caps that they do not declare, and what owners decide."
+)
 
 
 class Refusal(pydantic.BaseModel):

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 
 from shoal.jobs.async_analyst import AsyncAnalyst
 from shoal.jobs.expected_error import ASSUMED, ExpectedError
+from shoal.jobs.job_check import BEYOND
 from shoal.jobs.job_failures import JobFailed
 from shoal.jobs.job_states import JobState
 from shoal_command_groups.certificate_page import rendered
@@ -226,6 +227,7 @@ class _Pages:
             count=len(errors),
             unknown=unknown,
             assumed=ASSUMED,
+            beyond=BEYOND,
             ticket=secrets.token_hex(16),
         )
 
