@@ -210,6 +210,11 @@ async def test_long_after_a_version_came_no_round_begins_under_the_one_before(
         assert list((await audit(federation)).values()) in ([], [None])
 
 
+async def told(federation: Federation, service: str) -> str:
+    """Return what a service says of its own place in the consortium."""
+    return str((await federation.ask(service, "/readyz")).json()["party"])
+
+
 async def _has_round(federation: Federation, job: str) -> bool:
     return bool((await federation.state(job))["rounds"])
 
@@ -248,15 +253,15 @@ async def test_a_job_ends_where_a_node_takes_the_place_of_another(
         home = newcomer(trust, PartyRole.COMPUTE, "compute-3")
         second = change(trust, [home], retired=["compute-2"])
         await publish(federation, second, *federation.services)
-        told = (await federation.ask("compute-2", "/readyz")).json()["party"]
-        assert told == "is no longer in the manifest, and serves what is open here"
+        open_here = "is no longer in the manifest, and serves what is open here"
+        assert await told(federation, "compute-2") == open_here
         state = await federation.finish(job)
 
         assert state["phase"] == "failed"
         assert "compute-3 took the place of compute-2" in state["reason"]
         assert "submit the job anew" in state["reason"]
-        told = (await federation.ask("compute-2", "/readyz")).json()["party"]
-        assert told == "is no longer in the manifest, and may be switched off"
+        over = "is no longer in the manifest, and may be switched off"
+        assert await told(federation, "compute-2") == over
 
 
 @pytest.mark.parametrize("left", [1, 0], ids=["one is left", "none is left"])
@@ -387,6 +392,44 @@ async def test_a_round_ends_at_the_aggregator_that_it_began_with(
 
         assert state["phase"] == "finished", state
         assert (await audit(federation))[round_id] is not None
+
+
+async def test_an_aggregator_is_needed_until_the_trainer_has_what_it_decided(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async def is_decided() -> bool:
+        answer = await federation.ask("aggregator", f"/v1/rounds/{round_id}")
+        return bool(answer.json()["phase"] == "published")
+
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, round_id = await federation.collecting()
+        second = change(trust, [newcomer(trust, PartyRole.AGGREGATOR, "sums")])
+        await publish(federation, second, *federation.services)
+        cut = federation.wire.cut("trainer", "aggregator")
+        await federation.until(is_decided)
+        assert (await federation.state(job))["phase"] == "running"
+        assert "serves what is open here" in await told(federation, "aggregator")
+        unanswered = federation.wire.cut("aggregator", "trainer")
+        assert "serves what is open here" in await told(federation, "aggregator")
+
+        for each in (cut, unanswered):
+            federation.wire.rules.remove(each)
+        assert (await federation.finish(job))["phase"] == "finished"
+        assert "may be switched off" in await told(federation, "aggregator")
+
+
+async def test_an_aggregator_is_not_needed_for_longer_than_a_trainer_waits(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, _ = await federation.collecting()
+        assert (await federation.finish(job))["phase"] == "finished"
+        second = change(trust, [newcomer(trust, PartyRole.AGGREGATOR, "sums")])
+        await publish(federation, second, *federation.services)
+        federation.wire.cut("aggregator", "trainer")
+        assert "serves what is open here" in await told(federation, "aggregator")
+        federation.clock.move(2 * trust.consortium.manifest.policy.maximum_round_seconds)
+        assert "may be switched off" in await told(federation, "aggregator")
 
 
 async def test_a_stricter_policy_ends_a_job_that_does_not_keep_to_it(

@@ -21,6 +21,7 @@ from shoal_aggregator.aggregation import (
     contradicts,
     of_largest_cohort,
 )
+from shoal_aggregator.awaited import AwaitedOutcomes
 from shoal_aggregator.offers import Outcome
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import RoundRecord, Standing, Stored
@@ -56,6 +57,7 @@ class Aggregator:
         """Go on from what the storage holds; what is decided is told to `log_entry`."""
         self._own = resources
         self._log_entry = log_entry
+        self._awaited = AwaitedOutcomes(resources)
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
         self._ends = Counter(
@@ -215,9 +217,10 @@ class Aggregator:
         return await self._own.storage.run(store.find_decision, round_id, self._own.name)
 
     async def is_busy(self) -> bool:
-        """Tell whether a round is open."""
+        """Tell whether a round is open, or a trainer may not have fetched what became of one."""
         due = await self._own.storage.run(store.due, self._own.clock())
-        return due.next_at is not None or bool(due.complete or due.overdue)
+        is_open = due.next_at is not None or bool(due.complete or due.overdue)
+        return is_open or await self._awaited.any_left()
 
     async def step(self) -> None:
         """Decide on every round that is due: add up what is complete, then abandon the rest.

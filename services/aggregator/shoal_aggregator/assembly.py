@@ -45,7 +45,7 @@ class Service(service.Service):
 def assemble(**given: Unpack[service.Given]) -> Service:
     """Return the aggregator that is `given`, going on from what its database holds.
 
-    It calls nobody but the Compute nodes, to sign the log.
+    It calls nobody but the Compute nodes, to sign the log, and, once retired, the trainer.
 
     Raises:
         StartupRefused: the party is not the manifest's aggregator, or as `Resources.open`.

@@ -8,15 +8,13 @@ from sqlalchemy import Connection, exists, select
 
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import jobs, ledger, rounds, totals
-from shoal_hosting.manifests.present import at_present
-from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.job_standing import ask_standing
 from shoal_hosting.service import Resources
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, WrongSigner
-from shoal_protocol.wire.phases import JobPhase
+from shoal_protocol.wire.errors import UnknownManifest, WrongSigner
 from shoal_protocol.wire.service_errors import ConflictingDocument
 
 
@@ -44,17 +42,9 @@ class Totals:
         return False
 
     async def _has_failed(self, job: str, request: bytes) -> bool:
-        own = self._own
-        try:
-            conducts = own.book.get(decode(request, JobRequest).body.manifest).manifest.trainer
-            asked = own.peers.to(at_present(own.book, conducts)).ask("GET", f"/v1/jobs/{job}")
-            state = (await asked).json()
-        except (Unavailable, ProtocolError):
-            return False
-        return isinstance(state, dict) and state.get("phase") in (
-            JobPhase.FAILED,
-            JobPhase.WITHDRAWN,
-        )
+        manifest = decode(request, JobRequest).body.manifest
+        standing = await ask_standing(self._own, job, manifest=manifest)
+        return standing is not None and standing.has_failed
 
     async def sign(self, encoded: bytes) -> bytes:
         """Return this node's signed total of the job that a trainer's signed word ends.
