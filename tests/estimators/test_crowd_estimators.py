@@ -28,10 +28,13 @@ from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.federation import CrowdFederation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings
+from shoal.jobs.job_states import Approvals, CrowdState
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.wire.phases import CrowdPhase
 from tests.world.around_holder_crowds import TASK, CrowdWorld
+from tests.world.clock import NOW
 from tests.world.examples import signing_key
 
 FEATURES = {"minutes": (0, 120), "days": (0, 60)}
@@ -259,11 +262,24 @@ async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
         return analyst.crowd(world.job)
 
     monkeypatch.setattr(Analyst, "open_crowd", open_crowd)
-    monkeypatch.setattr(CrowdJob, "state", lambda job: world_state)
-    world_state = type("State", (), {"wanted": 1000})()
+    waiting = CrowdState(
+        job=world.job,
+        phase=CrowdPhase.OPEN,
+        approvals=Approvals(waits=2, holders=3),
+        contributions=0,
+        wanted=1000,
+        contributors=0,
+        instances=3,
+        spread=None,
+        closes_at=NOW,
+    )
+    monkeypatch.setattr(CrowdJob, "state", lambda job: waiting)
     empty = CrowdModel(task=TASK, contributions=0, instances=((0, 0),) * 3)
     monkeypatch.setattr(CrowdJob, "follow", lambda job, every_seconds: iter([empty, empty]))
+    federation = real(world)
+    console = federation._console = Console(record=True, quiet=False, file=None, width=200)
     with pytest.raises(JobFailed, match="nobody contributed"):
-        asked().fit(real(world))
+        asked().fit(federation)
+    assert console.export_text().count("waits for approval at 2 of 3 data holders") == 1
     [(task, settings)] = opened
     assert task == TASK and settings.open_seconds == 60 and settings.contributions == 1000
