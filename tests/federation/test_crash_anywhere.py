@@ -127,6 +127,11 @@ def test_the_steps_of_a_job_are_those_of_which_it_is_made(calm: Ended) -> None:
         assert names | {MARK} <= taken, f"{kind}: {sorted(taken)}"
 
 
+def test_every_run_is_the_same_run(small: Trust, calm: Ended, tmp_path: Path) -> None:
+    """Or a death would be looked for at a step that its own run does not have."""
+    assert asyncio.run(run(small, tmp_path)) == calm
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "every",

@@ -147,7 +147,8 @@ class DurableSteps:
 
     @contextmanager
     def _services(self) -> Iterator[None]:
-        transact, commit = StorageThread._transact, DefaultDialect.do_commit
+        transact = StorageThread._transact
+        begin, commit = DefaultDialect.do_begin, DefaultDialect.do_commit
 
         def named(thread: StorageThread, transaction: Any, *rest: Any, **more: Any) -> Any:
             outer, self._transaction = self._transaction, _name_of(transaction)
@@ -156,17 +157,22 @@ class DurableSteps:
             finally:
                 self._transaction = outer
 
+        def begun(dialect: DefaultDialect, connection: Any) -> None:
+            # not at the last commit: what was undone since then counts, too
+            connection.info["total_changes"] = connection.dbapi_connection.total_changes
+            begin(dialect, connection)  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+
         def watched(dialect: DefaultDialect, connection: Any) -> None:
             total = connection.dbapi_connection.total_changes
-            wrote = total != connection.info.get("total_changes", 0)
-            connection.info["total_changes"] = total
+            wrote = total != connection.info["total_changes"]
             dies = self._begin(self._transaction) if wrote else None
-            commit(dialect, connection)  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+            commit(dialect, connection)  # type: ignore[no-untyped-call]  # as above
             if wrote:
                 self._end(self._transaction, dies)
 
         with (
             patch.object(StorageThread, "_transact", named),
+            patch.object(DefaultDialect, "do_begin", begun),
             patch.object(DefaultDialect, "do_commit", watched),
         ):
             yield

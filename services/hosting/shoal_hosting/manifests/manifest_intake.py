@@ -11,7 +11,6 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 import structlog
-from starlette.concurrency import run_in_threadpool
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.trust.manifest import Consortium
@@ -131,7 +130,7 @@ class ManifestIntake:
         body = _Body(stream)
         length = manifest_length(await body.exactly(LENGTH_BYTES))
         signed_manifest = await body.exactly(length)
-        known = await run_in_threadpool(self._look, signed_manifest)
+        known = await asyncio.to_thread(self._look, signed_manifest)
         if isinstance(known, Consortium):
             async for _ in body.parts(known.manifest.roster.size_bytes):
                 continue  # it is not read: the version is known
@@ -160,11 +159,11 @@ class ManifestIntake:
         with self._spool() as file:
             with self._place_for(roster):
                 async for part in body.parts(named.size_bytes):
-                    await run_in_threadpool(roster.add, file, part)
+                    await asyncio.to_thread(roster.add, file, part)
                 await body.end()
                 roster.check()
             async with self._judging:
-                return await run_in_threadpool(self._accept, signed_manifest, file)
+                return await asyncio.to_thread(self._accept, signed_manifest, file)
 
     def _spool(self) -> IO[bytes]:
         self._book.directory.mkdir(parents=True, exist_ok=True)

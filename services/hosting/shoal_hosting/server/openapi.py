@@ -180,7 +180,7 @@ stores = partial(answers, statuses=(201, 200))
 def only_with(token: str) -> Any:
     """Return a dependency of routes, by which they say and see to it that this token opens them."""
 
-    def check(request: Request, _: Annotated[object, Depends(_BEARER)]) -> None:
+    async def check(request: Request, _: Annotated[object, Depends(_BEARER)]) -> None:
         if not is_bearer(request.headers.get("Authorization"), token):
             raise HTTPException(401, headers={"WWW-Authenticate": "Bearer"})
 
