@@ -2,8 +2,10 @@
 
 import secrets
 import shutil
+import sqlite3
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -430,6 +432,37 @@ async def test_an_aggregator_is_not_needed_for_longer_than_a_trainer_waits(
         assert "serves what is open here" in await told(federation, "aggregator")
         federation.clock.move(2 * trust.consortium.manifest.policy.maximum_round_seconds)
         assert "may be switched off" in await told(federation, "aggregator")
+
+
+async def test_nodes_erase_the_shares_of_a_round_whose_aggregator_is_lost_for_good(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async def phases() -> set[str]:
+        asked = [await federation.ask(name, f"/v1/rounds/{round_id}") for name in federation.nodes]
+        return {answer.json()["phase"] for answer in asked}
+
+    async def are(phase: str) -> bool:
+        return await phases() == {phase}
+
+    async with Federation(trust, tmp_path / "run") as federation:
+        job, round_id = await federation.collecting()
+        federation.absent.add("aggregator")
+        await federation.crash("aggregator")
+        await federation.until(partial(are, "agreed"))
+        patience = trust.consortium.manifest.policy.maximum_round_seconds
+        federation.clock.move(patience - 600)
+        await federation.step()
+        assert await phases() == {"agreed"}, "the aggregator may come back"
+
+        federation.clock.move(1200)
+        await federation.until(partial(are, "published"))
+        await federation.step()
+        for name in federation.nodes:
+            with sqlite3.connect(next((tmp_path / "run" / name).glob("*.sqlite"))) as database:
+                kept = "SELECT (SELECT COUNT(payload) FROM shares) + COUNT(payloads) FROM bulks"
+                assert database.execute(kept).fetchall() == [(0,)]
+        state = await federation.finish(job)
+        assert state["phase"] == "failed" and "does not say what became" in state["reason"]
 
 
 async def test_a_stricter_policy_ends_a_job_that_does_not_keep_to_it(

@@ -23,7 +23,7 @@ class Event(StrEnum):
     SHARE_STORED = "share_stored"  # the first share is durable
     FROZEN = "frozen"  # the deadline passed, or all shares are there: no more are taken
     COHORT_AGREED = "cohort_agreed"  # M equal votes are held; the partial sum is durable
-    SUM_PUBLISHED = "sum_published"  # the aggregator acknowledged, or itself signed the result
+    SUM_PUBLISHED = "sum_published"  # the aggregator has it, or is lost and nobody waits for it
     GIVEN_UP = "given_up"  # by this party's own decision: nothing of it was released
     CALLED_OFF = "called_off"  # by the aggregator's signed abandonment
 

@@ -216,7 +216,7 @@ class Node:
             self._moved(known, Phase.AGREED)
 
     async def _acknowledged(self, known: Round) -> None:
-        """Note that the aggregator has this node's last word on a round."""
+        """Note that the aggregator has this node's last word on a round, or nobody needs it."""
         if known.phase is Phase.AGREED:
             most = shares.erased_at_once(known.spec.body.dimension)
             try:
@@ -245,9 +245,8 @@ class Node:
         due = self._gossip.due(busy=lambda name: self._work.is_under_way(f"peer {name}"))
         for name, message in due.items():
             self._work.begin(f"peer {name}", self._gossip.exchange, name, message)
-        reports = self._reports.due()
-        if reports:
-            self._work.begin("aggregator", self._reports.send, reports)
+        for name, reports in self._reports.due().items():
+            self._work.begin(f"aggregator {name}", self._reports.send, reports)
         for known in list(self._rounds.live.values()):
             if known.phase in FINISHED and not known.erased:
                 self._work.begin(f"erase {known.id}", self._erase, known)

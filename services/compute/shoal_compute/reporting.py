@@ -1,4 +1,7 @@
-"""Reports each round's partial sum or abandonment to the aggregator until it acknowledges."""
+"""Reports each round's partial sum or abandonment to its aggregator until it acknowledges.
+
+Or until nobody waits for the round any more: an aggregator may be lost for good.
+"""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
@@ -37,19 +40,17 @@ class Reports:
         self._acknowledged, self._called_off = acknowledged, called_off
         self._paces: dict[str, Pace] = defaultdict(Pace)  # by round
 
-    def due(self) -> list[Round]:
-        """Return the rounds whose report is due now."""
-        now = self._own.clock()
-        return [
-            known
-            for known in self._rounds.live.values()
-            if (known.phase is Phase.AGREED or (known.phase is Phase.ABANDONED))
-            and not known.reported
-            and self._paces[known.id].is_due(now)
-        ]
+    def due(self) -> dict[str, list[Round]]:
+        """Return the rounds whose report is due now, by their aggregator."""
+        now, due = self._own.clock(), defaultdict[str, list[Round]](list)
+        for known in self._rounds.live.values():
+            is_last_word = known.phase in (Phase.AGREED, Phase.ABANDONED)
+            if is_last_word and not known.reported and self._paces[known.id].is_due(now):
+                due[known.consortium.manifest.aggregator.name].append(known)
+        return due
 
     async def send(self, rounds: Iterable[Round]) -> None:
-        """Report on rounds, one after another.
+        """Report on rounds of one aggregator, one after another.
 
         Raises:
             StorageUnavailable
@@ -61,10 +62,20 @@ class Reports:
             except Unavailable as error:
                 log.info("the aggregator is not reached", error=type(error).__name__)
                 settled = False
+            if not settled and self._nobody_waits(known):
+                log.warning("the aggregator took no report in time", round=known.id)
+                await self._acknowledged(known)
+                settled = True
             if settled:
                 del self._paces[known.id]
             else:
                 pace.failed(self._own.clock())
+
+    def _nobody_waits(self, known: Round) -> bool:
+        """Tell whether the trainer has given the round up, as it does without an outcome."""
+        patience = self._own.book.current.manifest.policy.maximum_round_seconds
+        late = self._own.clock() - known.spec.body.give_up_at
+        return late.total_seconds() > patience
 
     async def _report(self, known: Round) -> bool:
         if known.phase is Phase.AGREED:
