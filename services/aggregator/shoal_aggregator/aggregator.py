@@ -57,7 +57,7 @@ class Aggregator:
         """Go on from what the storage holds; what is decided is told to `log_entry`."""
         self._own = resources
         self._log_entry = log_entry
-        self._awaited = AwaitedOutcomes(resources)
+        self._awaited = AwaitedOutcomes(resources, self._spec)
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
         self._ends = Counter(

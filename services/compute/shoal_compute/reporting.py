@@ -73,9 +73,7 @@ class Reports:
 
     def _nobody_waits(self, known: Round) -> bool:
         """Tell whether the trainer has given the round up, as it does without an outcome."""
-        patience = self._own.book.current.manifest.policy.maximum_round_seconds
-        late = self._own.clock() - known.spec.body.give_up_at
-        return late.total_seconds() > patience
+        return self._own.clock() > known.spec.body.give_up_at + self._own.patience
 
     async def _report(self, known: Round) -> bool:
         if known.phase is Phase.AGREED:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
@@ -163,6 +163,14 @@ class Resources:
     def name(self) -> str:
         """Return the party's name in the manifest."""
         return self.party.name
+
+    @property
+    def patience(self) -> timedelta:
+        """Return how long after its time the end of a round, or of a job, is waited for.
+
+        It is one for all parties, so that nobody waits for somebody who has given up.
+        """
+        return timedelta(seconds=self.book.current.manifest.policy.maximum_round_seconds)
 
     def sign(self, body: DocumentT) -> Signed[DocumentT]:
         """Sign a document as this party, by the key of the version that it is bound to.

@@ -159,8 +159,7 @@ class Conductor:
             if answer.state is State.ABANDONED:
                 return _abandoned(spec, verified_abandonment(answer.document, spec, consortium))
         except Unavailable:
-            patience = own.book.current.manifest.policy.maximum_round_seconds
-            if (own.clock() - spec.give_up_at).total_seconds() > patience:
+            if own.clock() > spec.give_up_at + own.patience:
                 reason = f"the aggregator does not say what became of round {spec.number}"
                 return Ended("no_outcome", reason, released_nothing=False, is_for_good=True)
             return Waiting()

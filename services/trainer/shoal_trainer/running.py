@@ -7,7 +7,7 @@ and charged, before anybody hears of it.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
@@ -90,8 +90,7 @@ class Runner:
         own = self._resources
         if record.job not in self._latest:
             self._latest[record.job] = read_kept(record.request, StudyRequest).body.ends_by
-        patience = timedelta(seconds=own.book.current.manifest.policy.maximum_round_seconds)
-        if own.clock() > self._latest[record.job] + patience:
+        if own.clock() > self._latest[record.job] + own.patience:
             with suppress(WrongPhase):  # it has just ended
                 await self._endings.expire(record)
             self._jobs.pop(record.job, None)
