@@ -160,7 +160,7 @@ class Joining:
         Raises:
             UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
         """
-        request, _ = await self._resources.storage.run(notices.asked_about, job)
+        request = await self._resources.storage.run(notices.request_of, job)
         return await self._take(request, encoded, ApprovalNotice, partial(self._note, job))
 
     async def _request(self, job: str) -> StudyRequest:
@@ -270,7 +270,7 @@ class Joining:
     ) -> list[Outcome]:
         """Keep for each data holder the latest word on the owners' approval."""
         own = self._resources
-        _, is_open = await own.storage.run(notices.asked_about, job)
+        is_open = await own.storage.run(notices.may_be_decided, job)
         known = await own.storage.run(notices.states, job)
         new: dict[int, Signed[ApprovalNotice]] = {}
 

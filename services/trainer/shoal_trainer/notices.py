@@ -3,29 +3,36 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, exists, func, select
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.approvals import REFUSED, WAITS, ApprovalNotice, State
 from shoal_protocol.wire.documents import BoundDocument, Signed, read_kept
-from shoal_protocol.wire.phases import JobPhase
+from shoal_protocol.wire.phases import CrowdPhase, JobPhase
 from shoal_trainer import schema, store
 from shoal_trainer.crowds import store as crowd_store
 
 NOBODY: Final = dict.fromkeys((WAITS, REFUSED), 0)
 
 
-def asked_about(db: Connection, job: str) -> tuple[BoundDocument, bool]:
-    """Return the request of a job of either kind, and whether owners may still decide about it.
+def request_of(db: Connection, job: str) -> BoundDocument:
+    """Return the request of a job of either kind.
 
     Raises:
         UnknownJob
     """
     if store.knows_job(db, job):
-        record = store.find_job(db, job)
-        return read_kept(record.request, StudyRequest).body, record.phase is JobPhase.JOINING
-    crowd = crowd_store.find_crowd(db, job)
-    return crowd.request.body, crowd_store.find_closing(db, crowd.number) is None
+        return read_kept(store.find_job(db, job).request, StudyRequest).body
+    return crowd_store.find_crowd(db, job).request.body
+
+
+def may_be_decided(db: Connection, job: str) -> bool:
+    """Tell whether owners may still decide about a job of either kind, which is known."""
+    if store.knows_job(db, job):
+        return store.find_job(db, job).phase is JobPhase.JOINING
+    columns = schema.crowds.jobs.c
+    phase = db.execute(select(columns.phase).where(columns.id == job)).scalar_one()
+    return CrowdPhase(phase) is CrowdPhase.OPEN
 
 
 def states(db: Connection, job: str) -> dict[int, State]:
@@ -37,19 +44,23 @@ def states(db: Connection, job: str) -> dict[int, State]:
 
 def count(db: Connection, job: str) -> dict[str, int]:
     """Return how many data holders that are not in a job wait for approval, or were refused."""
-    columns = schema.notices.c
-    decided = [
-        columns.holder.not_in(select(each.c.holder).where(each.c.job == job))
-        for each in (schema.joins, schema.leaves)
-    ]
-    query = select(columns.state, func.count()).where(columns.job == job, *decided)
-    counts = {state: count for state, count in db.execute(query.group_by(columns.state))}
-    return {state: counts.get(state, 0) for state in (WAITS, REFUSED)}
+    return counts(db, [job])[job]
 
 
 def counts(db: Connection, jobs: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the `count` of each of these jobs."""
-    return {job: count(db, job) for job in jobs}
+    columns = schema.notices.c
+    undecided = [
+        ~exists().where(each.c.job == columns.job, each.c.holder == columns.holder)
+        for each in (schema.joins, schema.leaves)
+    ]
+    query = select(columns.job, columns.state, func.count()).where(
+        columns.job.in_(jobs), columns.state.in_(NOBODY), *undecided
+    )
+    found = {job: dict(NOBODY) for job in jobs}
+    for job, state, number in db.execute(query.group_by(columns.job, columns.state)):
+        found[job][state] = number
+    return found
 
 
 def put(db: Connection, job: str, notices: Sequence[Signed[ApprovalNotice]]) -> None:
