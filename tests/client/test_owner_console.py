@@ -31,15 +31,7 @@ from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.wire.documents import sign
 from tests.client.test_charges import CHARGE
 from tests.world.around_holder import POLICY, PRIVACY, World
-from tests.world.browsers import (
-    DESK,
-    PHONE,
-    browser_page,
-    findings,
-    misfits,
-    needs_browser,
-    picture,
-)
+from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
 from tests.world.crowd_examples import CROWD_JOB
 from tests.world.examples import OPENED_AT, signing_key
 from tests.world.loopback import served
@@ -533,9 +525,8 @@ async def test_its_pages_are_readable_in_a_browser(
 
         async def look_at(name: str, heading: str) -> None:
             await page.get_by_role("heading", name=heading, level=1).wait_for()
-            assert await misfits(page) == []
-            if scripts:  # the checker is one
-                assert await findings(page) == []
+            assert await faults(page, scripts=scripts) == []
+            if scripts:
                 shade = "dark" if dark else "light"
                 await picture(page, f"owner-{name}-{shade}-{size['width']}")
 

@@ -18,15 +18,7 @@ from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.security import server_tls
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from tests.world.around_node import Federation
-from tests.world.browsers import (
-    DESK,
-    PHONE,
-    browser_page,
-    findings,
-    misfits,
-    needs_browser,
-    picture,
-)
+from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
 from tests.world.loopback import served
 from tests.world.parties import reachable
 from tests.world.tls_identities import make_identity
@@ -206,9 +198,8 @@ async def test_its_pages_are_readable_in_a_browser(
         for name, heading in (("Now", "compute-0"), ("Refused", "Refused"), ("Log", "Log")):
             await page.get_by_role("link", name=name, exact=True).click()
             await page.get_by_role("heading", level=1, name=heading).wait_for()
-            assert await misfits(page) == []
-            if scripts:  # the checker is one
-                assert await findings(page) == []
+            assert await faults(page, scripts=scripts) == []
+            if scripts:
                 look_of = "dark" if dark else "light"
                 await picture(page, f"operator-{name}-{look_of}-{size['width']}")
 

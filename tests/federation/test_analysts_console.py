@@ -20,15 +20,7 @@ from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from tests.federation.test_crowd_jobs import HOLDERS, finish, open_crowd
-from tests.world.browsers import (
-    DESK,
-    PHONE,
-    browser_page,
-    findings,
-    misfits,
-    needs_browser,
-    picture,
-)
+from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
 from tests.world.federation import Federation
 from tests.world.loopback import served
 from tests.world.trust import SITES, Trust, make_trust
@@ -335,8 +327,7 @@ async def test_pages_are_accessible_on_desk_and_phone(
 
         async def look_at(name: str, heading: str) -> None:
             await page.get_by_role("heading", name=heading, level=1).wait_for()
-            assert await findings(page) == []
-            assert await misfits(page) == []
+            assert await faults(page) == []
             await picture(page, f"analyst-{name}-{look}")
 
         await look_at("jobs", "Jobs")

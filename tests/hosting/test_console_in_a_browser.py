@@ -6,15 +6,7 @@ from starlette.responses import Response
 
 from shoal_hosting.clock import system_clock
 from shoal_hosting.pages.console import SIGN_IN, START, Console, Form, go
-from tests.world.browsers import (
-    DESK,
-    PHONE,
-    browser_page,
-    findings,
-    misfits,
-    needs_browser,
-    picture,
-)
+from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
 from tests.world.loopback import served
 
 pytestmark = [needs_browser, pytest.mark.slow]
@@ -79,10 +71,9 @@ async def test_a_checker_of_accessibility_finds_nothing_serious(
     app, _ = site()
     async with served(app) as port, browser_page(dark=dark, size=size) as page:
         await page.goto(f"http://127.0.0.1:{port}{START}")
-        assert await findings(page) == []
+        assert await faults(page) == []
         await page.get_by_label("Token").fill(TOKEN)
         await page.keyboard.press("Enter")
         await page.get_by_text("first").wait_for()
-        assert await findings(page) == []
-        assert await misfits(page) == []
+        assert await faults(page) == []
         await picture(page, f"frame-{'dark' if dark else 'light'}-{size['width']}")

@@ -63,7 +63,15 @@ async def browser_page(
             await browser.close()
 
 
-async def findings(page: Page) -> Sequence[str]:
+async def faults(page: Page, *, scripts: bool = True) -> Sequence[str]:
+    """Return what is wrong with the page shown, by its width, its tables and accessibility.
+
+    The checker of accessibility is a script: without `scripts` it is not asked.
+    """
+    return [*await _misfits(page), *(await _findings(page) if scripts else ())]
+
+
+async def _findings(page: Page) -> Sequence[str]:
     """Return what a checker of accessibility calls serious or critical on the page shown."""
     violations = (await Axe().run(page)).response["violations"]
     return [
@@ -74,7 +82,7 @@ async def findings(page: Page) -> Sequence[str]:
     ]
 
 
-async def misfits(page: Page) -> Sequence[str]:
+async def _misfits(page: Page) -> Sequence[str]:
     """Return what of the page shown scrolls sideways, and what of its tables is not told as such.
 
     What is told is what the browser tells a screen reader.

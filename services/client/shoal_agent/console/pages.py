@@ -1,8 +1,7 @@
 """The data owner's pages, and the forms by which jobs are approved, refused and left.
 
 They show what the agent tells its owner and nothing else, so nothing is kept here. A decision is
-signed here: neither the agent nor anybody else sees the owner's key. No
-page names a slot.
+signed here: neither the agent nor anybody else sees the owner's key. No page names a slot.
 """
 
 import asyncio
