@@ -1,4 +1,4 @@
-"""The documents are short, lead nowhere that is not there, and show code that runs."""
+"""Links in the documents lead to files that exist, and the code that documents show runs."""
 
 import ast
 import importlib
@@ -32,18 +32,9 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def words(*paths: Path) -> int:
-    return sum(len(path.read_text().split()) for path in paths)
-
-
 def code(path: Path) -> list[str]:
     """Return the Python that a page shows, block by block."""
     return re.findall(r"^```python\n(.*?)^```", path.read_text(), flags=re.DOTALL | re.MULTILINE)
-
-
-def test_the_readme_and_the_documents_are_short() -> None:
-    assert words(ROOT / "README.md") <= 700
-    assert words(*PAGES) <= 40_000
 
 
 @pytest.mark.parametrize("page", EVERYWHERE, ids=name)
@@ -69,7 +60,6 @@ def test_a_decision_has_its_number_and_says_choice_rejected_and_price(page: Path
     assert text.startswith(f"# {int(page.name[:4])}. ")
     for part in ("Context", "Choice", "Rejected", "Price"):
         assert f"**{part}.**" in text
-    assert words(page) < 300  # half a page
 
 
 @pytest.mark.parametrize("page", EVERYWHERE, ids=name)
