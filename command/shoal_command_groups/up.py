@@ -143,8 +143,8 @@ class _Site:
             name, data = self._process.name, self._process.environment["SHOAL_DATA"]
             own = f"--agent {self._home} --data {data} --url {self._url}"
             say(
-                f"{name} runs at {self._url}; its owner's pages (to decide, add --owner KEY): "
-                f"shoal agent console {own}"
+                f"{name} runs at {self._url} as process {self._process.pid}; its owner's pages "
+                f"(to decide, add --owner KEY): shoal agent console {own}"
             )
 
     def _tell_end(self) -> None:
