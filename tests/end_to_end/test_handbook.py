@@ -6,6 +6,7 @@ the order of the page: what one installs, a later one retires.
 """
 
 import os
+import pty
 import re
 import shutil
 import signal
@@ -117,15 +118,23 @@ class Drill:
             time.sleep(0.5)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.home,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        """Run a command at a terminal at which somebody says yes."""
+        keyboard, terminal = pty.openpty()
+        os.write(keyboard, b"y\n")
+        try:
+            return subprocess.run(
+                ["bash", "-c", command],
+                cwd=self.home,
+                env=environment(),
+                stdin=terminal,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+        finally:
+            os.close(keyboard)
+            os.close(terminal)
 
     def _see(self, patterns: list[str], said: Callable[[], str]) -> None:
         """Wait until all of this is said."""
