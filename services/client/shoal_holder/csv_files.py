@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal_holder.choice import MOST_ROWS
 from shoal_holder.records import FloatMatrix, Identity, Records, positions
-from shoal_holder.typed_table import canonical
+from shoal_protocol.wire.texts import canonical_text
 
 
 def read_csv(file: Path, columns: Sequence[str] | None, *, id_column: str | None) -> Records:
@@ -45,7 +45,7 @@ def read_csv(file: Path, columns: Sequence[str] | None, *, id_column: str | None
                 raise ValueError(f"{file}, line {line}: {len(row)} fields, not {len(header)}")
             values.append([_number(file, line, header[i], row[i]) for i in wanted])
             if place is not None:
-                ids.append(canonical(row[place]))
+                ids.append(canonical_text(row[place]))
                 if not ids[-1]:
                     raise ValueError(f"{file}, line {line}, column {by!r}: the row has no id")
             line = reader.line_num + 1

@@ -7,7 +7,7 @@ import numpy as np
 
 from shoal_holder.csv_files import check_header, chosen, grouped, id_column_of
 from shoal_holder.records import Records, positions
-from shoal_holder.typed_table import canonical
+from shoal_protocol.wire.texts import canonical_text
 
 
 def read_parquet(file: Path, columns: Sequence[str] | None, *, id_column: str | None) -> Records:
@@ -54,7 +54,7 @@ def read_parquet(file: Path, columns: Sequence[str] | None, *, id_column: str | 
         if not (types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind)):
             raise ValueError(f"{file}, column {by!r}: an id is text or a whole number")
         for row, named in enumerate(table.column(by).to_pylist(), start=1):
-            ids.append("" if named is None else canonical(str(named)))
+            ids.append("" if named is None else canonical_text(str(named)))
             if not ids[-1]:
                 raise ValueError(f"{file}, row {row}, column {by!r}: the row has no id")
     return grouped(file, names, matrix, by, ids)
