@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shlex
 from base64 import b64decode
 from collections import Counter
 from datetime import datetime
@@ -33,7 +32,7 @@ from shoal_command.connection import (
 )
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_options_of
 from shoal_command.owner_console import console
-from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell
+from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, shell_command, tell
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.keys import next_key_of
@@ -97,7 +96,7 @@ def new(
         f"Made a private key for {slots:,} slots in {directory}; keep it secret, and keep a copy.",
         f"Hand {enrolment} to the consortium's authority.",
         "Compare the manifest's digest with the other parties, then pin it:",
-        f"shoal party pin {shlex.quote(str(directory))} DIGEST --consortium CONSORTIUM",
+        shell_command("shoal", "party", "pin", directory, "DIGEST", "--consortium", "CONSORTIUM"),
         f"Put {RECORDS} and {POLICY} beside the key; then `shoal agent run` starts the agent.",
     )
 

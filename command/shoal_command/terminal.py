@@ -6,6 +6,7 @@ contributed; 6 the job has no posterior yet; 7 the log contradicts itself, or wh
 """
 
 import json
+import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -68,6 +69,11 @@ def warn(message: str) -> None:
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
 
 
+def shell_command(*words: object) -> str:
+    """Return a command to be pasted into a shell, whatever its paths and names are made of."""
+    return shlex.join(map(str, words))
+
+
 def say_json(value: Any, *, indent: int | None = 2) -> None:
     """Print a value as JSON, one document to an output; without `indent` on one line of several."""
     typer.echo(json.dumps(pydantic_core.to_jsonable_python(value), indent=indent))
@@ -111,7 +117,9 @@ def asking(whom: str) -> AbstractContextManager[object]:
 
 def fail(message: str, status: ExitStatus) -> NoReturn:
     """End the command with one line on standard error."""
-    line = Text.assemble(("Error: ", "bold red"), plain(" ".join(message.split())))
+    line = Text.assemble(
+        ("Error: ", "bold red"), plain(" ".join(map(str.strip, message.splitlines())))
+    )
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
     raise typer.Exit(status)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from shoal_command.options import VALID_DAYS
-from shoal_command.terminal import ExitStatus, asking, fail, now, say, warn
+from shoal_command.terminal import ExitStatus, asking, fail, now, say, shell_command, warn
 from shoal_command_groups.quickstart import WARNING, for_trying_out
 from shoal_consortium.processes import Federation, Process, logged
 from shoal_consortium.quickstart import agents, exists, make, records_of, services
@@ -70,9 +70,10 @@ def up(
             say("Agents take part without asking their owners; --ask-owners lets them ask.")
         for site in sites:
             site.begin(federation)
-        who = f"--party {home}/parties/analyst --consortium {home}/consortium"
-        say(f"Submit a job: shoal job submit --wait {who} TASK.toml")
-        say(f"The same in a browser: shoal console {who}")
+        who = ("--party", home / "parties" / "analyst", "--consortium", home / "consortium")
+        submit = shell_command("shoal", "job", "submit", "--wait", *who, "TASK.toml")
+        say(f"Submit a job: {submit}")
+        say(f"The same in a browser: {shell_command('shoal', 'console', *who)}")
         while not stopping.wait(_LOOK_SECONDS):
             _look_after(started)
             for site in sites:
@@ -122,10 +123,10 @@ class _Site:
             self._tell_end()
         else:
             name, data = self._process.name, self._process.environment["SHOAL_DATA"]
-            own = f"--agent {self._home} --data {data} --url {self._url}"
+            own = ("--agent", self._home, "--data", data, "--url", self._url)
             say(
                 f"{name} runs at {self._url}; its owner's pages (to decide, add --owner KEY): "
-                f"shoal agent console {own}"
+                f"{shell_command('shoal', 'agent', 'console', *own)}"
             )
 
     def _tell_end(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import socket
 import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -46,6 +47,7 @@ from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import assemble
 from tests.command.running import run
 from tests.protocol.test_ledger import LEDGER
+from tests.world.consoles import HOSTILE_NAME
 from tests.world.logs import prove
 from tests.world.parties import client_of
 
@@ -158,7 +160,7 @@ def no_logs() -> Iterator[None]:
 def trial(tmp_path, request) -> Iterator[Trial]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        home = tmp_path / "federation"
+        home = tmp_path / HOSTILE_NAME
         rules = ["--colluding-holders", "0", "--minimum-holders", "1"]
         arguments = ["--clients", "site=30", *rules, "--first-port", str(port - 4)]
         made = run("quickstart", str(home), *arguments, *getattr(request, "param", NO_DICTIONARY))
@@ -240,7 +242,7 @@ async def test_an_interrupted_wait_says_that_the_job_goes_on(trial, monkeypatch)
         listed = await shoal("job", "list", *trial.who, "--json")
         [job] = json.loads(listed.stdout)["jobs"]
         watched = await shoal("job", "watch", job["job"], "--json", *trial.who, status=6)
-    again = f"shoal job watch {job['job']} {' '.join(trial.who)}"
+    again = shlex.join(["shoal", "job", "watch", job["job"], *trial.who])
     for result in (submitted, watched):
         assert "the job goes on" in result.stderr and again in result.stderr
 
