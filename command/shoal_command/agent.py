@@ -235,12 +235,14 @@ def restore(
 
 
 @app.command()
-def status(directory: AgentDirectory, url: AgentUrl, as_json: AsJson = False) -> None:
+def status(
+    directory: AgentDirectory, data: AgentData, url: AgentUrl, as_json: AsJson = False
+) -> None:
     """Show the jobs that your agent takes part in, in counts, and whether a trainer cheated it.
 
     Exit status 3: the closing of a crowd job does not bear out what the trainer had signed.
     """
-    found = own_agent(directory, url).ask(HolderStatus, "/v1/status")
+    found = own_agent(directory, url, data).ask(HolderStatus, "/v1/status")
     present(found, as_json, shown=_summed(found))
     if cheats := sum(is_cheating(each.verdict) for each in found.crowds):
         fail(f"the trainer cheated in {cheats} crowd jobs", ExitStatus.REFUSED)
