@@ -41,6 +41,7 @@ from shoal_holder.status import JobStatus
 from shoal_hosting.private_files import replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.crowds.evidence import CrowdEvidence
+from shoal_protocol.wire.numbers import Count
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
 app.command()(console)
@@ -61,8 +62,8 @@ _NEEDED = {
 
 class _Left(pydantic.BaseModel):
     job: str
-    slots: int
-    answered_rounds: int
+    slots: Count
+    answered_rounds: Count
 
 
 class _Sealed(pydantic.BaseModel):

@@ -12,6 +12,7 @@ from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.posteriors.rows import rows_of
 from shoal_protocol.posteriors.summaries import Summary, summarised
+from shoal_protocol.wire.numbers import Place
 
 if TYPE_CHECKING:
     from arviz import InferenceData
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from shoal_protocol.posteriors.grounds import Prior
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class BasePosterior(BaseModel):
 
     name: str
     names: Annotated[tuple[str, ...], Field(min_length=1)]
-    records: Annotated[int, Field(ge=1)]
+    records: Place
 
     if TYPE_CHECKING:  # a field of some posteriors, so pydantic must not find a property here
 

@@ -1,18 +1,19 @@
 """Posteriors of a linear regression in the units of the data: a normal distribution, or draws."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
 from shoal_protocol.posteriors.draws import DrawsPosterior, decoded, encoded, thinned
 from shoal_protocol.posteriors.grounds import Grounded, Grounds
 from shoal_protocol.posteriors.intervals import normal_quantiles
 from shoal_protocol.queries import Column
 from shoal_protocol.queries.quantisation import to_box, to_unit_length
 from shoal_protocol.wire.encoding import Base64
+from shoal_protocol.wire.numbers import Finite, PositiveSize
 
 
 class LinearRegressionPosterior(Grounded):
@@ -27,7 +28,7 @@ class LinearRegressionPosterior(Grounded):
     name: Literal["linear_regression"] = "linear_regression"
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
-    residual_sd: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    residual_sd: PositiveSize
     unit_rows: tuple[Column, ...] | None = None
 
     @model_validator(mode="after")
