@@ -90,8 +90,7 @@ class ChargesCheck:
         """Cancel open requests."""
         for asking in self._asking.values():
             asking.cancel()
-        if self._asking:
-            await asyncio.wait(self._asking.values())
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
         self._asking.clear()
 
     async def _compare(self, nodes: Iterable[str]) -> bool:

@@ -36,6 +36,7 @@ from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.crowds.status import CrowdAccounts
+from shoal_holder.faults import VaultFailed
 from shoal_holder.keys import given_keys
 from shoal_holder.messages import Ask
 from shoal_holder.opening import open_vault
@@ -147,6 +148,7 @@ class DataHolder(OwnerQuestions):
         relay: bool = False,
     ) -> None:
         self._vault = vault
+        self._report = report
         self._wakes = wake is not None
         self._directory = Directory(
             book, vault, clock=clock, random_bytes=random_bytes, transport=transport
@@ -234,6 +236,12 @@ class DataHolder(OwnerQuestions):
             VaultGone: the vault has ended, or its state cannot be read or written.
             MemoryLost: the ledger lacks what Compute nodes charged; the message says what to do.
         """
+        try:
+            await self._step()
+        except* VaultFailed as failed:  # at one of its messages: it goes on with others
+            self._report("a step was not finished", reason=str(failed.exceptions[0]))
+
+    async def _step(self) -> None:
         await self._directory.bring_vault_up()
         try:
             if not await self._charges.begin():
