@@ -116,13 +116,15 @@ class SimulatedFederation(OnRecords):
     def __getitem__(self, key: Any) -> Any:
         """Return a column by its name, shape (n,), or the federation of the clients at positions.
 
+        Levels of a column are texts, and days are days, as in a data frame.
+
         Raises:
             KeyError: there is no such column.
         """
         if isinstance(key, str):
             if key not in self.columns:
                 raise KeyError(key)
-            return self._records.select([key])[:, 0]
+            return self._records.column(key)
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # as scikit-learn takes rows
         part = copy(self)
