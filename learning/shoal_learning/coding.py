@@ -57,7 +57,8 @@ def _places(values: Any, variable: Category) -> NDArray[np.float64]:
     listed = found.tolist() if found.ndim == 1 else [found]
     levels = ", ".join(map(repr, variable.levels[:_LEVELS_SHOWN]))
     places: dict[str, float] = {level: float(place) for place, level in enumerate(variable.levels)}
-    numbers, unknown = [], {}
+    numbers: list[float] = []
+    unknown: dict[str, None] = {}
     for each in listed:
         if is_missing(each):
             numbers.append(np.nan)
@@ -101,9 +102,13 @@ def decoded(numbers: NDArray[np.float64], variable: Variable | None) -> NDArray[
     gaps = np.isnan(numbers)
     whole = np.where(gaps, 0.0, numbers).astype(np.int64)
     if isinstance(variable, Category):
-        return np.where(gaps, None, np.array(variable.levels, object)[whole])
+        texts: NDArray[Any] = np.array(variable.levels, object)[whole]
+        texts[gaps] = None
+        return texts
     if isinstance(variable, Date):
-        return np.where(gaps, np.datetime64("NaT"), np.datetime64(EPOCH) + whole)
+        days: NDArray[Any] = np.datetime64(EPOCH) + whole
+        days[gaps] = np.datetime64("NaT")
+        return days
     return numbers
 
 

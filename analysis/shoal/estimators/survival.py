@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,8 +18,8 @@ from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialTask,
 )
 from shoal_protocol.studies.piecewise_exponential.posterior import SurvivalCurves
+from shoal_protocol.trust.codings import event_fault_of
 from shoal_protocol.trust.dictionary import Category
-from shoal_protocol.trust.events import event_fault_of
 from shoal_protocol.wire.texts import canonical_text
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _held(name: str, value: Any, variable: Variable | None) -> float:
             levels = ", ".join(map(repr, variable.levels[:20]))
             raise ValueError(f"event: {level!r} is no level of {name!r}, which has {levels}")
         return float(variable.levels.index(level))
-    if not isinstance(value, Real):
+    if not isinstance(value, int | float | np.number | np.bool_):
         raise ValueError(f"event: {name!r} has no levels that are known: name a number")
     if variable is not None and not variable.limits[0] <= value <= variable.limits[1]:
         raise ValueError(f"event: {value:g} is beyond the bounds of {name!r}")

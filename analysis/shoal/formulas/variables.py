@@ -119,12 +119,13 @@ def variable_given(name: str, said: object, parameter: str) -> Variable:
         return said
     try:
         if is_levels(said):
-            if not is_names(tuple(said)):  # type: ignore[arg-type]
+            texts = list(said)  # type: ignore[call-overload]
+            if not is_names(texts):
                 raise ValueError(
                     f"{parameter}: some levels of {name!r} are texts, and others are none: levels "
                     "are all texts, and bounds are two numbers"
                 )
-            levels = tuple(map(canonical_text, said))  # type: ignore[arg-type]
+            levels = tuple(map(canonical_text, texts))
             return Category(name=name, meaning=name, levels=levels)
         if isinstance(said, Sequence | np.ndarray) and not isinstance(said, str) and len(said) == 2:
             if all(isinstance(each, date | np.datetime64) for each in said):

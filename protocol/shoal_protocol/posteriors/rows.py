@@ -57,7 +57,9 @@ def require_one_index(columns: Mapping[str, Any]) -> None:
         ValueError: two differ: their values belong to different rows.
     """
     indexes = {name: getattr(values, "index", None) for name, values in columns.items()}
-    indexed = [(name, each) for name, each in indexes.items() if hasattr(each, "equals")]
+    indexed: list[tuple[str, Any]] = [
+        (name, each) for name, each in indexes.items() if hasattr(each, "equals")
+    ]
     for (first, one), (second, other) in pairwise(indexed):
         if one is not other and not one.equals(other):
             raise ValueError(
