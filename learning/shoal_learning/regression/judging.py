@@ -176,8 +176,8 @@ def few_complete(complete: tuple[float, int] | None) -> list[str]:
     if complete is None or complete[0] >= _FEW_COMPLETE * complete[1]:
         return []
     return [
-        f"only about {complete[0]:,.0f} of {complete[1]:,} clients have a complete record: are all "
-        "levels spelt as the records have them?"
+        f"only about {complete[0]:,.0f} of {complete[1]:,} clients have a complete record: are "
+        "values missing, and are all levels listed that records have?"
     ]
 
 

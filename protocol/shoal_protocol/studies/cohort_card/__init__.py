@@ -13,6 +13,7 @@ from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.cohort_card.posterior import CohortCardPosterior
 from shoal_protocol.studies.one_round import Labels, OneRoundStudy, called, spanning
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
+from shoal_protocol.trust.codings import Coding
 from shoal_protocol.wire.numbers import Real
 
 __all__ = ["CategoryVariable", "CohortCardPosterior", "CohortCardTask", "NumberVariable"]
@@ -183,6 +184,11 @@ levels = [1, 2, 3, 4]
         """The variables, then the indicators of their missing values."""
         flagged = (indicator_of(each.name) for each in self.variables if each.indicator)
         return (*(each.bounds for each in self.variables), *flagged)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        counted = (each for each in self.variables if isinstance(each, CategoryVariable))
+        return tuple(Coding(each.name, "levels", each.levels) for each in counted)
 
     def query(self) -> Tables:
         """Return the query of the only round: each variable's tables in turn, then the crosses."""
