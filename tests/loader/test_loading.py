@@ -229,12 +229,12 @@ SECRET = "Zaphod"
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("CAST(sex AS DOUBLE)", "row 3 of the source: not a number"),
+        ("CAST(sex AS DOUBLE)", "raw.csv, line 4: a cast or function"),
         ("age * 2", "write CAST"),
-        ("CAST(sex AS BIGINT) + 1", "row 3 of the source: not a number"),
-        ("CAST(lab AS DOUBLE)", "row 3 of the source: not a finite number"),
-        ("max(CAST(sex AS DOUBLE))", "row 3 of the source: not a number"),
-        ("CAST(strptime(seen, '%d') AS VARCHAR)", "row"),
+        ("CAST(sex AS BIGINT) + 1", "raw.csv, line 4: a cast or function"),
+        ("CAST(lab AS DOUBLE)", "raw.csv, line 4: not a finite number"),
+        ("max(CAST(sex AS DOUBLE))", "raw.csv, line 4: a cast or function"),
+        ("CAST(strptime(seen, '%d') AS VARCHAR)", "line 2"),
     ],
 )
 def test_an_error_names_variable_and_row_and_no_value_or_id(
@@ -259,10 +259,10 @@ def test_an_error_names_variable_and_row_and_no_value_or_id(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (f"{SECRET},1,2,3,4,5,6", "a row cannot be read"),
-        (f'{SECRET},"1"x,2,3,4,5', "a row cannot be read"),
-        (f" ,{SECRET},2,3,4,5", "row 6, column 'patient': not an id"),
-        (f"{SECRET}\x07,1,2,3,4,5", "row 6, column 'patient': not an id"),
+        (f"{SECRET},1,2,3,4,5,6", "raw.csv, line 7: 7 fields, and line 1 has 6"),
+        (f'{SECRET},"1"x,2,3,4,5', "raw.csv, line 7: the row that begins there is not CSV"),
+        (f" ,{SECRET},2,3,4,5", "line 7, column 'patient': the row has no id"),
+        (f"{SECRET}\x07,1,2,3,4,5", "line 7, column 'patient': not an id"),
     ],
 )
 def test_a_broken_row_is_refused_without_being_shown(tmp_path: Path, line: str, said: str) -> None:
@@ -398,7 +398,7 @@ def test_a_check_shows_what_maps_to_what_and_writes_nothing(tmp_path: Path) -> N
         None,
     )
     assert (age["outside_bounds"], age["fault"]) == (0.5, None)  # of 40, 41, 0 and 60.5
-    assert "row 1 of the source: not a number" in lab["fault"]
+    assert "raw.csv, line 2: a cast or function" in lab["fault"]
     assert (sex["missing"], sex["unknown_levels"], sex["outside_bounds"]) == (1, 2, None)
     assert {each.name for each in directory.iterdir()} == {"raw.csv", "records.toml"}
     shown = CliRunner().invoke(app, ["check", str(directory)]).stdout

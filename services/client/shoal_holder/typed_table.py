@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_holder.keys import read_private
-from shoal_holder.records import Identity, Records, positions
+from shoal_holder.records import Identity, Records
+from shoal_holder.tables import positions
 from shoal_protocol.wire.texts import canonical_text
 
 
@@ -39,7 +40,9 @@ def read_table(file: Path, columns: Sequence[str] | None) -> Records:
     if any(each != canonical_text(each) or not each for each in ids) or most < 1:
         raise ValueError(f"{file}: an id is not canonical; run `shoal records load` again")
     stacked = np.column_stack(values) if values else np.empty((int(starts[-1]), 0))
-    return Records(tuple(wanted), stacked, starts, Identity(id_column, ids, most))
+    return Records(
+        tuple(map(canonical_text, wanted)), stacked, starts, Identity(id_column, ids, most)
+    )
 
 
 def _texts(arrays: Mapping[str, NDArray[Any]], name: str) -> tuple[str, ...]:
