@@ -1,20 +1,26 @@
 """A connection trusts one certificate and nothing else."""
 
 import asyncio
+import re
 import socket
 import ssl
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from shoal_hosting.peers import lines
 from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.peers.exchange import Connection, OtherCertificate, Unavailable
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.application import create_application
 from tests.world.loopback import pinned_client, served
 from tests.world.tls_identities import Identity, make_identity
+
+IDENTITY = make_identity()
 
 
 async def ready() -> None:
@@ -59,6 +65,61 @@ async def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
     expired = make_identity(days=1)
     with pytest.raises(httpx.ConnectError, match="expired"):
         await ask(expired, expired, tmp_path)
+
+
+async def refused(url: str, pinned: Identity) -> Unavailable:
+    """Ask who is at a URL, in vain; return what is raised."""
+    async with Connection(url, pinned.pem) as connection:
+        with pytest.raises(Unavailable) as raised:
+            await connection.ask("GET", "/healthz")
+    return raised.value
+
+
+CERTIFICATES = {
+    "another": (make_identity(), make_identity(), "another certificate than the one listed"),
+    "expired": (
+        *[make_identity(days=1)] * 2,
+        r"ended at 2020-01-02 00:00 UTC, and this machine's clock says 20.*if that is right",
+    ),
+    "not yet valid": (
+        *[make_identity(valid_from=datetime(2999, 1, 1, tzinfo=UTC), days=1)] * 2,
+        r"begins at 2999-01-01 00:00 UTC, and this machine's clock says 20.*set it right",
+    ),
+    "another host": (*[make_identity(address="127.0.0.2")] * 2, "for another host name"),
+}
+
+
+@pytest.mark.parametrize("what", CERTIFICATES)
+async def test_what_is_wrong_with_a_certificate_is_told_apart(tmp_path: Path, what: str) -> None:
+    server, pinned, said = CERTIFICATES[what]
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+    async with served(app, server_tls(*server.write(tmp_path), server.pem)) as port:
+        error = await refused(f"https://127.0.0.1:{port}", pinned)
+    assert re.search(said, str(error))
+    assert isinstance(error, OtherCertificate) == (what == "another")
+
+
+async def test_why_there_is_no_connection_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    app, identity = create_application("t", ready=ready, registry=CollectorRegistry()), IDENTITY
+    async with served(app) as port:
+        no_tls = str(await refused(f"https://127.0.0.1:{port}", identity))
+    assert "does not speak TLS as a party does" in no_tls
+    nobody = str(await refused(f"https://127.0.0.1:{port}", identity))
+    assert nobody.startswith("it refuses connections: nobody listens")
+    unknown = str(await refused("https://no-such-host.invalid", identity))
+    assert "host name has no address here" in unknown
+    monkeypatch.setattr(lines, "CONNECT_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        late = await refused(f"https://127.0.0.1:{silent.getsockname()[1]}", identity)
+    assert str(late).startswith("no connection in time")
+    assert len({no_tls, nobody, unknown, str(late)}) == 4
+    assert "proxy" not in nobody
+    monkeypatch.setenv("https_proxy", "http://s3cret@127.0.0.1:9")
+    said = str(await refused(f"https://127.0.0.1:{port}", identity))
+    assert said.startswith(nobody) and "https_proxy is set and not used" in said
+    assert "s3cret" not in said
 
 
 def test_blocking_sockets_are_held_to_the_same_pin(tmp_path: Path) -> None:

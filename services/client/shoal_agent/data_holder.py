@@ -284,6 +284,12 @@ class DataHolder(OwnerQuestions):
             crowds=await self._crowds.statuses(),
             waiting=tuple(sorted(self._joining.waiting)),
             owners_missing=opened.owners_missing,
+            unheard=dict(self._charges.unheard)
+            | (
+                {}
+                if self._joining.unheard is None
+                else {self._directory.trainer.name: self._joining.unheard}
+            ),
         )
 
     async def job(self, job: str) -> JobView:

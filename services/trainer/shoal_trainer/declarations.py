@@ -43,7 +43,8 @@ class Declarations:
         signed = await asyncio.to_thread(decode, encoded, HolderDeclaration)
         own.book.get(signed.body.manifest).verify_in_force(signed, own.book.current)
         if signed.body.declared_at > own.clock() + limits.CLOCKS_APART:
-            raise OutdatedDeclaration("the declaration's time is ahead of the trainer's clock")
+            ahead = limits.between(own.clock(), signed.body.declared_at)
+            raise OutdatedDeclaration(f"its time is {ahead} ahead of the trainer's clock")
         return await own.storage.run(_replace, signed)
 
     async def check(self, request: StudyRequest, consortium: Consortium) -> None:
@@ -121,7 +122,8 @@ def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:
         if earlier == body:
             return False
         if earlier.declared_at >= body.declared_at:
-            raise OutdatedDeclaration
+            behind = limits.between(body.declared_at, earlier.declared_at)
+            raise OutdatedDeclaration(f"its time is {behind} behind the newest that is known")
     db.execute(declarations.delete().where(columns.holder == body.holder))
     db.execute(declarations.insert(), {"holder": body.holder, "document": signed.encode()})
     return True

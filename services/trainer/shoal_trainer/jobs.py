@@ -78,7 +78,7 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
         RefusedJob: the detail says what to change.
     """
     if request.join_deadline <= now:
-        raise RefusedJob("join_deadline has passed")
+        raise RefusedJob(limits.passed("join_deadline", request.join_deadline, now))
     check_study(request, consortium.manifest)
     if reason := limits.job_refusal(request, consortium.manifest.policy, now=now):
         raise RefusedJob(reason)

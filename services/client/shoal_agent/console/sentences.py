@@ -283,6 +283,8 @@ def troubles(status: HolderStatus) -> Iterator[str]:
     """Yield what needs the owner, and what to do."""
     if status.refusal is not None:
         yield f"Nothing is joined or answered: {status.refusal}"
+    for party, reason in status.unheard.items():
+        yield f"{party} did not answer when it was asked last: {reason}"
     if status.enrolled == 0:
         yield (
             "No slot is enrolled: hand the key's enrolment file to the consortium's authority, "

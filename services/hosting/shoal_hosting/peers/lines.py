@@ -267,7 +267,7 @@ async def _connect(url: httpx.URL, tls: ssl.SSLContext) -> _Line:
     """
     loop = asyncio.get_running_loop()
     addresses: list[str] = []
-    failure: OSError = ConnectionError("it has no address")
+    failure: OSError = socket.gaierror("it has no address")
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             found = await loop.getaddrinfo(url.host, None, type=socket.SOCK_STREAM)
