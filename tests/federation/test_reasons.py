@@ -1,4 +1,4 @@
-"""Why something does not work is said to who must act, by the party that knows it; what to do, too."""
+"""Why something fails, and what to do, is said to who must act, by the party that knows it."""
 
 import pytest
 

@@ -181,7 +181,7 @@ class BasePosterior(BaseModel):
         **groups: Mapping[str, FloatMatrix],
     ) -> "InferenceData":
         data: InferenceData = _arviz().from_dict(
-            posterior={self.variable: chains, **self._other_variables()},
+            posterior={self.variable: chains},
             dims={self.variable: [self.dimension]},
             coords={self.dimension: list(self.names)},
             posterior_attrs={**self._attributes(), **(attributes or {})},
@@ -197,10 +197,6 @@ class BasePosterior(BaseModel):
                 "such as numpy.random.default_rng(1)"
             )
         return self.sample(count, generator)[None]
-
-    def _other_variables(self) -> Mapping[str, FloatMatrix]:
-        """Return draws of what is not in `names`, shape (chains, draws) each, for ArviZ."""
-        return {}
 
     def _attributes(self) -> Mapping[str, str | int | float]:
         """Return what else is known of the posterior, for ArviZ's attributes."""

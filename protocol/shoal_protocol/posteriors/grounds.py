@@ -183,12 +183,7 @@ class Grounded(RegressionPosterior):
         return super()._design(self._scaled(rows))
 
     def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
-        return normal_log_density(targets, predictors, self._record_sd_of_draws)
-
-    @property
-    def _record_sd_of_draws(self) -> FloatMatrix | float:
-        """The residual standard deviation, one or one for each draw."""
-        return self._record_sd
+        return normal_log_density(targets, predictors, self._record_sd)
 
     def _scaled(self, rows: FloatMatrix) -> FloatMatrix:
         """Return rows in the units that the coefficients are of."""
