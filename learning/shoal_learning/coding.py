@@ -14,7 +14,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from shoal_protocol.posteriors.rows import array_of, is_missing, numbers_of
+from shoal_protocol.posteriors.rows import array_of, is_missing, numbers_of, refuse_masked
 from shoal_protocol.trust.dictionary import EPOCH, MOST_LEVELS, Category, Date, Flag, Number
 from shoal_protocol.wire.texts import canonical_text
 
@@ -36,9 +36,10 @@ def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
         ValueError: values are not what the variable has: a number in place of a level's text, a
             text that is no level, something else than a day, or than a number.
     """
+    refuse_masked(values)
     found = array_of(values)
     if isinstance(variable, Category):
-        return _places(values, variable)
+        return _places(found, variable)
     days = _days(found)
     if days is not None:
         if variable is None or isinstance(variable, Date):
@@ -50,10 +51,7 @@ def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
     return numbers
 
 
-def _places(values: Any, variable: Category) -> NDArray[np.float64]:
-    if np.ma.is_masked(values):
-        raise ValueError("holds a masked value: leave out what is missing, or fill it in")
-    found = array_of(values)
+def _places(found: NDArray[Any], variable: Category) -> NDArray[np.float64]:
     listed = found.tolist() if found.ndim == 1 else [found]
     levels = ", ".join(map(repr, variable.levels[:_LEVELS_SHOWN]))
     places: dict[str, float] = {level: float(place) for place, level in enumerate(variable.levels)}

@@ -95,14 +95,23 @@ def is_missing(value: object) -> bool:
     return type(value).__name__ in _MISSING or (isinstance(value, float) and value != value)
 
 
+def refuse_masked(values: object) -> None:
+    """Check that no value of an array is masked: what is under the mask is no value.
+
+    Raises:
+        ValueError: one is.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError("holds a masked value: leave out what is missing, or fill it in")
+
+
 def numbers_of(values: Any) -> NDArray[np.float64]:
     """Return values as numbers, in their shape; what is missing is NaN.
 
     Raises:
         ValueError: one is no number, or masked; the message begins with what the values do.
     """
-    if np.ma.is_masked(values):
-        raise ValueError("holds a masked value: leave out what is missing, or fill it in")
+    refuse_masked(values)
     try:
         found = array_of(values)
         if found.dtype.kind == "O":
