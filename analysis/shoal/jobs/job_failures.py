@@ -1,6 +1,5 @@
 """Exceptions for an analyst's job that is refused, fails or is interrupted."""
 
-import re
 from typing import Final
 
 from shoal_hosting.peers.peer import Answer
@@ -9,12 +8,10 @@ from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
 from shoal_protocol.wire.errors import UnknownJob
 
 WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
-_TOO_FEW: Final = re.compile(r"\d+ clients joined, \d+ are needed")  # as the trainer words it
 _TWO_KINDS: Final = (
     "`shoal job list` shows the jobs in rounds; `shoal crowd list` the crowd jobs, for which there "
     "are the commands of `shoal crowd` only"
 )
-_WHO_DECLINED: Final = "Ask the data holders: their agents' logs say why they declined, if they ran"
 
 
 class JobRefused(Refused):
@@ -36,9 +33,7 @@ class JobFailed(NoResult):
     @property
     def hint(self) -> str | None:
         """What to do about it, where the trainer cannot know."""
-        if self.unknown:
-            return _TWO_KINDS
-        return _WHO_DECLINED if _TOO_FEW.search(str(self)) else None
+        return _TWO_KINDS if self.unknown else None
 
 
 class JobWithdrawn(JobFailed):
