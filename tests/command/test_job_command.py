@@ -286,7 +286,7 @@ async def test_a_job_is_checked_against_the_dictionary_before_it_is_submitted(tr
         assert [each["name"] for each in shown] == ["age", "pressur"]
         for command, status in (("check", 1), ("submit", 3)):
             refused = await shoal("job", command, *trial.who, trial.task, status=status)
-            assert "column 2 is not in the consortium's data dictionary" in refused.stderr
+            assert "column 'pressure' is not in the consortium's data dictionary" in refused.stderr
             assert "near to it are pressur" in refused.stderr
 
 

@@ -13,6 +13,7 @@ import pydantic
 from pyroaring import BitMap
 
 from shoal.jobs.expected_error import ExpectedError, expected_errors
+from shoal.jobs.job_failures import naming_columns
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.certificates.foreseen_refusals import foreseen_refusal
 from shoal_protocol.certificates.study_request import StudyRequest
@@ -190,7 +191,11 @@ def report(
             verdict = HolderVerdict(holder, len(slots), len(slots & able), reason, heard_at)
             verdicts.append(verdict)
     nodes = tuple(node.name for node in book.current.manifest.compute_nodes)
-    return JobCheckReport(request, word.refusal, word.left, tuple(verdicts), word.services, nodes)
+    refusal = word.refusal
+    if refusal is not None:
+        detail = naming_columns(refusal.detail, request)
+        refusal = refusal.model_copy(update={"detail": detail})
+    return JobCheckReport(request, refusal, word.left, tuple(verdicts), word.services, nodes)
 
 
 def _away(heard_at: datetime | None, now: datetime) -> str:

@@ -1,9 +1,12 @@
 """Exceptions for an analyst's job that is refused, fails or is interrupted."""
 
+import re
 from typing import Final
 
 from shoal_hosting.peers.peer import Answer
 from shoal_hosting.peers.service_calls import NoResult, Refused
+from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
 from shoal_protocol.wire.errors import UnknownJob
 
@@ -38,6 +41,17 @@ class JobFailed(NoResult):
 
 class JobWithdrawn(JobFailed):
     """Its analyst has withdrawn the job: it will have no posterior."""
+
+
+def naming_columns(reason: str, request: StudyRequest | CrowdJobRequest) -> str:
+    """Name the column that the trainer counts: over HTTP it repeats no name that was sent."""
+    read = request.task.columns if isinstance(request, CrowdJobRequest) else request.terms.read
+
+    def named(counted: re.Match[str]) -> str:
+        place = int(counted[1])
+        return f"column {read[place - 1].name!r} is" if 0 < place <= len(read) else counted[0]
+
+    return re.sub(r"\bcolumn (\d{1,9}) is", named, reason)
 
 
 def failure(answer: Answer) -> JobFailed:
