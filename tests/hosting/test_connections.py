@@ -5,6 +5,8 @@ import re
 import socket
 import ssl
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -100,7 +102,7 @@ async def test_what_is_wrong_with_a_certificate_is_told_apart(tmp_path: Path, wh
 
 
 async def test_why_there_is_no_connection_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+    for name in ("SHOAL_HTTPS_PROXY", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     app, identity = create_application("t", ready=ready, registry=CollectorRegistry()), IDENTITY
     async with served(app) as port:
@@ -120,6 +122,58 @@ async def test_why_there_is_no_connection_is_told_apart(monkeypatch: pytest.Monk
     said = str(await refused(f"https://127.0.0.1:{port}", identity))
     assert said.startswith(nobody) and "https_proxy is set and not used" in said
     assert "s3cret" not in said
+
+
+@asynccontextmanager
+async def forward_proxy(
+    port: int, *, status: bytes = b"200 OK"
+) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Yield the port of a forward proxy that leads to `port` here, and what it was asked."""
+    asked: list[bytes] = []
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+        writer.close()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.0 " + status + b"\r\n\r\n")
+        if status.startswith(b"200"):
+            to_reader, to_writer = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(pump(reader, to_writer), pump(to_reader, writer))
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1], asked
+    server.close()
+
+
+async def test_a_forward_proxy_carries_tls_to_the_party_that_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+    identity = make_identity(address="192.0.2.7")
+    url = "https://192.0.2.7:8443"
+    async with (
+        served(app, server_tls(*identity.write(tmp_path), identity.pem)) as port,
+        forward_proxy(port) as (proxy, asked),
+    ):
+        monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://me:s3cret@127.0.0.1:{proxy}")
+        async with Connection(url, identity.pem) as connection:
+            for _ in range(2):
+                assert (await connection.ask("GET", "/healthz")).status == 200
+        [head] = asked
+        assert head.startswith(b"CONNECT 192.0.2.7:8443 HTTP/1.1\r\n")
+        assert b"Proxy-Authorization: Basic bWU6czNjcmV0\r\n" in head
+        other = await refused(url, IDENTITY)
+        assert isinstance(other, OtherCertificate)
+        async with forward_proxy(port, status=b"407 Who are you") as (strict, _):
+            monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://127.0.0.1:{strict}")
+            said = str(await refused(url, identity))
+            assert said == "the proxy that SHOAL_HTTPS_PROXY names refuses: 407"
+    said = str(await refused(url, identity))
+    assert said.startswith("the proxy that SHOAL_HTTPS_PROXY names is not reached: ")
 
 
 def test_blocking_sockets_are_held_to_the_same_pin(tmp_path: Path) -> None:

@@ -75,11 +75,11 @@ def _certificate_in_words(
 def _ignored_proxy() -> str:
     """Say that a proxy of the environment is not used, where there is one."""
     named = next((name for name in _PROXY if os.environ.get(name)), None)
-    if named is None:
+    if named is None or os.environ.get("SHOAL_HTTPS_PROXY"):
         return ""
     return (
-        f". {named} is set and not used: TLS to a party goes straight to its host and port, which "
-        "the firewall must let out"
+        f". {named} is set and not used: let the firewall pass what goes to the party's host and "
+        "port, or name the proxy in SHOAL_HTTPS_PROXY"
     )
 
 
