@@ -1,5 +1,6 @@
 """`shoal crowd` against a real trainer behind real TLS, and a data holder that contributes."""
 
+import asyncio
 import io
 import json
 import socket
@@ -185,6 +186,10 @@ def read_start(line: str) -> tuple[float, ...]:
 async def test_a_job_is_closed_early_for_good(trial: Trial) -> None:
     async with trainer_of(trial):
         job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
+        for answer in (None, "n"):
+            unasked = await asyncio.to_thread(run, "crowd", "close", job, *trial.who, asked=answer)
+            assert unasked.exit_code == 1 and "0 of 1,000 contributions" in unasked.stderr
+            assert "nothing was done" in unasked.stderr
         for _ in range(2):
             closed = await shoal("crowd", "close", job, *trial.who)
             assert "early, as analyst asked, after 0 contributions" in closed.stdout
@@ -370,6 +375,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     def show() -> HolderStatus:
         rounds = (RoundStatus("cd" * 32, 0, "delivered", 30, {"acknowledged": 90}, 30, 0),)
         return HolderStatus(
+            key="91c0-3f2a",
             enrolled=29,
             isolation="no sockets",
             jobs=(JobStatus("ab" * 32, None, 30, "acknowledged", rounds),),

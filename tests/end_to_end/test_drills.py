@@ -56,7 +56,7 @@ class Agent:
     def restore(self, trust: Trust, *backup: str) -> None:
         where = ["--agent", self.home, "--data", self.data]
         where += ["--consortium", trust.directory / "consortium"]
-        shoal("agent", "restore", *map(str, where), *backup, status=0)
+        shoal("agent", "restore", *map(str, where), *backup, "--yes", status=0)
 
 
 @dataclass

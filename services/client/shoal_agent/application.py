@@ -85,7 +85,7 @@ def create_agent_application(
     async def ready() -> None:
         await holder.ledger(count=1)
         if await holder.refusal() is not None:
-            raise LedgerBroken("the ledger lacks rounds that Compute nodes charged: see the log")
+            raise LedgerBroken("nothing is joined or answered: the status and the log say why")
 
     for_the_owner = [only_with(token)]
     app = create_application(
