@@ -144,7 +144,8 @@ class _Site:
             name, data = self._process.name, self._process.environment["SHOAL_DATA"]
             own = ("--agent", self._home, "--data", data, "--url", self._url)
             say(
-                f"{name} runs at {self._url}; its owner's pages (to decide, add --owner KEY): "
+                f"{name} runs at {self._url} as process {self._process.pid}; its owner's pages "
+                "(to decide, add --owner KEY): "
                 f"{shell_command('shoal', 'agent', 'console', *own)}"
             )
 
