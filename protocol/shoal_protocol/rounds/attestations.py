@@ -107,7 +107,7 @@ class Vote(RoundDocument):
 
     kind: Literal["vote"] = "vote"
     node: Name
-    nodes: tuple[Name, ...] = Field(min_length=2)  # whose holdings give the cohort
+    nodes: tuple[Name, ...] = Field(min_length=2, max_length=255)  # whose holdings give the cohort
     cohort: Digest
     cohort_size: int = Field(ge=0)  # in slots, here and below
 
@@ -123,7 +123,9 @@ class PartialSum(RoundDocument):
     cohort: Digest
     cohort_size: int = Field(ge=1)
     # with committees: the nodes whose partial sums add up to the total, in the spec's order
-    nodes: tuple[Name, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
+    nodes: Annotated[tuple[Name, ...], Field(max_length=255)] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
     values: Base64  # dimension little-endian 64-bit residues
     charge: LedgerEntry  # of the node's own ledger: by it the round was charged
 
@@ -149,7 +151,7 @@ class Result(RoundDocument):
     cohort: Digest
     cohort_size: int = Field(ge=1)
     values: Base64  # dimension little-endian signed 64-bit integers
-    partial_sums: tuple[PartialSumReference, ...]
+    partial_sums: tuple[PartialSumReference, ...] = Field(max_length=255)
 
 
 class AbandonmentReason(Model):

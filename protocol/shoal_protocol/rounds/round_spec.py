@@ -39,7 +39,7 @@ class RoundSpec(BoundDocument):
     colluders: int = Field(ge=0)
     minimum_cohort: int = Field(ge=2)
     smallest_answer: int = Field(ge=1)  # fewest slots that the round asks of a data holder
-    compute_nodes: tuple[Name, ...] = Field(min_length=2)
+    compute_nodes: tuple[Name, ...] = Field(min_length=2, max_length=255)
     opened_at: Timestamp
     deadline: Timestamp
     proceed_at: Timestamp  # from here on `threshold` nodes suffice, and the others are not awaited

@@ -58,17 +58,25 @@ def listed(documents: Iterable[bytes]) -> Response:
     return document(b'{"documents":[' + b",".join(documents) + b"]}")
 
 
-def documents_in(value: Any) -> list[Any] | None:
+def documents_in(encoded: bytes, signer: str, *, most: int = MOST_DOCUMENTS) -> list[bytes] | None:
     """Return the documents of the body `{"documents": [...]}`; None if it is one document itself.
+
+    They are not parsed: each ends with the name of its `signer`, which stands nowhere else so, for
+    quotes in a text are escaped.
 
     Raises:
         MalformedDocument: they are no list, or too many: each gets an answer, however small it is.
     """
-    if not isinstance(value, dict) or value.keys() != {"documents"}:
+    if not encoded.startswith(b'{"documents":'):
         return None
-    documents = value["documents"]
-    if not isinstance(documents, list) or len(documents) > MOST_DOCUMENTS:
-        raise MalformedDocument(f"documents must be a list of at most {MOST_DOCUMENTS}")
+    end = b',"signer":"%s"}' % signer.encode()
+    found = encoded.removeprefix(b'{"documents":[').removesuffix(b"]}").split(end, most + 1)
+    documents = [first.removeprefix(b",") + end for first in found[:-1]]
+    listed = b",".join(documents)
+    if len(documents) > most or encoded != b'{"documents":[%s]}' % listed:
+        raise MalformedDocument(
+            f"documents must be a list of at most {most}, each signed by {signer}"
+        )
     return documents
 
 
