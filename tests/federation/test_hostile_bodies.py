@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from fastapi import FastAPI
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
@@ -118,11 +119,13 @@ async def everybody(trust: Trust, directory: Path) -> AsyncIterator[dict[str, Se
         yield served
 
 
-def routes(app: FastAPI) -> Iterator[tuple[str, str]]:
-    """Yield the path and method of each route, those that are included or mounted too."""
+def routes(app: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and method of each route, those of routers that are included too."""
     for route in app.routes:
+        if hasattr(route, "original_router"):
+            yield from routes(route.original_router)
         for method in getattr(route, "methods", None) or ():
-            yield route.path, method  # type: ignore[attr-defined]
+            yield route.path, method
 
 
 def address(path: str, ids: dict[str, str]) -> str:
@@ -274,6 +277,7 @@ def is_asked_elsewhere(name: str, path: str) -> bool:
     return path.startswith(shared) or (name == "crowd trainer") != path.startswith("/v1/crowds")
 
 
+@pytest.mark.slow
 async def test_no_body_takes_more_than_a_multiple_of_its_size(trust: Trust, tmp_path: Path) -> None:
     asked = set[tuple[str, str]]()
     async with everybody(trust, tmp_path) as parties:
@@ -294,6 +298,7 @@ async def test_no_body_takes_more_than_a_multiple_of_its_size(trust: Trust, tmp_
     assert len(asked) > 40, asked
 
 
+@pytest.mark.slow
 async def test_head_is_answered_wherever_get_is_alike_but_for_the_body(
     trust: Trust, tmp_path: Path
 ) -> None:

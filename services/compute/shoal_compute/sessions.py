@@ -188,7 +188,7 @@ class Sessions:
             MalformedDocument: the body as a whole cannot be read; nothing was stored.
             StorageUnavailable: not all was stored.
         """
-        documents = documents_in(encoded, Role.HOLDER)
+        documents = await asyncio.to_thread(documents_in, encoded, Role.HOLDER)
         read = await self._reading.submit_all([encoded] if documents is None else documents)
         opened = [each for each in read if not isinstance(each, ProtocolError)]
         committed = iter(await self._commits.submit_all(opened))

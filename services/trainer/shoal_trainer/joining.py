@@ -176,7 +176,7 @@ class Joining:
         decide: Callable[[Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]],
     ) -> Outcome | list[Outcome]:
         own, job = self._resources, request.digest
-        documents = documents_in(encoded, Role.HOLDER)
+        documents = await asyncio.to_thread(documents_in, encoded, Role.HOLDER)
         bound_to = own.book.get(request.manifest)
         read = await asyncio.to_thread(
             lambda: [

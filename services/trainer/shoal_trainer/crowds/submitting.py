@@ -78,7 +78,7 @@ class Submissions:
             StorageUnavailable: nothing was stored.
         """
         crowd = await self._book.find(job)
-        documents = documents_in(encoded, Role.CLIENT, most=MOST_IN_BULK)
+        documents = await asyncio.to_thread(documents_in, encoded, Role.CLIENT, most=MOST_IN_BULK)
         if documents is None:
             return await self._take(_Offered(crowd, encoded))
         answers = await asyncio.gather(*(self._take(_Offered(crowd, each)) for each in documents))
