@@ -17,7 +17,7 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.terms import Factor, Level
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
 from shoal_protocol.wire.documents import Document, Model, Role, Signed, decode
-from shoal_protocol.wire.encoding import Digest, Name, VerifyKeyHex
+from shoal_protocol.wire.encoding import MOST_VALUES, Digest, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
 from shoal_protocol.wire.numbers import Place, Real
 
@@ -153,6 +153,7 @@ class DataDictionary(Document):
     """One version of the consortium's data dictionary, signed by its authority."""
 
     signed_by: ClassVar[Role] = Role.AUTHORITY
+    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["data_dictionary"] = "data_dictionary"
     consortium: Name
