@@ -1,12 +1,11 @@
 """Holds the time that answers are allowed against what they take: when one leaves tells no records.
 
-    python -m bench.allowances [--quick]
+    python -m bench.allowances [--quick] [--warn]
 
 For each query and for crowds, over rows a slot from 1 to `MOST_ROWS`, records that count, and
 columns of a wider table: the least of several times of choosing and encoding, over what is allowed
-(`release_timing.encoding_seconds`). Prints the worst of each query, with and without a fault in one
-slot's records, and fails where one is above `TOLERATED`. The constants have room for a machine of a
-third of the speed.
+(`release_timing.encoding_seconds`). Prints the worst of each query, and fails where one is above
+`TOLERATED`. Times are of the processor, so that other work on the machine matters little.
 """
 
 import argparse
@@ -51,13 +50,14 @@ from shoal_protocol.queries.first_moments import LONGEST_VECTOR
 from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.terms import Spline, Term
 
-TOLERATED: Final = 1.0
+TOLERATED: Final = 0.7  # the rest is for machines that are slower
 RUNS: Final = 2
 CELLS: Final = 1 << 22  # of the table of records
 TABLE: Final = 300  # columns at least
 MOST_COLUMNS: Final = 512  # of a query, but for vectors
 COLUMNS: Final = (1, 10, 100, MOST_COLUMNS, LONGEST_VECTOR)
 ROWS: Final = (1, 50, MOST_ROWS)
+MOST_COUNTED: Final = 10_000  # records in one answer
 COUNTED: Final = (1, 1000)  # records of a slot that count at most
 
 
@@ -185,9 +185,10 @@ def main() -> None:
     """Measure, print, and fail if an answer takes longer than it is allowed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="fewer columns")
-    quick = parser.parse_args().quick
+    parser.add_argument("--warn", action="store_true", help="do not fail")
+    options = parser.parse_args()
     worst: dict[str, tuple[float, str]] = {}
-    for columns in COLUMNS[:2] if quick else COLUMNS:
+    for columns in COLUMNS[:2] if options.quick else COLUMNS:
         for rows in ROWS:
             here = place(columns, rows, lacking=rows > 1)
             for records in COUNTED if columns <= 100 else COUNTED[:1]:
@@ -195,12 +196,12 @@ def main() -> None:
                     _measure(here, query, rows, worst)
     for name, (share, at) in sorted(worst.items(), key=lambda each: -each[1][0]):
         print(f"{name:24} {share:5.2f} of what is allowed  {at}")
-    if max(share for share, _ in worst.values()) > TOLERATED:
+    if max(share for share, _ in worst.values()) > TOLERATED and not options.warn:
         sys.exit("an answer takes longer than it is allowed: see shoal_holder.release_timing")
 
 
 def _measure(here: Place, query: Query, rows: int, worst: dict[str, tuple[float, str]]) -> None:
-    slots = len(here.records)
+    slots = max(1, min(len(here.records), MOST_COUNTED // query.records_per_client))
     with TemporaryDirectory() as directory:
         faults = Faults(Path(directory), system_clock)
         work = Answers(cast(Any, here), cast(Any, None), faults, None)
