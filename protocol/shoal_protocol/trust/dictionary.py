@@ -23,7 +23,7 @@ from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
 EPOCH: Final = date(1970, 1, 1)
 """Dates are days since then, as numbers of records."""
 
-COUNTING: Final = frozenset({"counts", "bin_counts", "tables"})
+COUNTING: Final = frozenset({"counts", "tables"})
 """The queries that may read places of levels: they count them."""
 
 MOST_VARIABLES: Final = 10_000
@@ -223,8 +223,8 @@ def fault_of(
 ) -> str | None:
     """Return why a job may not read these columns, or None; it repeats no name that was sent.
 
-    Places of more than two levels are no quantity: only what counts them (`as_levels`) may read
-    them, and a factor of a term that is 1 at one of them. The bounds of a term's variables are
+    Places of levels are no quantity: only what counts them (`as_levels`) may read them, and a
+    factor of a term that is 1 at one of them. The bounds of a term's variables are
     within the dictionary's: no value is beyond.
     """
     in_use = [name for name, each in named.items() if not each.retired]
@@ -254,7 +254,7 @@ def _fault_of_reading(
         if not (lower <= factor.value <= upper and is_place):
             return "has no such level in the data dictionary"
         return None
-    if isinstance(variable, Category) and len(variable.levels) > 2 and not as_levels:
+    if isinstance(variable, Category) and not as_levels:
         return (
             f"has {len(variable.levels)} levels, which are no quantity: count them, or read each "
             "as a level, as a formula's C() does"
