@@ -26,8 +26,6 @@ SUM_BITS: Final = 15
 _FARTHEST: Final = 1e6  # half ranges of a column: what a prior may be about
 
 Pseudocount = Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False)]
-PositiveFloat = Annotated[float, Field(gt=0.0, le=1e30, allow_inf_nan=False)]
-Level = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
 Labels = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=255)
 ]

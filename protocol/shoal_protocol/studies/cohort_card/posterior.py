@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, Finite
+from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.posteriors.known import (
     REACHES,
@@ -24,6 +24,7 @@ from shoal_protocol.posteriors.known import (
 )
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.studies.one_round import Labels, and_others, called, own_label
+from shoal_protocol.wire.numbers import Count, Finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,7 +119,7 @@ class CohortCardPosterior(NumbersPosterior):
 
     name: Literal["cohort_card"] = "cohort_card"
     columns: tuple[str, ...]
-    smallest_cell: Annotated[int, Field(ge=0)]
+    smallest_cell: Count
     cards: Annotated[
         tuple[Annotated[NumberCard | CategoryCard, Field(discriminator="kind")], ...],
         Field(min_length=1),

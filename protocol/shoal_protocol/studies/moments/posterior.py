@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.known import Part
 from shoal_protocol.posteriors.summaries import Summary, summarised
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.regression.verdicts import misplaced
+from shoal_protocol.wire.numbers import Finite, PositiveSize
 
 MOST_SHOWN: Final = 40
 """Correlations in a summary: those that are surest not to be 0."""
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 SCATTER: Final = 1.2
 """Of correlations' sampling variance, over that of normal records."""
-
-_Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 _UNSURE: Final = 0.15  # relative, of a variance in measured spreads, beside their looseness
 _VARIES: Final = 0.25  # of the variance that the first round measured
@@ -50,8 +49,8 @@ class MeasuredColumn(Part):
     lower: Finite
     upper: Finite
     centre: Finite
-    spread: _Positive
-    looseness: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
+    spread: PositiveSize
+    looseness: PositiveSize
     is_binary: bool
 
 
@@ -70,11 +69,11 @@ class MomentsPosterior(BasePosterior):
     name: Literal["moments"] = "moments"
     variables: Annotated[tuple[MeasuredColumn, ...], Field(min_length=2, max_length=250)]
     sums: tuple[Finite, ...]
-    square_sd: _Positive
-    product_sd: _Positive
-    squared_radius: _Positive
-    record_count: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
-    record_count_sd: _Positive
+    square_sd: PositiveSize
+    product_sd: PositiveSize
+    squared_radius: PositiveSize
+    record_count: PositiveSize
+    record_count_sd: PositiveSize
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
