@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.wire.numbers import LARGEST, Real
+from shoal_protocol.wire.texts import canonical_text
 
 FloatVector = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -25,8 +26,11 @@ _DEGREE: Final = 3
 
 
 def _printable(name: str) -> str:
-    if not name.isprintable() or name != name.strip():
-        raise ValueError("a column's name must be printable and must not start or end in space")
+    if not name.isprintable() or name != canonical_text(name):
+        raise ValueError(
+            "a column's name must be printable, must not start or end in space, and is in composed "
+            "characters (NFC)"
+        )
     return name
 
 

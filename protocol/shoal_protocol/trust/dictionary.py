@@ -20,6 +20,7 @@ from shoal_protocol.wire.documents import Document, Model, Role, Signed, decode
 from shoal_protocol.wire.encoding import Digest, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
 from shoal_protocol.wire.numbers import Place, Real
+from shoal_protocol.wire.texts import canonical_text
 
 EPOCH: Final = date(1970, 1, 1)
 """Dates are days since then, as numbers of records."""
@@ -120,6 +121,10 @@ class Category(_Variable):
     def _levels_are_distinct(cls, levels: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(levels)) != len(levels):
             raise ValueError("two levels are the same")
+        if any(level != canonical_text(level) for level in levels):
+            raise ValueError(
+                "a level must not start or end in space, and is in composed characters (NFC)"
+            )
         return levels
 
     @property
