@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import LARGEST, Real
+from shoal_protocol.wire.texts import canonical_text
 
 FloatVector = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -26,8 +27,11 @@ _DEGREE: Final = 3
 
 
 def _printable(name: str) -> str:
-    if not name.isprintable() or name != name.strip():
-        raise ValueError("a column's name must be printable and must not start or end in space")
+    if not name.isprintable() or name != canonical_text(name):
+        raise ValueError(
+            "a column's name must be printable, must not start or end in space, and is in composed "
+            "characters (NFC)"
+        )
     return name
 
 

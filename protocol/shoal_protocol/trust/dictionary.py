@@ -20,11 +20,12 @@ from shoal_protocol.wire.documents import Document, Model, Role, Signed, decode
 from shoal_protocol.wire.encoding import MOST_VALUES, Digest, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
 from shoal_protocol.wire.numbers import Place, Real
+from shoal_protocol.wire.texts import canonical_text
 
 EPOCH: Final = date(1970, 1, 1)
 """Dates are days since then, as numbers of records."""
 
-COUNTING: Final = frozenset({"counts", "bin_counts", "tables"})
+COUNTING: Final = frozenset({"counts", "tables"})
 """The queries that may read places of levels: they count them."""
 
 MOST_VARIABLES: Final = 10_000
@@ -120,6 +121,10 @@ class Category(_Variable):
     def _levels_are_distinct(cls, levels: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(levels)) != len(levels):
             raise ValueError("two levels are the same")
+        if any(level != canonical_text(level) for level in levels):
+            raise ValueError(
+                "a level must not start or end in space, and is in composed characters (NFC)"
+            )
         return levels
 
     @property
@@ -225,8 +230,8 @@ def fault_of(
 ) -> str | None:
     """Return why a job may not read these columns, or None; it repeats no name that was sent.
 
-    Places of more than two levels are no quantity: only what counts them (`as_levels`) may read
-    them, and a factor of a term that is 1 at one of them. The bounds of a term's variables are
+    Places of levels are no quantity: only what counts them (`as_levels`) may read them, and a
+    factor of a term that is 1 at one of them. The bounds of a term's variables are
     within the dictionary's: no value is beyond.
     """
     in_use = [name for name, each in named.items() if not each.retired]
@@ -256,7 +261,7 @@ def _fault_of_reading(
         if not (lower <= factor.value <= upper and is_place):
             return "has no such level in the data dictionary"
         return None
-    if isinstance(variable, Category) and len(variable.levels) > 2 and not as_levels:
+    if isinstance(variable, Category) and not as_levels:
         return (
             f"has {len(variable.levels)} levels, which are no quantity: count them, or read each "
             "as a level, as a formula's C() does"
