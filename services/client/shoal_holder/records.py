@@ -62,6 +62,7 @@ class Records:
             raise ValueError("every client must have an id of its own")
         if self.identity is None and len(self) > 1:
             raise ValueError(f"{len(self):,} rows without ids: add a column 'id', or name another")
+        _ = self.empty  # worked out now: within an answer it would take the longer, the more rows
 
     def __len__(self) -> int:
         """Return the number of clients."""
@@ -71,6 +72,17 @@ class Records:
     def counts(self) -> NDArray[np.int64]:
         """Return how many rows each client has, shape (clients,)."""
         return np.diff(self.starts)
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_]:
+        """Return which values are missing, shape (columns, rows): each column lies together."""
+        return np.ascontiguousarray(np.isnan(self.values).T)
+
+    @cached_property
+    def empty(self) -> NDArray[np.bool_]:
+        """Return which rows have no value in any column, shape (rows,)."""
+        empty: NDArray[np.bool_] = np.all(self.missing, axis=0)
+        return empty
 
     def places(self, columns: Sequence[str]) -> NDArray[np.intp]:
         """Return where these columns are, shape (len(columns),).

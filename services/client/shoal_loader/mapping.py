@@ -64,7 +64,7 @@ class Mapping(Model):
     id: Text
     time_zone: Text | None = None
     rows_per_record: int = Field(default=1, ge=1, le=1000)
-    memory_megabytes: int = Field(default=1024, ge=64)
+    memory_megabytes: int = Field(default=1024, ge=64, le=1 << 30)
     columns: dict[ColumnName, Column] = Field(min_length=1)
 
     @classmethod

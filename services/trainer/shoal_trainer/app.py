@@ -116,7 +116,11 @@ def create_app(
 
     @app.post(
         "/v1/jobs/check",
-        **answers(having("refusal", "able", "left"), *SIGNED, takes=signed(JobCheck)),
+        **answers(
+            having("refusal", "able", "left", "services", "asked_at", "heard"),
+            *SIGNED,
+            takes=signed(JobCheck),
+        ),
     )
     async def check(request: Request) -> Response:
         """Say what would become of a job request if it were submitted; nothing is stored."""

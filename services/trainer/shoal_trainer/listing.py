@@ -45,6 +45,8 @@ async def check_query(resources: Resources, encoded: bytes, *kinds: type[QueryT]
     else:
         book.in_force(signed.body.manifest).verify(signed)
     check_age(signed.body.at, resources.clock())
+    if isinstance(signed.body, HolderQuery):
+        resources.heard[signed.body.holder] = resources.clock()
     return signed.body
 
 
