@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.wire.numbers import LARGEST, Real
+from shoal_protocol.wire.texts import canonical_text
 
 FloatVector = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -24,13 +25,15 @@ _NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e
 _DEGREE: Final = 3
 
 
-def _printable(name: str) -> str:
-    if not name.isprintable() or name != name.strip():
-        raise ValueError("a column's name must be printable and must not start or end in space")
+def _column_name(written: str) -> str:
+    name = canonical_text(written)
+    if not name or not name.isprintable():
+        raise ValueError("a column's name has one printable character or more, and no others")
     return name
 
 
-ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_printable)]
+ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_column_name)]
+"""A name as a person wrote it, in its canonical form; a signed document has no other."""
 
 
 def refuse_unusable_range(lower: float, upper: float) -> None:
