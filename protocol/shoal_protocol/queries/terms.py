@@ -26,16 +26,15 @@ _NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e
 _DEGREE: Final = 3
 
 
-def _printable(name: str) -> str:
-    if not name.isprintable() or name != canonical_text(name):
-        raise ValueError(
-            "a column's name must be printable, must not start or end in space, and is in composed "
-            "characters (NFC)"
-        )
+def _column_name(written: str) -> str:
+    name = canonical_text(written)
+    if not name or not name.isprintable():
+        raise ValueError("a column's name has one printable character or more, and no others")
     return name
 
 
-ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_printable)]
+ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_column_name)]
+"""A name as a person wrote it, in its canonical form; a signed document has no other."""
 
 
 def refuse_unusable_range(lower: float, upper: float) -> None:
