@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bench.load.lines import Line
 from bench.load.metering import Meter, Monotonic, RequestFigures
 from shoal_agent.crowds.trainer import CrowdTrainer
-from shoal_holder.crowds.contributing import NONCE_BYTES, draw_noise, make_submission
+from shoal_holder.crowds.contributing import NONCE_BYTES, draw_noise, make_submission, step_on
 from shoal_holder.crowds.crowd import Crowd, Sent
 from shoal_holder.noise import exact_noise
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -155,7 +155,7 @@ class CrowdLoad:
                 draw,
                 self._clients[phone],
                 self.key,
-                self.records[phone],
+                step_on(crowd.request.task, np.array(draw.body.weights), self.records[phone]),
                 noise=own,
                 random_bytes=nacl.utils.random,
             )

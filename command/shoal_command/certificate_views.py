@@ -140,7 +140,9 @@ def _lost(lost: LostRound) -> dict[str, Any]:
     return {
         "number": lost.spec.body.number,
         "round": lost.spec.digest,
-        "reason": "no client was asked" if word is None else word.body.reason.code,
+        "reason": "no client was asked, says the trainer alone"
+        if word is None
+        else word.body.reason.code,
         "ledger_entries": [_entry(each) for each in lost.ledger_entries],
     }
 
@@ -193,7 +195,7 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     else:
         yield "Its rounds", list(round_groups.released(said))
     if said["lost_rounds"]:
-        yield "Rounds that released nothing", list(round_groups.lost(said))
+        yield "Lost rounds", list(round_groups.lost(said))
     yield (
         "At what price for each client, by replacement of all its records",
         [

@@ -25,8 +25,10 @@ from shoal_command.round_groups import FEW_ROUNDS
 from shoal_command.terminal import (
     AsJson,
     ExitStatus,
+    Yes,
     asking,
     columns,
+    confirm,
     fail,
     now,
     output,
@@ -176,15 +178,29 @@ def list_jobs(
 
 @app.command()
 def withdraw(
-    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+    job: JobId,
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Withdraw a job of your own: it asks nothing more, and clients' budgets come free.
 
     What answered rounds cost stays charged. A job that has ended cannot be withdrawn. `cancel`
     and `withdraw` are the same.
     """
+    handle = _handle(job, party, consortium)
     with asking("the trainer"):
-        _handle(job, party, consortium).withdraw()
+        request, state = handle.request(), handle.state()
+    rounds, deadline = request.task.rounds, request.join_deadline
+    confirm(
+        "Withdraw for good?",
+        f"Job {job} of {request.analyst}, “{request.purpose or 'without a purpose'}”, ends.",
+        job_views.one_line(state, rounds=rounds, join_deadline=deadline, now=now()),
+        yes=yes,
+    )
+    with asking("the trainer"):
+        handle.withdraw()
     tell(
         {"job": job, "phase": JobPhase.WITHDRAWN},
         as_json,

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from shoal_holder.choice import MOST_ROWS, chosen_records, in_chosen_order
+from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
 from shoal_holder.records import Records
 from tests.world.people import people
 
@@ -19,6 +19,12 @@ RECORDS = people(
 
 def rows_of(records: Records, position: int) -> list[float]:
     return records.of(position, ("x",))[:, 0].tolist()
+
+
+def chosen(records: Records, most: int) -> list[float]:
+    """Return the values of `x` of the first client's records that count."""
+    values, there = chosen_together(records, [0], ("x",), most=most)
+    return values[there][:, 0].tolist()
 
 
 def test_of_a_client_with_very_many_rows_as_many_are_kept_as_a_choice_has_time_for() -> None:
@@ -46,23 +52,20 @@ def test_the_order_is_the_same_every_time_and_another_keys_choice_is_another() -
 def test_a_larger_bound_takes_the_smaller_ones_records_and_more() -> None:
     rows = np.arange(50.0)[:, None]
     rows[::3] = np.nan
-    chosen = [
-        chosen_records(rows, [0], most=most, with_gaps=False)[:, 0].tolist()
-        for most in (0, 5, 20, 100)
-    ]
+    records = Records(("x",), rows, np.array([0, len(rows)]))
+    found = [chosen(records, most) for most in (0, 5, 20, 100)]
 
-    assert [len(each) for each in chosen] == [0, 5, 20, 33]
-    for fewer, more in pairwise(chosen):
+    assert [len(each) for each in found] == [0, 5, 20, 33]
+    for fewer, more in pairwise(found):
         assert more[: len(fewer)] == fewer
-    assert not np.isnan(chosen[-1]).any()
+    assert not np.isnan(found[-1]).any()
 
 
 def test_one_row_more_displaces_one_other_at_most() -> None:
     few, more = np.arange(40.0), np.arange(41.0)
 
-    def chosen(values: np.ndarray) -> set[float]:
+    def taken(values: np.ndarray) -> set[float]:
         records = Records(("x",), values[:, None], np.array([0, len(values)]))
-        ordered = in_chosen_order(records, [SEED])
-        return set(chosen_records(ordered.values, [0], most=10, with_gaps=False)[:, 0])
+        return set(chosen(in_chosen_order(records, [SEED]), 10))
 
-    assert len(chosen(few) - chosen(more)) <= 1
+    assert len(taken(few) - taken(more)) <= 1

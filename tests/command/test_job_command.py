@@ -26,6 +26,7 @@ from shoal_command_groups.job_views import posterior
 from shoal_consortium.dictionary_files import versions
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.operators.view import Operator
 from shoal_hosting.party import load_party, read_pin
 from shoal_hosting.security import server_tls
@@ -45,6 +46,7 @@ from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
+from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import assemble
@@ -269,6 +271,17 @@ type = "number"
 lower = 80
 upper = 180
 """
+
+
+async def test_a_job_is_withdrawn_for_good_once_that_is_confirmed(trial) -> None:
+    async with trainer_of(trial):
+        job = (await shoal("job", "submit", *trial.who, trial.task)).stdout.split()[-1]
+        for name, answer in (("withdraw", None), ("cancel", "n")):
+            asked = await asyncio.to_thread(run, "job", name, job, *trial.who, asked=answer)
+            assert asked.exit_code == 1 and "nothing was done" in asked.stderr
+            assert f"Job {job} of analyst" in asked.stderr and "joining: 0 joined" in asked.stderr
+        withdrawn = await shoal("job", "withdraw", job, *trial.who, "--yes", "--json")
+        assert json.loads(withdrawn.stdout) == {"job": job, "phase": "withdrawn"}
 
 
 async def test_a_job_is_checked_against_the_dictionary_before_it_is_submitted(trial) -> None:
@@ -851,7 +864,8 @@ async def test_publishing_says_who_did_not_take_the_version_and_hands_out_the_di
     by = ["--consortium", trial.home / "consortium", "--authority", trial.home / "authority"]
     async with trainer_of(trial):
         await shoal("dictionary", "sign", trial.home / "dictionary.toml", *by)
-        revoke = ["consortium", "revoke", trial.home / "consortium", 0, *by[2:], "--publish"]
+        holder = key_fingerprint(open_chain(trial.home / "consortium")[-1].roster.key_of(0))
+        revoke = ["consortium", "revoke", trial.home / "consortium", holder, *by[2:], "--publish"]
         unlogged = await asyncio.to_thread(run, *revoke)
         assert unlogged.exit_code == 4  # the aggregator does not answer
         assert "Version 2, digest" in unlogged.stdout

@@ -30,8 +30,8 @@ PATIENCE = 60.0
 class Terminal:
     """A running `shoal up`, as its user sees it."""
 
-    def __init__(self, home: Path, *options: str) -> None:
-        self._said = home.with_suffix(".terminal")
+    def __init__(self, home: Path, *options: str, said: Path | None = None) -> None:
+        self._said = said or home.with_suffix(".terminal")
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
                 [*SHOAL, "up", str(home), *options],
@@ -44,9 +44,9 @@ class Terminal:
     def said(self) -> str:
         return self._said.read_text()
 
-    def wait_for(self, words: str) -> None:
+    def wait_for(self, words: str, *, times: int = 1) -> None:
         deadline = time.monotonic() + PATIENCE
-        while words not in self.said:
+        while self.said.count(words) < times:
             assert self.process.poll() is None and time.monotonic() < deadline, self.said
             time.sleep(0.05)
 
@@ -147,6 +147,11 @@ def test_an_agent_that_cannot_start_says_why_and_starts_once_its_files_were_mend
         terminal.wait_for("hospital-a ended: shoal-agent: will not start:")
         shutil.copy(HOSPITALS / "policy.toml", site)
         terminal.wait_for("hospital-a runs at https://127.0.0.1:")
+        os.kill(children_of(terminal.process.pid)[-1], signal.SIGTERM)
+        terminal.wait_for(f"one of its files changes: touch {site}/policy.toml\n", times=2)
+        assert len(children_of(terminal.process.pid)) == 5
+        os.utime(site / "policy.toml", (1, 1))
+        terminal.wait_for("hospital-a runs at https://127.0.0.1:", times=2)
 
 
 def test_a_port_that_is_taken_ends_everything_with_one_sentence(home: Path) -> None:
@@ -163,15 +168,43 @@ def test_a_port_that_is_taken_ends_everything_with_one_sentence(home: Path) -> N
     assert "Traceback" not in terminal.said
 
 
-def test_a_service_that_dies_ends_the_others(home: Path) -> None:
+def is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", context=ssl._create_unverified_context()):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_ends_stays_stopped_until_it_is_started_again_and_the_others_go_on(
+    home: Path, how: signal.Signals
+) -> None:
     with up(home) as terminal:
-        terminal.wait_for("5 services run")
-        running = children_of(terminal.process.pid)
-        os.kill(running[0], signal.SIGKILL)
-        assert terminal.process.wait(PATIENCE) == 1
-        assert "compute-0 ended: with status -9 (see" in terminal.said
-        assert "on these ports" not in terminal.said
-        assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
+        terminal.wait_for("Submit a job")
+        shown = re.findall(r"  (\S+)  (https://\S+)/console  process (\d+)\n", terminal.said)
+        urls = {name: url for name, url, _ in shown}
+        running = {name: int(process) for name, _, process in shown}
+        assert set(running.values()) == set(children_of(terminal.process.pid))
+        os.kill(running["compute-0"], how)
+        terminal.wait_for("compute-0 ended: ")
+        again = f"shoal up {home} --only compute-0\n"
+        assert terminal.said.count(again) == 1
+        assert {name for name, url in urls.items() if is_ready(url)} == urls.keys() - {"compute-0"}
+        beside = Terminal(home, "--only", "compute-0", said=home.with_suffix(".beside"))
+        beside.wait_for("1 service runs")
+        assert all(map(is_ready, urls.values()))
+        assert beside.stop() == 0
+        assert {name for name, url in urls.items() if is_ready(url)} == urls.keys() - {"compute-0"}
+        assert terminal.said.count("compute-0 ended: ") == 1
+        assert terminal.stop() == 0
+        assert not [pid for pid in running.values() if Path(f"/proc/{pid}").exists()]
+
+
+def test_who_runs_a_party_that_is_not_there_is_told_which_there_are(home: Path) -> None:
+    terminal = Terminal(home, "--only", "compute-9")
+    assert terminal.process.wait(PATIENCE) == 1
+    assert "compute-9 is no party here: these are compute-0, compute-1" in terminal.said
 
 
 def test_where_there_is_no_federation_one_is_made(tmp_path: Path) -> None:

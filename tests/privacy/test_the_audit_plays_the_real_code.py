@@ -13,7 +13,7 @@ from audit.game import VICTIM, Adversary, Game, answer, node_sum, play, total_of
 from audit.neighbours import worst_neighbours
 from shoal_aggregator.aggregation import Summed, add_up
 from shoal_holder.contribution import draw_noise, seal_contribution
-from shoal_holder.crowds.contributing import Crowd, make_submission
+from shoal_holder.crowds.contributing import Crowd, make_submission, step_on
 from shoal_holder.crowds.contributing import draw_noise as draw_noise_of
 from shoal_holder.noise import exact_noise
 from shoal_protocol.crowds.tasks import Variant
@@ -194,7 +194,7 @@ def test_a_contribution_that_is_played_is_what_a_submission_carries(variant: Var
                 draw,
                 CONTRIBUTOR,
                 examples.client_key(CONTRIBUTOR),
-                NEIGHBOURS[world],
+                step_on(task, DRAWN, NEIGHBOURS[world]),
                 noise=noise[run],
                 random_bytes=fixed_bytes(f"coordinate of run {run}"),
             )

@@ -21,6 +21,7 @@ from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.numbers import Count, Loss
 
 UNDECLARED: Final = "it has declared nothing: ask it whether it would answer"
 BEYOND: Final = (
@@ -38,14 +39,14 @@ class Refusal(pydantic.BaseModel):
 class EpsilonLeft(pydantic.BaseModel):
     """The largest epsilon of one more job, with discrete Laplace or with Gaussian noise."""
 
-    pure: float
-    gaussian: float
+    pure: Loss
+    gaussian: Loss
 
 
 class Budget(pydantic.BaseModel):
     """How many clients have as much left; of `left`, each could pay either."""
 
-    clients: int
+    clients: Count
     left: EpsilonLeft
 
 
@@ -69,7 +70,7 @@ class DeclarationPage(pydantic.BaseModel):
     """Declarations as they were signed, and where to go on."""
 
     documents: list[dict[str, Any]]
-    next: int | None
+    next: Count | None
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class CertifiedRound(Model):
 
 
 class LostRound(Model):
-    """A round that released nothing, with the aggregator's abandonment if clients were asked.
+    """A round that the trainer calls lost, with the aggregator's abandonment if clients were asked.
 
     `charge` is the trainer's, which stays if an answer may have left a client.
     """
@@ -194,8 +194,12 @@ def stated(
     summed = [
         release_of(each.spec.body, cohort_size=each.result.body.cohort_size) for each in rounds
     ]
+    unsummed = [
+        replace(release_of(each.spec.body), is_lost=True, is_abandoned=each.abandonment is not None)
+        for each in lost
+    ]
     return statements(
-        [*summed, *(replace(release_of(each.spec.body), is_lost=True) for each in lost)],
+        [*summed, *unsummed],
         delta=request.privacy.delta,
         nodes=len(weakest.compute_nodes),
         needed=weakest.opening,

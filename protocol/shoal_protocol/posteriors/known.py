@@ -12,8 +12,9 @@ from typing import Annotated, Final, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.queries import Mechanism
+from shoal_protocol.wire.numbers import Finite, Size
 
 REACHES: Final = np.linspace(-6.0, 6.0, 49)
 """Where a quantile's points are: in standard deviations of how many records are below."""
@@ -31,7 +32,7 @@ class Known(Part):
     """A number as noise lets it be known."""
 
     mean: Finite
-    sd: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    sd: Size
 
 
 class KnownQuantile(Part):

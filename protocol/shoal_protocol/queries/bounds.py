@@ -3,7 +3,8 @@
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from shoal_protocol.queries.columns import Column, ColumnName
-from shoal_protocol.queries.terms import Bound, Term, refuse_unusable_range
+from shoal_protocol.queries.terms import Term, refuse_unusable_range
+from shoal_protocol.wire.numbers import Real
 
 
 class ColumnBounds(BaseModel):
@@ -16,8 +17,8 @@ class ColumnBounds(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ColumnName
-    lower: Bound
-    upper: Bound
+    lower: Real
+    upper: Real
     term: Term | None = None
 
     @model_validator(mode="after")

@@ -1,16 +1,15 @@
 """Columns that queries are about: of a client's records, or worked out from them by a term."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from shoal_protocol.queries.terms import ColumnName as ColumnName
 from shoal_protocol.queries.terms import Level, Term
-
-FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
+from shoal_protocol.wire.numbers import Positive, Real
 
 
 class Column(BaseModel):
@@ -22,8 +21,8 @@ class Column(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ColumnName
-    centre: FiniteFloat
-    scale: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    centre: Real
+    scale: Positive
     term: Term | None = None
 
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.columns import Column, FiniteFloat, design_of, in_levels, variables_of
+from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.wire.numbers import Real
 
 MOST_CELLS = 256
 
@@ -115,7 +116,7 @@ class Counts(CellCounts):
     """
 
     name: Literal["counts"] = "counts"
-    levels: Annotated[tuple[FiniteFloat, ...], Field(min_length=1, max_length=MOST_CELLS)]
+    levels: Annotated[tuple[Real, ...], Field(min_length=1, max_length=MOST_CELLS)]
     other: bool
 
     @model_validator(mode="after")
@@ -148,7 +149,7 @@ def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
 
 
 Edges = Annotated[
-    tuple[FiniteFloat, ...],
+    tuple[Real, ...],
     Field(min_length=3, max_length=MOST_CELLS + 1),
     AfterValidator(_ascending),
 ]

@@ -16,6 +16,7 @@ from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
 from shoal_protocol.queries.models import GradientModel, InstalledModel
+from shoal_protocol.wire.numbers import Positive
 
 LARGEST_COORDINATE: Final = 1e6
 """Largest magnitude of a coordinate of the point: far beyond any sensible parameter."""
@@ -43,7 +44,7 @@ class GradientSum(BaseModel):
     model: GradientModel
     columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
     point: Annotated[tuple[_Coordinate, ...], Field(min_length=1, max_length=10_000)]
-    clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    clip: Positive
     grid_bits: Annotated[int, Field(ge=4, le=30, strict=True)]
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 

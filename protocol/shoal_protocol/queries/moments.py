@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.wire.numbers import Radius
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
 """Noise off the diagonal relative to the diagonal's: makes the noise isotropic in the Frobenius
@@ -32,7 +33,7 @@ class Moments(BaseModel):
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-    radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None
+    radius: Radius | None
     grid_bits: Annotated[int, Field(ge=4, le=15, strict=True)]
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 

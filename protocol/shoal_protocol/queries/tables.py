@@ -11,11 +11,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import Column, FiniteFloat
+from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up, with_count
+from shoal_protocol.wire.numbers import Real
 
 MOST_CELLS_OF_CUT: Final = 1024
 MOST_CELLS_IN_ALL: Final = 16_384
+
+_Place = Annotated[int, Field(ge=0, lt=512, strict=True)]  # among columns, or among cuts
 
 
 class _Part(BaseModel):
@@ -36,10 +39,10 @@ class EdgeCut(_Part):
     """
 
     kind: Literal["edges"] = "edges"
-    column: Annotated[int, Field(ge=0, strict=True)]
-    indicator: Annotated[int, Field(ge=0, strict=True)] | None = None
+    column: _Place
+    indicator: _Place | None = None
     edges: Annotated[
-        tuple[FiniteFloat, ...],
+        tuple[Real, ...],
         Field(min_length=3, max_length=MOST_CELLS_OF_CUT + 1),
         AfterValidator(_ascending),
     ]
@@ -62,9 +65,9 @@ class LevelCut(_Part):
     """
 
     kind: Literal["levels"] = "levels"
-    column: Annotated[int, Field(ge=0, strict=True)]
-    indicator: Annotated[int, Field(ge=0, strict=True)] | None = None
-    levels: Annotated[tuple[FiniteFloat, ...], Field(min_length=1, max_length=MOST_CELLS_OF_CUT)]
+    column: _Place
+    indicator: _Place | None = None
+    levels: Annotated[tuple[Real, ...], Field(min_length=1, max_length=MOST_CELLS_OF_CUT)]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -91,7 +94,7 @@ Cut = Annotated[EdgeCut | LevelCut, Field(discriminator="kind")]
 class Axis(_Part):
     """One side of a table: the cells of the query's cut number `cut`, `merged` of them to one."""
 
-    cut: Annotated[int, Field(ge=0, strict=True)]
+    cut: _Place
     merged: Annotated[int, Field(ge=1, le=MOST_CELLS_OF_CUT, strict=True)] = 1
 
 

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from shoal_protocol.wire.numbers import LARGEST, Real
+
 FloatVector = NDArray[np.float64]
 Interval = tuple[float, float]
 
-LARGEST: Final = 1e30  # of a bound: products and squares of it are still floats
 _NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e6 places in it apart
 _DEGREE: Final = 3
 
@@ -30,7 +31,6 @@ def _printable(name: str) -> str:
 
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_printable)]
-Bound = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 
 
 def refuse_unusable_range(lower: float, upper: float) -> None:
@@ -51,8 +51,8 @@ class _Bounded(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     variable: ColumnName
-    lower: Bound
-    upper: Bound
+    lower: Real
+    upper: Real
 
     @model_validator(mode="after")
     def _has_a_range(self) -> Self:
@@ -131,8 +131,8 @@ class Spline(_Bounded):
     """
 
     kind: Literal["spline"] = "spline"
-    knots: Annotated[tuple[Bound, ...], Field(max_length=32)]
-    place: Annotated[int, Field(ge=0, strict=True)]
+    knots: Annotated[tuple[Real, ...], Field(max_length=32)]
+    place: Annotated[int, Field(ge=0, le=32 + _DEGREE, strict=True)]
 
     @model_validator(mode="after")
     def _is_in_the_basis(self) -> Self:
@@ -185,9 +185,9 @@ class Level(BaseModel):
 
     kind: Literal["level"] = "level"
     variable: ColumnName
-    value: Bound
+    value: Real
     among: Annotated[
-        tuple[Bound, ...], Field(max_length=1_000, exclude_if=lambda each: not each)
+        tuple[Real, ...], Field(max_length=1_000, exclude_if=lambda each: not each)
     ] = ()
 
     @property

@@ -23,6 +23,7 @@ from shoal_protocol.wire.encoding import (
     encode_clients,
 )
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.numbers import Clients
 
 LONGEST_DETAIL: Final = 300  # characters
 TAG_BYTES: Final = 4  # of an answer id, in the holdings
@@ -66,7 +67,7 @@ class Holdings(RoundDocument):
     kind: Literal["holdings"] = "holdings"
     node: Name
     missing: Base64  # canonical Roaring bitmap: the holders that are asked less those held
-    count: int = Field(ge=0)  # held
+    count: Clients  # held
     answers: Base64  # of each of these, ascending: the first 4 bytes of its answer's id
 
     @classmethod
@@ -109,7 +110,7 @@ class Vote(RoundDocument):
     node: Name
     nodes: tuple[Name, ...] = Field(min_length=2)  # whose holdings give the cohort
     cohort: Digest
-    cohort_size: int = Field(ge=0)  # in slots, here and below
+    cohort_size: Clients  # in slots, here and below
 
 
 class PartialSum(RoundDocument):
@@ -121,7 +122,7 @@ class PartialSum(RoundDocument):
     kind: Literal["partial_sum"] = "partial_sum"
     node: Name
     cohort: Digest
-    cohort_size: int = Field(ge=1)
+    cohort_size: Annotated[Clients, Field(ge=1)]
     # with committees: the nodes whose partial sums add up to the total, in the spec's order
     nodes: tuple[Name, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
     values: Base64  # dimension little-endian 64-bit residues
@@ -147,7 +148,7 @@ class Result(RoundDocument):
 
     kind: Literal["result"] = "result"
     cohort: Digest
-    cohort_size: int = Field(ge=1)
+    cohort_size: Annotated[Clients, Field(ge=1)]
     values: Base64  # dimension little-endian signed 64-bit integers
     partial_sums: tuple[PartialSumReference, ...]
 

@@ -18,6 +18,7 @@ from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.trust.codings import Coding, codings_of_terms
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 
 
@@ -58,14 +59,15 @@ class Study(BaseModel, ABC):
         return variables_of(self.columns)
 
     @property
-    def coded_event(self) -> str | None:
-        """The variable that is 1 where an event was, and else 0; None if none need be."""
-        return None
+    def codings(self) -> tuple[Coding, ...]:
+        """How the variables are coded that are not just numbers within bounds."""
+        return codings_of_terms(each.term for each in self.columns)
 
     @property
-    def binary_target(self) -> ColumnBounds | None:
-        """The target that is of two classes, its bounds; None if none is."""
-        return None
+    def coded_event(self) -> str | None:
+        """The variable that is 1 where an event was, and else 0; None if none need be."""
+        coded = (each.variable for each in self.codings if each.kind == "event" and not each.values)
+        return next(coded, None)
 
     @property
     def posterior_names(self) -> tuple[str, ...]:

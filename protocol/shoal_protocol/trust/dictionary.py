@@ -19,6 +19,7 @@ from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
 from shoal_protocol.wire.documents import Document, Model, Role, Signed, decode
 from shoal_protocol.wire.encoding import Digest, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
+from shoal_protocol.wire.numbers import Place, Real
 
 EPOCH: Final = date(1970, 1, 1)
 """Dates are days since then, as numbers of records."""
@@ -83,8 +84,8 @@ class Number(_Variable):
 
     type: Literal["number"] = "number"
     unit: Annotated[str, StringConstraints(max_length=100)] = ""
-    lower: float
-    upper: float
+    lower: Real
+    upper: Real
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -156,7 +157,7 @@ class DataDictionary(Document):
     kind: Literal["data_dictionary"] = "data_dictionary"
     consortium: Name
     authority: VerifyKeyHex
-    sequence: int = Field(ge=1)
+    sequence: Place
     previous: Digest | None
     variables: tuple[Variable, ...] = Field(min_length=1, max_length=MOST_VARIABLES)
 

@@ -33,6 +33,7 @@ from shoal_protocol.wire.errors import (
     WrongManifest,
     WrongSigner,
 )
+from shoal_protocol.wire.numbers import Place
 
 Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]
 Certificate = Annotated[
@@ -86,7 +87,7 @@ class Manifest(Document):
 
     kind: Literal["manifest"] = "manifest"
     consortium: Name
-    sequence: int = Field(ge=1)
+    sequence: Place
     previous: Digest | None
     authority: VerifyKeyHex
     compute_nodes: tuple[ComputeParty, ...] = Field(min_length=2, max_length=255)

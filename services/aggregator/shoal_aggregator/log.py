@@ -258,7 +258,7 @@ class Log:
             log.error(
                 f"{why}: nothing of it is signed any more. Rounds go on. Stop, and {RESTORE}; if "
                 "that is lost for good, another aggregator of another name begins another log: see "
-                "'A key is lost' in docs/handbook.md",
+                "'The key or the log of the aggregator is lost' in docs/handbook.md",
                 party=node,
             )
         self._broken = why

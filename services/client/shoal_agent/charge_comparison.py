@@ -26,6 +26,7 @@ from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
     ProtocolError,
+    RevokedHolder,
     UnknownManifest,
 )
 
@@ -96,8 +97,7 @@ class ChargesCheck:
         """Cancel open requests."""
         for asking in self._asking.values():
             asking.cancel()
-        if self._asking:
-            await asyncio.wait(self._asking.values())
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
         self._asking.clear()
 
     async def _compare(self, nodes: Iterable[str]) -> bool:
@@ -160,9 +160,9 @@ class ChargesCheck:
         )
         peer, path = self._directory.node_called(node), f"/v1/charges?after={asked.after}"
         answer = await peer.post(path, asked.parts[0], "application/json")
-        if answer.code == BadSignature.code:
+        if answer.code in (BadSignature.code, RevokedHolder.code):
             self._directory.note_other_key(peer)
-            raise Unavailable(f"{node} knows another key of this holder")
+            raise Unavailable(f"{node} knows another key of this holder, or has it revoked")
         if answer.status != OK:
             raise MalformedDocument(f"it refused to answer: {answer.reason}")
         return (await self._vault.ask(ShowCharges(node=node, parts=(answer.body,)), Heard)).more

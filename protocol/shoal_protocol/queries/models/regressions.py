@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from shoal_protocol.wire.numbers import Positive
+
 Family = Literal["linear", "logistic", "poisson"]
 """Names of the generalised linear models with canonical link, as crowds learn them."""
 
@@ -60,7 +62,7 @@ class PoissonRegressionModel(_Regression):
     """A count y with mean exp(x'theta); the target's bounds are 0 and `largest_count`."""
 
     name: Literal["poisson_regression"] = "poisson_regression"
-    largest_count: Annotated[float, Field(gt=0.0, le=1e30, allow_inf_nan=False)]
+    largest_count: Positive
 
     def gradients(self, point: FloatVector, boxed: FloatMatrix) -> FloatMatrix:
         """Return each record's gradient at theta = `point`, shape (r, d); always finite.

@@ -11,8 +11,10 @@ from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.cohort_card.posterior import CohortCardPosterior
-from shoal_protocol.studies.one_round import Labels, Level, OneRoundStudy, called, spanning
+from shoal_protocol.studies.one_round import Labels, OneRoundStudy, called, spanning
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
+from shoal_protocol.trust.codings import Coding
+from shoal_protocol.wire.numbers import Real
 
 __all__ = ["CategoryVariable", "CohortCardPosterior", "CohortCardTask", "NumberVariable"]
 
@@ -45,8 +47,8 @@ class NumberVariable(_Variable):
     """A number, counted in `bins` of one width between public bounds, and in fewer, wider ones."""
 
     kind: Literal["number"] = "number"
-    lower: float
-    upper: float
+    lower: Real
+    upper: Real
     bins: Literal[4, 16, 64, 256, 1024] = 256
 
     @model_validator(mode="after")
@@ -79,7 +81,7 @@ class CategoryVariable(_Variable):
     """A value that is one of the public `levels`, which `labels` may name, or another."""
 
     kind: Literal["category"] = "category"
-    levels: Annotated[tuple[Level, ...], Field(min_length=2, max_length=255)]
+    levels: Annotated[tuple[Real, ...], Field(min_length=2, max_length=255)]
     labels: Labels = ()
 
     @model_validator(mode="after")
@@ -182,6 +184,11 @@ levels = [1, 2, 3, 4]
         """The variables, then the indicators of their missing values."""
         flagged = (indicator_of(each.name) for each in self.variables if each.indicator)
         return (*(each.bounds for each in self.variables), *flagged)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        counted = (each for each in self.variables if isinstance(each, CategoryVariable))
+        return tuple(Coding(each.name, "levels", each.levels) for each in counted)
 
     def query(self) -> Tables:
         """Return the query of the only round: each variable's tables in turn, then the crosses."""

@@ -11,11 +11,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.posteriors.known import Known, Part
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.wire.encoding import Base64
+from shoal_protocol.wire.numbers import Finite, Place, Size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,8 +37,8 @@ class LogRank(Part):
     simulations: no smaller one is told than one in their number.
     """
 
-    statistic: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-    freedom: Annotated[int, Field(ge=1)]
+    statistic: Size
+    freedom: Place
     p_value: Annotated[float, Field(gt=0.0, le=1.0)]
 
     def __str__(self) -> str:
@@ -54,7 +55,7 @@ class GroupCurve(Part):
     """
 
     label: str
-    shown: Annotated[int, Field(ge=1)]
+    shown: Place
     at_risk: tuple[Known | None, ...]
 
     @model_validator(mode="after")

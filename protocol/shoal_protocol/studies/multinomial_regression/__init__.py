@@ -18,7 +18,7 @@ from shoal_protocol.queries import (
 )
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.queries.terms import Bound, Level, Term
+from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.queries.weighted_rows import TARGET_PART
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.multinomial_regression.posterior import (
@@ -33,6 +33,7 @@ from shoal_protocol.studies.regression.round_rules import (
     SMALLEST_SPREAD,
 )
 from shoal_protocol.studies.study import Study
+from shoal_protocol.wire.numbers import Real
 
 __all__ = ["MultinomialRegressionPosterior", "MultinomialRegressionTask", "TargetLevel"]
 
@@ -48,7 +49,7 @@ class TargetLevel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ColumnName
-    value: Bound
+    value: Real
 
 
 class MultinomialRegressionTask(Study):

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 _AT_AN_EDGE: Final = (0.0205, 0.05)  # half ranges: as near as is told; where noise hides a spread
 _HIDDEN: Final = 1.2  # looseness
 _NEAR: Final = 0.35  # half ranges
-_PILED_UP: Final = 1.6  # spreads over the mean's distance: as if 5 of 8 values were at the bound
+_PILED_UP: Final = 1.35  # spreads over the mean's distance: as if 4 of 9 values were at the bound
 
 VerdictKind = Literal["trustworthy", "doubtful", "prior"]
 

@@ -45,34 +45,46 @@ def draw_noise(task: CrowdTask, contributions: int, noise: NoiseSampler) -> NDAr
     return drawn.reshape(contributions, task.touched)
 
 
+def step_on(
+    task: CrowdTask, weights: Int64Vector, record: NDArray[np.float64] | None
+) -> Int64Vector:
+    """Return the clipped step from `weights` on one record, shape (p,): zeros if there is none.
+
+    `record`, shape (m,), holds the columns `task.column_names`. Without one the same work is done:
+    the trainer could time it.
+
+    Raises:
+        ValueError: a shape does not fit the task.
+    """
+    stand_in = np.zeros(len(task.column_names))
+    rows, targets = design_rows(task, (stand_in if record is None else record)[None])
+    [step] = steps(task, weights[None], rows, targets) * (record is not None)
+    return np.asarray(step, np.int64)
+
+
 def make_submission(
     crowd: Crowd,
     draw: Signed[Draw],
     client: int,
     key: SigningKey,
-    record: NDArray[np.float64] | None,
+    step: Int64Vector,
     *,
     noise: Int64Vector,
     random_bytes: RandomBytes,
 ) -> Signed[Submission]:
     """Return the signed submission that answers a verified draw by a step on one record.
 
-    `record`, shape (m,), holds the columns `task.column_names`; None takes no step, and sends its
-    noise like any other. `client` is the index of `key` on
-    the roster; `noise`, shape (task.touched,), was drawn for this contribution alone. Call it once
-    for a draw, and keep the bytes for retries.
+    `step`, shape (p,), is `step_on` the drawn weights. `client` is the index of `key` on the
+    roster; `noise`, shape (task.touched,), was drawn for this contribution alone. Call it once for
+    a draw, and keep the bytes for retries.
 
     Raises:
         ValueError: a shape does not fit the task.
     """
     task = crowd.request.task
-    weights = np.array(draw.body.weights, np.int64)
-    # the same work without a record: the trainer could time it
-    stand_in = [each.centre for each in (*task.features, task.target)]
-    rows, targets = design_rows(task, np.array([stand_in if record is None else record]))
-    [step] = steps(task, weights[None], rows, targets) * (record is not None)
     one = task.variant == "one"
     coordinate = FairBits(random_bytes).below(task.dimension) if one else None
+    weights = np.array(draw.body.weights, np.int64)
     sent = contribute(task, weights, step, coordinate=coordinate, noise=noise)
     body = Submission(
         manifest=crowd.request.manifest, client=client, draw=draw, weights=tuple(sent.tolist())

@@ -133,12 +133,13 @@ def install_problem_handlers(app: FastAPI) -> None:
     Exceptions nobody foresaw are not handled here but by `observation.Observation`: a handler
     for them would have the server log their messages, which may hold values.
     """
-    app.add_exception_handler(ProtocolError, _protocol_error)
+    app.add_exception_handler(ProtocolError, show_protocol_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
 
 
-async def _protocol_error(request: Request, error: Exception) -> ProblemResponse:
+async def show_protocol_error(request: Request, error: Exception) -> ProblemResponse:
+    """Return a protocol error as a problem document, and leave its code for the request log."""
     assert isinstance(error, ProtocolError)  # noqa: S101 -- registered for this type only
     request.scope[PROBLEM_IN_SCOPE] = error.code
     wait = error.retry_after_seconds
