@@ -37,7 +37,7 @@ from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
-from shoal_hosting.storage.database_memory import MARK, check_log, open_memory
+from shoal_hosting.storage.database_memory import MARK, check_log, check_new, open_memory
 from shoal_hosting.storage.database_schema import Migrations, check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
@@ -124,7 +124,12 @@ class Resources:
         party, book, directory = given["party"], given["book"], given["data_directory"]
         url = given["database_url"] or sqlite_url(directory / f"{party.card.role}.sqlite")
         storage = open_storage(
-            schema, url, directory / mark, accept_loss=given.get("accept_loss"), alone=alone
+            schema,
+            url,
+            directory / mark,
+            own=book.current,
+            accept_loss=given.get("accept_loss"),
+            alone=alone,
         )
         registry = CollectorRegistry()
         return cls(
@@ -339,17 +344,38 @@ class Resources:
 
 
 def open_storage(
-    schema: Schema, url: str, mark: Path, *, accept_loss: str | None, alone: bool
+    schema: Schema,
+    url: str,
+    mark: Path,
+    *,
+    own: Consortium | None = None,
+    accept_loss: str | None,
+    alone: bool,
 ) -> StorageThread:
     """Open a service's database, whose commits are marked in the file `mark`.
+
+    A refusal leaves no database where there was none.
 
     Raises:
         StartupRefused, StorageUnavailable: as `Resources.open`.
     """
-    check_log(url, mark)
+    beginning = partial(check_new, mark, accept=accept_loss)
+    if check_log(url, mark):
+        beginning()
     engine = open_engine(url, alone=alone)
-    check_schema(engine, schema.metadata, schema.VERSION, schema.MIGRATIONS)
-    memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+    try:
+        check_schema(
+            engine,
+            schema.metadata,
+            schema.VERSION,
+            schema.MIGRATIONS,
+            beginning=beginning,
+            own=own,
+        )
+        memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+    except StartupRefused:
+        engine.dispose()
+        raise
     return StorageThread(engine, memory)
 
 

@@ -16,15 +16,9 @@ from nacl.signing import VerifyKey
 
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.belief import TooFewWitnesses
-from shoal_protocol.trust.manifest import Consortium, decode_manifest
-from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.documents import (
-    Document,
-    DocumentT,
-    Signed,
-    check_signature,
-    decode,
-)
+from shoal_protocol.trust.manifest import Consortium, Manifest, decode_manifest
+from shoal_protocol.trust.roster import Roster, key_fingerprint
+from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
 from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import (
     BadSignature,
@@ -85,8 +79,8 @@ class ManifestBook:
         ones: a rival version could enrol a client again that this party has seen revoked.
 
         Raises:
-            StartupRefused: no version there has the pinned digest, one is broken, or two rival
-                versions have the same number.
+            StartupRefused: no version there has the pinned digest, one is broken, two rival
+                versions have the same number, or `data_directory` is of another consortium.
         """
         versions = _versions_below(consortium_directory)
         for manifest, roster in versions:
@@ -99,6 +93,8 @@ class ManifestBook:
                     raise StartupRefused(f"{manifest}: {error}") from error
                 book = cls(first, data_directory)
                 book.published = consortium_directory
+                for path, _ in _versions_below(data_directory):
+                    refuse_foreign(data_directory, _decoded(path).body.identity, first)
                 book._go_back(first, consortium_directory)
                 book._follow(manifest, _versions_below(data_directory) + versions)
                 return book
@@ -269,8 +265,12 @@ def decode_digest(manifest: Path) -> str:
     Raises:
         StartupRefused: the file holds no manifest.
     """
+    return _decoded(manifest).digest
+
+
+def _decoded(manifest: Path) -> Signed[Manifest]:
     try:
-        return decode_manifest(manifest.read_bytes()).digest
+        return decode_manifest(manifest.read_bytes())
     except (ProtocolError, OSError) as error:
         raise StartupRefused(f"{manifest} is not a manifest: {error}") from error
 
@@ -282,3 +282,29 @@ def _versions_below(directory: Path) -> list[tuple[Path, Path]]:
         for path in names
         if _VERSION.match(path.name)
     ]
+
+
+def foreign(where: object, theirs: str, ours: str) -> str | None:
+    """Say that state belongs to another consortium, and what to do; None if it is ours.
+
+    Consortia are named by the keys of their first authorities, in hex; `where` is where it lies.
+    """
+    if theirs == ours:
+        return None
+    keys = [key_fingerprint(bytes.fromhex(each)) for each in (theirs, ours)]
+    return (
+        f"{where} holds the state of another consortium: the key of its first authority is "
+        f"{keys[0]}, and that of the consortium here is {keys[1]}. Start with the keys and the "
+        "consortium that the state belongs to. If nobody needs that state any more, move it away "
+        "(of a trial in containers: `docker compose --profile '*' down --volumes --remove-orphans`)"
+    )
+
+
+def refuse_foreign(where: object, theirs: str, own: Consortium) -> None:
+    """Refuse to start over state of another consortium; see `foreign`.
+
+    Raises:
+        StartupRefused: it is one's.
+    """
+    if (reason := foreign(where, theirs, own.manifest.identity)) is not None:
+        raise StartupRefused(reason)
