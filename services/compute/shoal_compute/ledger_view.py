@@ -142,7 +142,7 @@ def as_text(view: View, name: str) -> str:
     if not view.head.number:
         return "\n".join([f"The ledger of {name} is empty.", *withdrawn, ""])
     headings = (f"epsilon{delta}", f"epsilon so far{delta}")
-    rows = [("", "kind", "round", "clients", *headings, "digest")]
+    rows: list[tuple[str, ...]] = [("", "kind", "round", "clients", *headings, "digest")]
     for line in view.lines:
         entry, so_far = line.entry, line.shown(view.delta)["cumulative_epsilon"]
         epsilons = (
