@@ -1,7 +1,6 @@
 """`shoal up`: runs a whole federation in one terminal, for trying out."""
 
 import secrets
-import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -103,7 +102,7 @@ def _look_after(started: list[Process], directory: Path) -> None:
             warn(
                 f"{each.name} ended: {each.ending()} (see {each.log}). The others go on. "
                 "To start it again, in another terminal: "
-                f"shoal up {shlex.quote(str(directory))} --only {each.name}"
+                f"{shell_command('shoal', 'up', directory, '--only', each.name)}"
             )
             each.stop()
 
@@ -153,7 +152,7 @@ class _Site:
         warn(
             f"{self._process.name} ended: {self._process.ending()} (log: {self._process.log}). "
             "The others go on. It starts again when one of its files changes: "
-            f"touch {shlex.quote(str(self._home / POLICY))}"
+            f"{shell_command('touch', self._home / POLICY)}"
         )
         self._process.stop()
 
