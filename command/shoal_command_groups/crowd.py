@@ -91,11 +91,18 @@ def _strictly_between(delta: float) -> float:
 def privacy(
     file: File,
     later: Annotated[
-        int, typer.Option(min=0, help="Contributions after one's own, until somebody looks.")
+        int,
+        typer.Option(
+            min=0, max=10**12, help="Contributions after one's own, until somebody looks."
+        ),
     ],
     overlap: Annotated[
         int,
-        typer.Option(min=0, help="Contributions that may arrive between a draw and its answer."),
+        typer.Option(
+            min=0,
+            max=10**12,
+            help="Contributions that may arrive between a draw and its answer.",
+        ),
     ],
     delta: Annotated[
         float,
