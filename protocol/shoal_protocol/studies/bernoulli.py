@@ -18,6 +18,7 @@ from shoal_protocol.studies.one_round import (
     log_probabilities,
     spanning,
 )
+from shoal_protocol.trust.codings import Coding
 from shoal_protocol.wire.numbers import Real
 
 
@@ -66,6 +67,10 @@ failure = 0
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
         return (spanning(self.column, (self.failure, self.success)),)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        return (Coding(self.column, "classes", (self.failure, self.success)),)
 
     def query(self) -> Counts:
         """Return the query of the only round."""

@@ -19,6 +19,7 @@ from shoal_protocol.studies.one_round import (
     log_probabilities,
     spanning,
 )
+from shoal_protocol.trust.codings import Coding
 from shoal_protocol.wire.numbers import Real
 
 
@@ -62,6 +63,10 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
         return (spanning(self.column, self.levels),)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        return (Coding(self.column, "levels", self.levels),)
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -138,7 +138,14 @@ def called(levels: Sequence[float], labels: Sequence[str]) -> tuple[str, ...]:
 
 def and_others(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of levels, and of all other values."""
-    return (*names, "any other" if "other" in names else "other")
+    return (*names, own_label("other", "any other", names))
+
+
+def own_label(label: str, instead: str, names: Sequence[str]) -> str:
+    """Return a label beside the `names` of levels: `instead`, where a level has the label."""
+    while label in names:
+        label, instead = instead, f"any {instead}"
+    return label
 
 
 def require_near(

@@ -16,6 +16,7 @@ from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.studies.one_round import SUM_BITS, OneRoundStudy
 from shoal_protocol.studies.regression import TargetFamily
+from shoal_protocol.trust.codings import Coding, codings_of_target
 from shoal_protocol.wire.numbers import Finite, PositiveSize, Real
 
 if TYPE_CHECKING:
@@ -225,8 +226,8 @@ systolic_pressure = [60, 220]
         return self
 
     @property
-    def binary_target(self) -> ColumnBounds | None:
-        return self.target if self.family == "logistic" else None
+    def codings(self) -> tuple[Coding, ...]:
+        return (*super().codings, *codings_of_target(self.family, self.target))
 
     @property
     def columns(self) -> tuple[ColumnBounds, ...]:

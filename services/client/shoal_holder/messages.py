@@ -71,6 +71,7 @@ class Opened(Answer):
 
     kind: Literal["opened"] = "opened"
     isolation: str
+    key: str  # the fingerprint of the one in force
     enrolled: Count  # slots
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
@@ -79,7 +80,8 @@ class Opened(Answer):
     waiting_for: tuple[Name, ...] = ()  # those of them that did not say it since the start
     adopted: Count = 0  # rounds that were forgotten here, and taken for spent
     losses: Count = 0  # of the state file that its owner accepted
-    refusal: str | None = None  # why nothing is joined or answered: the ledger lacks something
+    refusal: str | None = None  # why nothing is joined or answered, and what to do
+    is_shut_out: bool = False  # that is for good: no party takes messages by this key again
     backup_at: Timestamp | None = None  # when the last one was handed out
     backup_due: bool = False
     records_fault: str | None = None  # why the newest file of records was not taken

@@ -14,6 +14,7 @@ from shoal_holder import exits, frames, machine, messages, outbox
 from shoal_holder.approvals import Approvals, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
+from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
 from shoal_holder.messages import (
@@ -64,6 +65,7 @@ from shoal_hosting.outcome import LOST
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, sign_envelope
+from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, sign, sign_again
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
 
@@ -102,8 +104,11 @@ class Vault:
         self._charges = ChargeComparison(site, state, self._report, without=without_nodes)
         self._approvals = Approvals(site, state.file)
         self._jobs = Jobs(site, state, self._charges, self._approvals, self._report)
+        self._faults = Faults(state.file.directory, site.clock)
         self._sessions = self._open_sessions()
-        self._rounds = Rounds(site, state, self._charges, self._report, self._sessions)
+        self._rounds = Rounds(
+            site, state, self._charges, self._report, self._faults, self._sessions
+        )
         self._owner_queries = OwnerQueries(site, state, self._jobs, self._approvals)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
@@ -161,25 +166,37 @@ class Vault:
 
         self._requests = {**self._requests, **REQUESTS}
         self._handlers |= CrowdVault(
-            self._site, self._state, self._charges, self._approvals, self._report
+            self._site, self._state, self._charges, self._approvals, self._report, self._faults
         ).handlers()
 
     def answer(self, frame: bytes) -> bytes:
-        """Return the answer to a message, both as frames."""
+        """Return the answer to a message, both as frames, whatever happens.
+
+        Work on records fails within `shoal_holder.faults.without_failing`. What fails elsewhere
+        depends on none of them: the answer says that it failed, and the owner's list of faults why.
+        """
+        about = "a message"
         try:
             request = frames.decode(frame, self._requests)
+            about = request.kind
             answer = self._handlers[type(request)](request)
         except ProtocolError as error:
             answer = Refusal(code=error.code, detail=str(error))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             # errors that Python itself makes have no name of SQLite's
             name = getattr(error, "sqlite_errorname", type(error).__name__)
             answer = Failure(reason=f"the state cannot be read or written: {name}")
+        except Exception as error:  # noqa: BLE001 -- when a process ends is a message
+            answer = self._failed(about, error)
         events, self._events = tuple(self._events), []
         try:
             return frames.encode(answer.model_copy(update={"events": events}))
         except ValueError as error:
-            return frames.encode(Failure(reason=str(error), events=events))
+            return frames.encode(self._failed(about, error))
+
+    def _failed(self, about: str, error: Exception) -> Refusal:
+        self._faults.write(f"no answer to {about}", error)
+        return Refusal(code=VaultFailed.code, detail=f"the vault failed at {about}")
 
     def close(self) -> None:
         """Close the state. Nothing is written: whatever was done is on disk already."""
@@ -193,15 +210,18 @@ class Vault:
     def opened(self) -> Opened:
         """Return how many slots are here, and how this process is isolated."""
         backup_at, is_due = last_backup(self._state.file)
+        shut_out = self._site.shut_out
         return Opened(
             isolation=self._isolation,
+            key=key_fingerprint(bytes(self._site.key.verify_key)),
             enrolled=len(self._site.positions()),
             sequence=self._site.book.current.manifest.sequence,
             takes_crowds=self._takes_crowds,
             takes_sessions=self._sessions is not None,
             charging_nodes=tuple(self._charges.nodes),
             waiting_for=tuple(self._charges.waiting),
-            refusal=self._charges.refusal,
+            refusal=shut_out or self._charges.refusal,
+            is_shut_out=shut_out is not None,
             adopted=count_adopted(self._state.file),
             losses=self._state.file.losses,
             backup_at=backup_at,

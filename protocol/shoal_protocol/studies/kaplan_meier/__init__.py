@@ -12,6 +12,7 @@ from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.kaplan_meier.posterior import KaplanMeierPosterior, LogRank
 from shoal_protocol.studies.one_round import Labels, OneRoundStudy, called, spanning
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
+from shoal_protocol.trust.codings import Coding, codings_of_events
 from shoal_protocol.wire.numbers import Real
 
 __all__ = ["KaplanMeierPosterior", "KaplanMeierTask", "LogRank"]
@@ -82,8 +83,9 @@ weeks = [0, 120]
         return (self.time, event, *group, *map(indicator_of, self.indicators))
 
     @property
-    def coded_event(self) -> str | None:
-        return self.event if self.event_value is None else None
+    def codings(self) -> tuple[Coding, ...]:
+        group = () if self.group is None else (Coding(self.group, "levels", self.levels),)
+        return (*codings_of_events(self.time, self.event, self.event_value), *group)
 
     @property
     def _happened(self) -> float:

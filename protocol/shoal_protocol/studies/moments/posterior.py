@@ -29,6 +29,7 @@ SCATTER: Final = 1.2
 """Of correlations' sampling variance, over that of normal records."""
 
 _UNSURE: Final = 0.15  # relative, of a variance in measured spreads, beside their looseness
+_VARIES: Final = 0.25  # of the variance that the first round measured
 _LEAST_KEPT: Final = 0.4
 _MOST_LOST: Final = 0.5
 _NEAREST: Final = 0.999  # to 1, of a correlation whose sampling is looked at
@@ -226,6 +227,16 @@ class MomentsPosterior(BasePosterior):
         )
 
     @property
+    def unvaried(self) -> tuple[str, ...]:
+        """Names of the columns that hardly vary, as far as noise lets that be seen.
+
+        Or whose spread few records far out make up: rows of these were shrunk.
+        """
+        seen, error = np.diagonal(self._covariance), self.square_sd / self.record_count
+        narrow = (seen + 2.0 * error < _VARIES * self.kept).tolist()
+        return tuple(name for name, it_is in zip(self.columns, narrow, strict=True) if it_is)
+
+    @property
     def caution(self) -> str | None:
         said = (
             misplaced(
@@ -238,8 +249,13 @@ class MomentsPosterior(BasePosterior):
             )
             for each in self.variables
         )
-        found = "; ".join(each for each in said if each is not None)
-        return f"{found}; its correlations are of what is left of it" if found else None
+        found = [f"{each}; its correlations are of what is left of it" for each in said if each]
+        if self.unvaried:
+            found.append(
+                f"{', '.join(self.unvaried)} hardly varies, or few records far out make up most of "
+                "it: its correlations are not defined, or tell nothing"
+            )
+        return "; ".join(found) or None
 
     def _clearest(self) -> list[int]:
         """Return where the correlations are that are surest not to be 0, in order."""

@@ -17,6 +17,7 @@ from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.piecewise_exponential import round_rules
 from shoal_protocol.studies.piecewise_exponential.posterior import PiecewiseExponentialPosterior
 from shoal_protocol.studies.study import Study
+from shoal_protocol.trust.codings import Coding, codings_of_events
 from shoal_protocol.wire.numbers import Real
 
 __all__ = ["PiecewiseExponentialPosterior", "PiecewiseExponentialTask"]
@@ -85,8 +86,9 @@ weeks = [0, 120]
         return (*self.features, self.time, event)
 
     @property
-    def coded_event(self) -> str | None:
-        return self.event if self.event_value is None else None
+    def codings(self) -> tuple[Coding, ...]:
+        events = codings_of_events(self.time, self.event, self.event_value)
+        return (*super().codings, *events)
 
     @property
     def times(self) -> tuple[float, ...]:

@@ -283,11 +283,13 @@ def troubles(status: HolderStatus) -> Iterator[str]:
     """Yield what needs the owner, and what to do."""
     if status.refusal is not None:
         yield f"Nothing is joined or answered: {status.refusal}"
-    if status.enrolled == 0:
+    elif status.enrolled == 0:
         yield (
             "No slot is enrolled: hand the key's enrolment file to the consortium's authority, "
             "which publishes the new manifest."
         )
+    for party, reason in status.unheard.items():
+        yield f"{party} did not answer when it was asked last: {reason}"
     if status.records_fault is not None:
         yield f"The newest records are not in use: {status.records_fault}"
     if status.backup_due:
@@ -302,6 +304,7 @@ def troubles(status: HolderStatus) -> Iterator[str]:
 def health(status: HolderStatus) -> Facts:
     """Yield how the agent stands, beside what needs the owner."""
     yield "Slots", f"{status.enrolled:,} are enrolled"
+    yield "Key", f"{status.key} is its fingerprint, by which the authority knows you"
     isolated = {NO_SOCKETS: "It can make no socket.", NO_NETWORK: "It has no network."}
     yield (
         "Process with records and key",
