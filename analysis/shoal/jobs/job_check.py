@@ -20,6 +20,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json
+from shoal_protocol.wire.encoding import HolderIndex
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.numbers import Count, Loss
 
@@ -63,7 +64,7 @@ class TrainersWord(pydantic.BaseModel):
     left: EpsilonLeft
     services: dict[str, str | None]
     asked_at: datetime
-    heard: dict[Count, datetime]
+    heard: dict[HolderIndex, datetime]
 
 
 class DeclarationPage(pydantic.BaseModel):

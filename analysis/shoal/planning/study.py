@@ -31,7 +31,7 @@ class Study(Model):
     epsilon: float = Field(gt=0.0, le=100.0, description="what the study may cost one client")
     delta: float = Field(ge=0.0, lt=1.0, description="for rounds; Draw and Discard needs none")
 
-    effect: Positive = Field(
+    effect: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
         default=0.3, description="assumed size of a coefficient, on the normalised scale"
     )
     residual_sd: Positive = Field(

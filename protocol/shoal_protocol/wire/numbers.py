@@ -11,7 +11,7 @@ from pydantic import Field
 LARGEST: Final = 1e30
 """Largest magnitude of a value of data, and of what a term makes of one."""
 
-SMALLEST: Final = 0.5 / LARGEST
+SMALLEST: Final = 5e-31
 """Smallest positive half-width of a column's bounds."""
 
 LARGEST_CLIENTS: Final = 2**32
