@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal_learning.coding import Variable, coded, decoded, levels_of, near_to, variable_of
 from shoal_protocol.posteriors.rows import array_of, columns_of
+from shoal_protocol.trust.codings import Coding, event_fault_of
 from shoal_protocol.trust.dictionary import Category
 
 
@@ -224,3 +225,25 @@ class OnRecords:
         part = copy(self)
         part._records = self._records.with_variables(given, counts_others=counts_others)
         return part
+
+    def _require_codings(self, codings: Iterable[Coding]) -> None:
+        """Check that outcomes, times, counts, weights and levels are coded as a task has it.
+
+        Raises:
+            ValueError: one is not; the message says what was found.
+        """
+        for coding in codings:
+            variable = self.variables().get(coding.variable)
+            is_text = isinstance(variable, Category)
+            fault = None
+            if coding.kind == "event" and not coding.values:
+                fault = event_fault_of(variable)
+            elif isinstance(variable, Category) and coding.kind not in ("event", "levels"):
+                fault = (
+                    f"{coding.variable!r} has the levels {', '.join(variable.levels)}, and numbers "
+                    f'are due: name a level, as level({coding.variable}, "...") does'
+                )
+            if fault is None and not is_text and coding.variable in self.columns:
+                fault = coding.fault_of(self._records.select([coding.variable])[:, 0])
+            if fault is not None:
+                raise ValueError(fault)
