@@ -245,6 +245,14 @@ CODED = {"coded": columns()["ill"] + 1.0}
             formula="C(g, levels=[1, 2, 3]) ~ x", variables={"g": (0, 3), **X},
             more={"g": NUMBERS - 1},
         ),
+        refused(
+            KaplanMeier, "'day' holds days, and numbers are due", time={"day": (0, 60)},
+            event="died", more={"day": np.datetime64("2020-01-01") + np.arange(CLIENTS) % 60},
+        ),
+        refused(
+            CohortCard, "holds 'A', and has the level 'a'", variables={"sex": ("a", "b")},
+            more={"sex": np.resize(["A", "b"], CLIENTS)},
+        ),
         refused(CohortCard, "of which 1 is none", variables=[{"name": "arm", "levels": [1, 2]}]),
         refused(LinearRegression, "no quantity", features={"arm": (0, 1)}, target={"y": (0, 9)}),
         refused(Moments, "no quantity", columns={"arm": (0, 1), **X}),
@@ -259,6 +267,17 @@ def test_what_is_coded_otherwise_is_refused_with_what_was_found(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         fit()
+
+
+def test_likelihoods_are_of_records_that_the_study_can_have() -> None:
+    there = federation()
+    for model, said in (
+        (Bernoulli(column="ill"), "'ill' is 2 in the records"),
+        (Poisson(column="visits", upper=9), "'visits' is -1, 0.5 in the records"),
+    ):
+        model.fit(there)
+        with pytest.raises(ValueError, match=said):
+            model.score({model.column: [-1.0, 0.5] if "visits" in said else [1.0, 2.0]})
 
 
 def test_a_crowd_is_asked_for_the_coding_that_its_task_has_too() -> None:
