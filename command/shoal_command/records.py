@@ -19,6 +19,7 @@ from shoal_holder.site_files import MAPPING, RECORDS
 from shoal_holder.tables import open_table
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
+from shoal_protocol.wire.texts import canonical_text
 
 app = typer.Typer(no_args_is_help=True, help="Load and check a data holder's records.")
 
@@ -159,7 +160,8 @@ def _column(text: str) -> tuple[str, ColumnBounds | None]:
     Raises:
         ValueError: the bounds are not two numbers in order.
     """
-    name, given, bounds = text.strip().partition("=")
+    written, given, bounds = text.partition("=")
+    name = canonical_text(written)
     if not given:
         return name, None
     lower, _, upper = bounds.partition(":")

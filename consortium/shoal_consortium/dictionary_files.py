@@ -18,7 +18,6 @@ from shoal_protocol.trust.dictionary import DataDictionary, Variable, open_dicti
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
 from shoal_protocol.wire.documents import Model, Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError
-from shoal_protocol.wire.texts import canonical_text
 
 DICTIONARY: Final = "dictionary.json"
 FILL_IN: Final = "?"
@@ -40,14 +39,10 @@ def read_variables(path: Path) -> tuple[Variable, ...]:
         if content.keys() != {"variables"} or not isinstance(content["variables"], dict):
             raise ValueError(f"{path}: a dictionary has tables called [variables.NAME]")
         written = [
-            {"name": canonical_text(name), **(each if isinstance(each, dict) else {})}
+            {"name": name, **(each if isinstance(each, dict) else {})}
             for name, each in content["variables"].items()
         ]
         for each in written:
-            if isinstance(levels := each.get("levels"), list):
-                each["levels"] = [
-                    canonical_text(level) if isinstance(level, str) else level for level in levels
-                ]
             blank = [key for key, said in each.items() if said == FILL_IN]
             if blank:
                 raise ValueError(f"{path}: fill in {', '.join(blank)} of {each['name']}")

@@ -63,7 +63,7 @@ class TrainersWord(pydantic.BaseModel):
     left: EpsilonLeft
     services: dict[str, str | None]
     asked_at: datetime
-    heard: dict[int, datetime]
+    heard: dict[Count, datetime]
 
 
 class DeclarationPage(pydantic.BaseModel):

@@ -12,7 +12,7 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Mechanism, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import variables_of
+from shoal_protocol.queries.columns import ColumnName, variables_of
 from shoal_protocol.queries.terms import Level
 from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
 from shoal_protocol.sharing.schemes import Sharing
@@ -31,7 +31,7 @@ class HolderRules(Model):
 
     analysts: tuple[Name, ...]
     queries: tuple[QueryName, ...]
-    columns: tuple[str, ...]
+    columns: tuple[ColumnName, ...]
     ranges: tuple[ColumnBounds, ...] = ()
     maximum_epsilon: float | None = Field(default=None, gt=0, le=100)
     delta: Delta

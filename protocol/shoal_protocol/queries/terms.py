@@ -13,8 +13,9 @@ from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import LARGEST, Real
 from shoal_protocol.wire.texts import canonical_text
 
@@ -25,16 +26,15 @@ _NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e
 _DEGREE: Final = 3
 
 
-def _printable(name: str) -> str:
-    if not name.isprintable() or name != canonical_text(name):
-        raise ValueError(
-            "a column's name must be printable, must not start or end in space, and is in composed "
-            "characters (NFC)"
-        )
+def _column_name(written: str) -> str:
+    name = canonical_text(written)
+    if not name or not name.isprintable():
+        raise ValueError("a column's name has one printable character or more, and no others")
     return name
 
 
-ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_printable)]
+ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_column_name)]
+"""A name as a person wrote it, in its canonical form; a signed document has no other."""
 
 
 def refuse_unusable_range(lower: float, upper: float) -> None:
@@ -49,10 +49,8 @@ def refuse_unusable_range(lower: float, upper: float) -> None:
         raise ValueError("the bounds of a column are too close to be told apart")
 
 
-class _Bounded(BaseModel):
+class _Bounded(Model):
     """Base of the factors that cut their variable to public bounds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     variable: ColumnName
     lower: Real
@@ -179,13 +177,11 @@ def _share(part: FloatVector, whole: float) -> FloatVector:
     return shares
 
 
-class Level(BaseModel):
+class Level(Model):
     """1 where the variable is exactly `value`, a level's place for one, else 0; nothing is cut.
 
     With `among` a record whose variable is none of these lacks a value: see `in_levels`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["level"] = "level"
     variable: ColumnName
@@ -215,10 +211,8 @@ class OtherLevel(Level):
 Factor = Annotated[Power | Centred | Log | Spline | Level | OtherLevel, Field(discriminator="kind")]
 
 
-class Term(BaseModel):
+class Term(Model):
     """The product of its factors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     factors: Annotated[tuple[Factor, ...], Field(min_length=1, max_length=4)]
 

@@ -11,13 +11,13 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import pydantic
 from nacl.signing import VerifyKey
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Factor, Level
+from shoal_protocol.queries.terms import ColumnName, Factor, Level
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
 from shoal_protocol.wire.documents import Document, Model, Role, Signed, decode
-from shoal_protocol.wire.encoding import Digest, Name, VerifyKeyHex
+from shoal_protocol.wire.encoding import MOST_VALUES, Digest, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
 from shoal_protocol.wire.numbers import Place, Real
 from shoal_protocol.wire.texts import canonical_text
@@ -31,7 +31,9 @@ COUNTING: Final = frozenset({"counts", "tables"})
 MOST_VARIABLES: Final = 10_000
 MOST_LEVELS: Final = 1_000
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000, strip_whitespace=True)]
-_Level = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+_Level = Annotated[
+    str, StringConstraints(max_length=200), AfterValidator(canonical_text), Field(min_length=1)
+]
 
 
 class _Variable(Model):
@@ -41,7 +43,7 @@ class _Variable(Model):
     the bounds (a flag 0, a category its first level), and a further column, `NAME_missing`, is 1.
     """
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
+    name: ColumnName
     meaning: _Text
     missing: Literal["complete_case", "indicator"] = "complete_case"
     retired: bool = False
@@ -158,6 +160,7 @@ class DataDictionary(Document):
     """One version of the consortium's data dictionary, signed by its authority."""
 
     signed_by: ClassVar[Role] = Role.AUTHORITY
+    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["data_dictionary"] = "data_dictionary"
     consortium: Name

@@ -157,8 +157,8 @@ def _lines(file: Path, opened: BinaryIO) -> Iterator[str]:
         except UnicodeDecodeError as error:
             text, bad = "", error.start
         if bad >= 0:
-            line = count + 1 + raw.count(b"\r", 0, bad)
-            raise ValueError(f"{file}, line {line}: not text in UTF-8: save it as CSV in UTF-8")
+            place = count + 1 + raw.count(b"\r", 0, bad)
+            raise ValueError(f"{file}, line {place}: not text in UTF-8: save it as CSV in UTF-8")
         coding = "utf-8"
         for line in io.StringIO(text, newline="") if "\r" in text else (text,):
             count += 1
