@@ -22,7 +22,6 @@ from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, c
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.studies.quantiles import QuantilesTask
-from shoal_protocol.trust.codings import event_fault_of
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
 from shoal_protocol.wire.texts import canonical_text
 
@@ -142,7 +141,7 @@ class SimulatedFederation(OnRecords):
             ValueError: a column of the task is missing, or not as the variables that were agreed
                 say, its model is not at hand, or there are too few clients for it.
         """
-        self._require_coding(task)
+        self._require_codings(task.codings)
         self._require_dictionary(task)
         records = self._records.select(task.column_names)
         [seeds] = self._seeds.spawn(1)
@@ -185,26 +184,6 @@ class SimulatedFederation(OnRecords):
         as_levels = set(task.query_names()) <= COUNTING
         if fault := fault_of(known, columns, as_levels=as_levels):
             raise ValueError(fault)
-
-    def _require_coding(self, task: Task) -> None:
-        """Check that outcomes, times, counts, weights and levels are coded as the task has it."""
-        for coding in task.codings:
-            variable = self.variables().get(coding.variable)
-            if coding.kind == "event" and not coding.values:
-                fault = event_fault_of(variable)
-            elif isinstance(variable, Category) and coding.kind in ("event", "levels"):
-                continue  # its texts were found among its levels
-            elif isinstance(variable, Category):
-                fault = (
-                    f"{coding.variable!r} has the levels {', '.join(variable.levels)}, and numbers "
-                    f'are due: name a level, as level({coding.variable}, "...") does'
-                )
-            else:
-                fault = None
-            if fault is None and coding.variable in self.columns:
-                fault = coding.fault_of(self._records.select([coding.variable])[:, 0])
-            if fault is not None:
-                raise ValueError(fault)
 
     def _compiled(self, task: NumpyroTask) -> CompiledModel:
         if task.entry_point not in self._models:

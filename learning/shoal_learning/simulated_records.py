@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal_learning.coding import Variable, coded, decoded, levels_of, near_to, variable_of
 from shoal_protocol.posteriors.rows import array_of, columns_of
-from shoal_protocol.trust.dictionary import Category
+from shoal_protocol.trust.codings import Coding, event_fault_of
+from shoal_protocol.trust.dictionary import Category, Date
+from shoal_protocol.wire.texts import near_text
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,14 @@ class SimulatedRecords:
                 continue
             own = levels_of(self.given[name])
             if isinstance(variable, Category) and counts_others and {*own} & {*variable.levels}:
-                levels = tuple(dict.fromkeys((*variable.levels, *own)))
+                others = [each for each in own if each not in variable.levels]
+                for each in others:
+                    if near := near_text(each, variable.levels):
+                        raise ValueError(
+                            f"column {name!r} holds {each!r}, and has the level {near!r}: spell "
+                            "both alike"
+                        )
+                levels = (*variable.levels, *others)
                 known[name] = variable = variable.model_copy(update={"levels": levels})
             try:
                 values[:, self.names.index(name)] = coded(self.given[name], variable)
@@ -224,3 +233,30 @@ class OnRecords:
         part = copy(self)
         part._records = self._records.with_variables(given, counts_others=counts_others)
         return part
+
+    def _require_codings(self, codings: Iterable[Coding]) -> None:
+        """Check that outcomes, times, counts, weights and levels are coded as a task has it.
+
+        Raises:
+            ValueError: one is not; the message says what was found.
+        """
+        for coding in codings:
+            variable = self.variables().get(coding.variable)
+            is_text = isinstance(variable, Category)
+            fault = None
+            if isinstance(variable, Date) and coding.kind != "levels":
+                fault = (
+                    f"{coding.variable!r} holds days, and numbers are due: of a time those since a "
+                    "record is first at risk"
+                )
+            elif coding.kind == "event" and not coding.values:
+                fault = event_fault_of(variable)
+            elif isinstance(variable, Category) and coding.kind not in ("event", "levels"):
+                fault = (
+                    f"{coding.variable!r} has the levels {', '.join(variable.levels)}, and numbers "
+                    f'are due: name a level, as level({coding.variable}, "...") does'
+                )
+            if fault is None and not is_text and coding.variable in self.columns:
+                fault = coding.fault_of(self._records.select([coding.variable])[:, 0])
+            if fault is not None:
+                raise ValueError(fault)

@@ -13,6 +13,8 @@ from shoal import SimulatedFederation
 from shoal.estimators import (
     Bernoulli,
     CohortCard,
+    CrowdLogisticRegression,
+    CrowdPoissonRegression,
     GammaRegression,
     KaplanMeier,
     LinearRegression,
@@ -235,12 +237,21 @@ CODED = {"coded": columns()["ill"] + 1.0}
         refused(
             KaplanMeier, "is never 1.5 in", time=OF_TIME["time"], event={"coded": 1.5}, more=CODED
         ),
+        refused(KaplanMeier, "lower bound of a time", time={"weeks": (-5, 60)}, event="died"),
         refused(KaplanMeier, "1 is no level of 'stage'", time=OF_TIME["time"], event={"stage": 1}),
         refused(KaplanMeier, "of which 0 is none", **OF_TIME, group="arm", levels=(0, 1)),
         refused(
             MultinomialRegression, "'g' is 0 in the records, and never 3",
             formula="C(g, levels=[1, 2, 3]) ~ x", variables={"g": (0, 3), **X},
             more={"g": NUMBERS - 1},
+        ),
+        refused(
+            KaplanMeier, "'day' holds days, and numbers are due", time={"day": (0, 60)},
+            event="died", more={"day": np.datetime64("2020-01-01") + np.arange(CLIENTS) % 60},
+        ),
+        refused(
+            CohortCard, "holds 'A', and has the level 'a'", variables={"sex": ("a", "b")},
+            more={"sex": np.resize(["A", "b"], CLIENTS)},
         ),
         refused(CohortCard, "of which 1 is none", variables=[{"name": "arm", "levels": [1, 2]}]),
         refused(LinearRegression, "no quantity", features={"arm": (0, 1)}, target={"y": (0, 9)}),
@@ -256,6 +267,26 @@ def test_what_is_coded_otherwise_is_refused_with_what_was_found(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         fit()
+
+
+def test_likelihoods_are_of_records_that_the_study_can_have() -> None:
+    there = federation()
+    for model, said in (
+        (Bernoulli(column="ill"), "'ill' is 2 in the records"),
+        (Poisson(column="visits", upper=9), "'visits' is -1, 0.5 in the records"),
+    ):
+        model.fit(there)
+        with pytest.raises(ValueError, match=said):
+            model.score({model.column: [-1.0, 0.5] if "visits" in said else [1.0, 2.0]})
+
+
+def test_a_crowd_is_asked_for_the_coding_that_its_task_has_too() -> None:
+    crowd = SimulatedCrowd(columns(**CODED), seed=1)
+    given = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
+    with pytest.raises(ValueError, match="the target 'coded' is 2 in the records"):
+        CrowdLogisticRegression(features=X, target={"coded": (0, 1)}, **given).fit(crowd)
+    with pytest.raises(ValueError, match=r"the target 'cost' is .* whole number"):
+        CrowdPoissonRegression(features=X, target={"cost": (0, 9)}, **given).fit(crowd)
 
 
 def test_classes_of_any_type_are_learned_alike() -> None:

@@ -310,7 +310,7 @@ def far_out(features: Sequence[ColumnBounds], shares: Floats, found: Measured) -
         each = features[place]
         narrow = found.spreads[place] <= _NARROWEST * each.half_range
         if is_level(each):
-            what = "few records are of {}: merge levels, or pool them"
+            what = "few records are of {}: merge levels"
         elif narrow or found.looseness[place] > _UNSURE:
             what = "{} hardly varies, or few records far out make up most of it: drop it, or take "
             what += "its logarithm or narrower bounds"

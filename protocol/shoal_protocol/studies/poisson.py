@@ -74,7 +74,5 @@ upper = 20                     # counts are cut to it, and noise grows with it
 
     def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
         counts, rate = values[:, 0], float(posterior.mean[0])
-        if (counts < 0.0).any() or (counts != np.floor(counts)).any():
-            raise ValueError("counts must be whole numbers, 0 or more")
         factorials = np.array([math.lgamma(count + 1.0) for count in counts.tolist()])
         return np.asarray(counts * math.log(rate) - rate - factorials)

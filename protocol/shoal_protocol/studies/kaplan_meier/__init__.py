@@ -66,6 +66,8 @@ weeks = [0, 120]
         if (self.group is None) != (not self.levels) or len(self.levels) == 1:
             raise ValueError("a group has two levels or more, and levels are of a group")
         called(self.levels, self.labels)
+        if self.time.lower < 0.0:
+            raise ValueError("the lower bound of a time must be 0 or above: it counts from there")
         ends = (self.time.lower, self.time.upper)
         if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
             raise ValueError("edges begin and end where the bounds of time do")
