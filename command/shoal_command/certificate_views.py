@@ -53,6 +53,10 @@ def as_json(verified: Verified) -> dict[str, Any]:
             "digest": verified.parties.digest,
             "consortium": manifest.consortium,
             "version": manifest.sequence,
+            "trusted": {
+                "digest": verified.trusted.digest,
+                "version": verified.trusted.manifest.sequence,
+            },
             "emergencies": {
                 each.manifest.sequence: each.manifest.emergency
                 for each in verified.versions.values()
@@ -169,7 +173,7 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         "Under which agreement",
         [
             f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest "
-            f"{manifest['digest']}. {COMPARE}",
+            f"{manifest['digest']}. {_trusted(manifest)}",
             *(
                 f"Version {number} was signed in an emergency, without a quorum of the Compute "
                 f"nodes: {reason}."
@@ -259,6 +263,16 @@ def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
     opening = sharing.opening(nodes)
     found = coalitions(nodes=nodes, committee=sharing.committee, opening=opening)
     return [{**asdict(each), "says": str(each)} for each in found]
+
+
+def _trusted(manifest: dict[str, Any]) -> str:
+    trusted = manifest["trusted"]
+    if trusted["version"] == manifest["version"]:
+        return COMPARE
+    return (
+        f"You gave version {trusted['version']}, digest {trusted['digest']}, of the same history. "
+        f"{COMPARE.replace('it', 'that one', 1)}"
+    )
 
 
 def _party(party: dict[str, str]) -> str:

@@ -24,6 +24,7 @@ from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.trust.codings import event_fault_of
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
+from shoal_protocol.wire.texts import canonical_text
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,10 @@ class SimulatedFederation(OnRecords):
             KeyError: there is no such column.
         """
         if isinstance(key, str):
-            if key not in self.columns:
+            name = canonical_text(key)
+            if name not in self.columns:
                 raise KeyError(key)
-            return self._records.column(key)
+            return self._records.column(name)
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # as scikit-learn takes rows
         part = copy(self)

@@ -3,12 +3,14 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
 from shoal_holder.records import Records
 from tests.world.people import people
 
 SEED, OTHER_SEED = bytes(32), bytes([1]) * 32
+STARTS = [0, 500, 1000]
 FEW, MANY = 3, 5 * MOST_ROWS
 RECORDS = people(
     ("x",),
@@ -69,3 +71,49 @@ def test_one_row_more_displaces_one_other_at_most() -> None:
         return set(chosen(in_chosen_order(records, [SEED]), 10))
 
     assert len(taken(few) - taken(more)) <= 1
+
+
+class Counting(np.ndarray):
+    """An array that counts the numbers that are copied out of it, whatever is looked at."""
+
+    read = 0
+
+    def __getitem__(self, key: object) -> np.ndarray:
+        found = super().__getitem__(key)  # type: ignore[call-overload]
+        if not np.may_share_memory(found, self):
+            Counting.read += found.size
+        return found
+
+    def take(self, *where: object, **named: object) -> np.ndarray:
+        found = np.asarray(self).take(*where, **named)  # type: ignore[arg-type]
+        Counting.read += found.size
+        return found
+
+
+@pytest.mark.parametrize("with_gaps", [False, True])
+def test_of_a_table_only_the_columns_that_are_asked_for_are_read(with_gaps: bool) -> None:
+    """An answer has time for these alone, by `release_timing.encoding_seconds`."""
+    rows, most, found = 500, 3, []
+    for width in (10, 300):
+        records = people([f"x_{each}" for each in range(width)], np.ones((2 * rows, width)), STARTS)
+        for name in ("values", "missing", "empty"):
+            records.__dict__[name] = getattr(records, name).view(Counting)
+        Counting.read = 0
+        asked = [f"x_{each}" for each in (7, 2, 5)]
+        values, present = chosen_together(
+            records, [0, None, 1], asked, most=most, with_gaps=with_gaps
+        )
+        assert present.sum() == 2 * most and values.sum() == 2 * most * len(asked)
+        found.append(Counting.read)
+    assert found[0] == found[1] <= 2 * (rows * len(asked) + most * len(asked))
+
+
+def test_records_that_count_are_left_out_by_number_and_beyond_a_limit() -> None:
+    values = np.array([[1.0], [np.nan], [2.0], [3.0], [4.0], [5.0]])
+    records = people(("x",), values, [0, 5, 6])
+    for skipped, limit, expected in ((0, 9, 1.0), (1, 9, 2.0), (3, 9, 4.0), (4, 9, 0), (1, 1, 0)):
+        found, there = chosen_together(
+            records, [0, 1], ("x",), most=1, skipping=[skipped, 0], limit=limit
+        )
+        assert found[:, 0, 0].tolist() == [expected, 5.0]
+        assert there[:, 0].tolist() == [expected > 0, True]

@@ -6,6 +6,7 @@ import pytest
 
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import JobSettings
+from shoal_agent.console.sentences import troubles
 from tests.federation.test_approvals import HOLDERS, decide, stands
 from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS, Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK, Trust
@@ -47,7 +48,10 @@ async def test_a_data_holder_whose_clock_is_wrong_reads_it_of_everyone_it_asks(
     for _ in range(40):
         await federation.step()
         federation.clock.move(1.0)
-    unheard = (await federation.party("clinic-a").status()).unheard
+    status = await federation.party("clinic-a").status()
+    unheard = status.unheard
+    for party, said in unheard.items():
+        assert any(party in each and said in each for each in troubles(status))
     assert set(unheard) >= set(federation.nodes)
     for said in unheard.values():
         assert "10:00:00 (h:mm:ss) ahead of the clock here: one of the two is wrong" in said

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from audit import crowd_scenarios, scenarios
-from audit.contributions import DRAWN, NEIGHBOURS, both_steps, submitted
+from audit.contributions import DRAWN, both_steps, submitted
 from audit.game import VICTIM, Adversary, Game, answer, node_sum, play, total_of
 from audit.neighbours import worst_neighbours
 from shoal_aggregator.aggregation import Summed, add_up
 from shoal_holder.contribution import draw_noise, seal_contribution
-from shoal_holder.crowds.contributing import Crowd, make_submission, step_on
+from shoal_holder.crowds.contributing import Crowd, make_submission
 from shoal_holder.crowds.contributing import draw_noise as draw_noise_of
 from shoal_holder.noise import exact_noise
 from shoal_protocol.crowds.tasks import Variant
@@ -186,7 +186,7 @@ def test_a_contribution_that_is_played_is_what_a_submission_carries(variant: Var
     crowd = Crowd(request=request, opening=opening, consortium=CROWD_CONSORTIUM)
     draw = examples.named("trainer", DRAW.model_copy(update={"weights": tuple(DRAWN.tolist())}))
     noise = draw_noise_of(task, RUNS, game.sampler)
-    for world, step in enumerate(both_steps(task)):
+    for step in both_steps(task):
         for run in range(RUNS):
             chance = fixed_bytes(f"coordinate of run {run}")
             submission = make_submission(
@@ -194,7 +194,7 @@ def test_a_contribution_that_is_played_is_what_a_submission_carries(variant: Var
                 draw,
                 CONTRIBUTOR,
                 examples.client_key(CONTRIBUTOR),
-                step_on(task, DRAWN, NEIGHBOURS[world]),
+                step,
                 noise=noise[run],
                 random_bytes=fixed_bytes(f"coordinate of run {run}"),
             )

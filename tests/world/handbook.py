@@ -11,6 +11,7 @@ BLANKS: Final = {
     "ADDRESS": r"https://[\w.:-]+",
     "DIGEST": r"[0-9a-f]{64}",
     "FINGERPRINT": r"[0-9a-f]{64}",
+    "HOLDER": r"[0-9a-f]{4}(?:-[0-9a-f]{4}){7}",
     "JOB": r"[0-9a-f]{64}",
     "N": r"\d+",
     "PROCESS": r"\d+",

@@ -241,7 +241,14 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
         with suppress(UnknownManifest):
             return book.get(manifest)
         await self._line.retry(self._line.trainer.catch_up)
-        return book.get(manifest)
+        try:
+            return book.get(manifest)
+        except UnknownManifest:
+            raise UnknownManifest(
+                f"the job is bound to the manifest {manifest}, which is not among the versions at "
+                f"hand, {book.versions[0].manifest.sequence} to {book.current.manifest.sequence}: "
+                "get the consortium's directory of now, with its whole history"
+            ) from None
 
     async def state(self, *, tries: int = TRIES) -> StateT:
         """Return the job's present state by the trainer's word, unsigned."""

@@ -68,6 +68,11 @@ class JobState(pydantic.BaseModel):
         """How many rounds ended without one."""
         return self.round_counts.get(Phase.ABANDONED.value, 0)
 
+    def rounds_in_words(self, rounds: int) -> str:
+        """Say how many of the job's `rounds` have released a sum, and how many were lost."""
+        lost = f", {self.lost:,} lost" if self.lost else ""
+        return f"{self.published:,} of {rounds:,} rounds published{lost}"
+
     @property
     def has_result(self) -> bool:
         """Tell whether the result can be fetched now."""

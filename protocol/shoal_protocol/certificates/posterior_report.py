@@ -19,7 +19,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.studies import Posterior
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
-from shoal_protocol.wire.encoding import Digest
+from shoal_protocol.wire.encoding import MOST_VALUES, Digest
 from shoal_protocol.wire.numbers import Clients, Count, Delta, Loss
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class PosteriorReport(BoundDocument):
     """
 
     signed_by: ClassVar[Role] = Role.TRAINER
+    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["posterior_report"] = "posterior_report"
     job: Digest

@@ -24,7 +24,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Manifest, Parties
 from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
 from shoal_protocol.wire.embedding import WRITTEN, embedded
-from shoal_protocol.wire.encoding import Base64, Digest, encode_clients
+from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
 
 Adversary = Literal[
     "public",
@@ -104,6 +104,7 @@ class ReleaseCertificate(BoundDocument):
     """
 
     signed_by: ClassVar[Role] = Role.TRAINER
+    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["release_certificate"] = "release_certificate"
     job: Digest

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.posteriors.rows import rows_of
 from shoal_protocol.posteriors.summaries import Summary, summarised
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Place
 
 if TYPE_CHECKING:
@@ -27,15 +28,13 @@ LEVEL: Final = 0.95
 """Default probability of an interval."""
 
 
-class BasePosterior(BaseModel):
+class BasePosterior(Model):
     """A posterior of the parameters `names`, from about `records` records: seen through noise.
 
     Sums of gradients do not tell how many: of these it is the most that clients may hold.
 
     `variable` is what ArviZ is to call the vector of all parameters, and `dimension` its axis.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     variable: ClassVar[str] = "parameters"
     dimension: ClassVar[str] = "parameter"

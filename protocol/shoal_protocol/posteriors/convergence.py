@@ -7,8 +7,9 @@ from statistics import NormalDist
 from typing import Annotated, Final, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Finite, Place, Size
 
 FALSE_ALARMS: Final = 0.001
@@ -35,7 +36,7 @@ _NOT_ARRIVED: Final = (
 )
 
 
-class Convergence(BaseModel):
+class Convergence(Model):
     """Of each unconstrained number, over the path's second half; tuples of length d.
 
     `slopes` are the mean slopes of the log posterior there, in standard errors of the noise in
@@ -48,8 +49,6 @@ class Convergence(BaseModel):
     whatever the prior makes of the posterior. `may_clip` unless the task's
     bounds and clip rule out that a record's gradient was clipped. `rounds` went into the posterior.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rounds: Place
     slopes: _Numbers

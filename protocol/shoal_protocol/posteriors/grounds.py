@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.intervals import normal_intervals
 from shoal_protocol.posteriors.likelihoods import normal_log_density
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Finite, PositiveSize, Size
 
 PRIOR_DECIDES: Final = 0.25
@@ -33,7 +34,7 @@ DROWNED: Final = 5.0
 """What is a feature's own, in standard deviations of the noise in it: fewer drown it."""
 
 
-class Grounds(BaseModel):
+class Grounds(Model):
     """Measurements of a linear regression's sums that bear on its prior, bounds and noise.
 
     Of each number of the posterior `prior_mean` and `prior_sd`, in the units of the data. Of each
@@ -44,8 +45,6 @@ class Grounds(BaseModel):
     and `mismeasured` how many times more than an earlier round measured a column's mean square was,
     at most: as much as noise lets that be seen.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     prior_mean: tuple[Finite, ...]
     prior_sd: tuple[Size, ...]

@@ -5,20 +5,18 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from shoal_protocol.queries.terms import ColumnName as ColumnName
 from shoal_protocol.queries.terms import Level, Term
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Positive, Real
 
 
-class Column(BaseModel):
+class Column(Model):
     """A column, and the affine map of its public range to [-1, 1].
 
     It is what `term` makes of a record's variables; without one, the variable that has its name.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ColumnName
     centre: Real

@@ -13,8 +13,9 @@ from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import LARGEST, Real
 from shoal_protocol.wire.texts import canonical_text
 
@@ -48,10 +49,8 @@ def refuse_unusable_range(lower: float, upper: float) -> None:
         raise ValueError("the bounds of a column are too close to be told apart")
 
 
-class _Bounded(BaseModel):
+class _Bounded(Model):
     """Base of the factors that cut their variable to public bounds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     variable: ColumnName
     lower: Real
@@ -178,13 +177,11 @@ def _share(part: FloatVector, whole: float) -> FloatVector:
     return shares
 
 
-class Level(BaseModel):
+class Level(Model):
     """1 where the variable is exactly `value`, a level's place for one, else 0; nothing is cut.
 
     With `among` a record whose variable is none of these lacks a value: see `in_levels`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["level"] = "level"
     variable: ColumnName
@@ -214,10 +211,8 @@ class OtherLevel(Level):
 Factor = Annotated[Power | Centred | Log | Spline | Level | OtherLevel, Field(discriminator="kind")]
 
 
-class Term(BaseModel):
+class Term(Model):
     """The product of its factors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     factors: Annotated[tuple[Factor, ...], Field(min_length=1, max_length=4)]
 

@@ -108,7 +108,7 @@ class Vote(RoundDocument):
 
     kind: Literal["vote"] = "vote"
     node: Name
-    nodes: tuple[Name, ...] = Field(min_length=2)  # whose holdings give the cohort
+    nodes: tuple[Name, ...] = Field(min_length=2, max_length=255)  # whose holdings give the cohort
     cohort: Digest
     cohort_size: Clients  # in slots, here and below
 
@@ -124,7 +124,9 @@ class PartialSum(RoundDocument):
     cohort: Digest
     cohort_size: Annotated[Clients, Field(ge=1)]
     # with committees: the nodes whose partial sums add up to the total, in the spec's order
-    nodes: tuple[Name, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
+    nodes: Annotated[tuple[Name, ...], Field(max_length=255)] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
     values: Base64  # dimension little-endian 64-bit residues
     charge: LedgerEntry  # of the node's own ledger: by it the round was charged
 
@@ -150,7 +152,7 @@ class Result(RoundDocument):
     cohort: Digest
     cohort_size: Annotated[Clients, Field(ge=1)]
     values: Base64  # dimension little-endian signed 64-bit integers
-    partial_sums: tuple[PartialSumReference, ...]
+    partial_sums: tuple[PartialSumReference, ...] = Field(max_length=255)
 
 
 class AbandonmentReason(Model):

@@ -40,7 +40,7 @@ class RoundSpec(BoundDocument):
     colluders: Clients
     minimum_cohort: Annotated[Clients, Field(ge=2)]
     smallest_answer: Place  # fewest slots that the round asks of a data holder
-    compute_nodes: tuple[Name, ...] = Field(min_length=2)
+    compute_nodes: tuple[Name, ...] = Field(min_length=2, max_length=255)
     opened_at: Timestamp
     deadline: Timestamp
     proceed_at: Timestamp  # from here on `threshold` nodes suffice, and the others are not awaited

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shoal_protocol.jobs.terms import TOLERANCE, RoundTerms, Terms
 from shoal_protocol.posteriors.base import BasePosterior
@@ -19,17 +19,16 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.trust.codings import Coding, codings_of_terms
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 
 
-class Study(BaseModel, ABC):
+class Study(Model, ABC):
     """A task: the parameters of one study, as a job request carries them.
 
     A class that gives `name` a default is a study; one that does not is what several share.
     `records_per_client` is how many records a client may hold at most, all of which privacy covers.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]]
     """What a job of the study may end with."""

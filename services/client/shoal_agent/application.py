@@ -109,7 +109,7 @@ def create_agent_application(
         for kind in ("pure", "gaussian"):
             vitals.watch(
                 f"shoal_agent_epsilon_left_{kind}",
-                f"Epsilon left for {kind} jobs to the client that has least",
+                f"Epsilon left at the policy's delta, for {kind} jobs, to the client with least",
                 partial(epsilon_left_to_least, kind),
             )
 

@@ -3,6 +3,7 @@
 An answer is on disk, and charged, before its first byte is handed over.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from shoal_holder.contribution import (
     box_keys,
     draw_noise,
     encoded_together,
+    records_at_once,
     seal_contribution,
 )
 from shoal_holder.faults import Faults, without_failing
@@ -55,7 +57,7 @@ class Answers:
         out contributes zeros, too, is charged, and stands in the owner's list of faults.
         """
         site, began = self._site, self._site.timer.now()
-        values = self._encoded(round_id, spec.query, list(asked), used)
+        values = self.encoded(round_id, spec.query, list(asked), used)
         [noise] = draw_noise(spec, len(asked), site.noise)
         leaves = release_timing.release_time(
             began=began, ready=site.timer.now(), allowed_seconds=allowed_seconds(spec, len(asked))
@@ -87,7 +89,7 @@ class Answers:
             envelopes=dict(zip(members, envelopes, strict=True)),
         )
 
-    def _encoded(
+    def encoded(
         self, round_id: str, query: Query, slots: Sequence[int], used: BitMap
     ) -> Int64Vector:
         """Return what slots contribute before noise, shape (dimension,)."""
@@ -104,25 +106,40 @@ class Answers:
         def failed(slot: int, error: BaseException) -> None:
             self._faults.write(f"the records in slot {slot} count for none in {round_id}", error)
 
-        of_slot = max(MOST_ROWS, most * len(query.column_names))  # numbers in one array
-        size, total = max(1, MOST_ENTRIES // of_slot), np.zeros(query.dimension, np.int64)
+        size, total = slots_at_once(query), np.zeros(query.dimension, np.int64)
         for start in range(0, len(slots), size):
             for found in without_failing(slots[start : start + size], work, failed):
                 total += found
         return total
 
 
+def slots_at_once(query: Query) -> int:
+    """Return of how many slots records are chosen at once, so that arrays keep `MOST_ENTRIES`."""
+    values = query.records_per_client * len(query.column_names)
+    return max(1, MOST_ENTRIES // max(MOST_ROWS, values))
+
+
 def allowed_seconds(spec: RoundSpec, slots: int) -> float:
     """Return how long working out the answer for so many slots may take."""
-    query = spec.query
-    encoding = release_timing.encoding_seconds(
+    blocks = [(coordinates, part.of(slots)) for coordinates, part in spec.noise_blocks()]
+    return release_timing.sampling_seconds(blocks) + encoding_allowed(spec.query, slots)
+
+
+def encoding_allowed(query: Query, slots: int) -> float:
+    """Return how long choosing and encoding so many slots' records may take, whatever these are.
+
+    There is time for the records of one slot to fail, upon which others are worked out again.
+    """
+    together = min(slots, slots_at_once(query))
+    passes = math.ceil(together * query.records_per_client / records_at_once(query))
+    return release_timing.encoding_seconds(
         columns=len(query.column_names),
         factors=factors_in(query.columns),
         coordinates=query.entries if isinstance(query, Tables) else query.dimension,
         records=query.records_per_client,
+        slots=slots + 2 * together,
+        passes=math.ceil(slots / together) * passes + 2 * (passes + together.bit_length()),
     )
-    blocks = [(coordinates, part.of(slots)) for coordinates, part in spec.noise_blocks()]
-    return release_timing.sampling_seconds(blocks) + encoding * slots
 
 
 def is_in_time(spec: RoundSpec, slots: int, *, seconds: float) -> bool:

@@ -14,7 +14,7 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
 from shoal_holder.noise import NoiseSampler
-from shoal_protocol.queries import GradientSum, Query, Tables
+from shoal_protocol.queries import GradientSum, Moments, Query, Tables
 from shoal_protocol.queries.columns import in_levels
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -23,8 +23,10 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import Int64Vector, domain
 
-MOST_ENTRIES: Final = 1 << 21
-"""Numbers in one array while records are chosen and encoded: what bounds the memory it takes."""
+MOST_ENTRIES: Final = 1 << 18
+"""Numbers in one array while records are chosen and encoded: what bounds the memory it takes.
+
+So many are in a core's own memory, too."""
 
 
 def box_keys(consortium: Consortium) -> list[bytes]:
@@ -75,7 +77,7 @@ def encoded_together(
         for records, there in zip(values, present, strict=True):
             total += query.encode(records[there], gradients)
         return total
-    size = max(1, MOST_ENTRIES // entries_of(query))
+    size = records_at_once(query)
     whole = query.model_copy(update={"records_per_client": size})
     every, counted = values.reshape(slots * most, columns), present.ravel()
     for start in range(0, len(every), size):
@@ -86,10 +88,18 @@ def encoded_together(
     return total
 
 
-def entries_of(query: Query) -> int:
-    """Return how many numbers stand for one record while it is encoded, in the widest array."""
-    coordinates = query.entries if isinstance(query, Tables) else query.dimension
-    return max(len(query.column_names), len(query.columns), coordinates)
+def records_at_once(query: Query) -> int:
+    """Return how many records are encoded at once: one, if it takes more than `MOST_ENTRIES`."""
+    match query:
+        case Tables():
+            width = query.entries
+        case GradientSum():
+            width = query.dimension
+        case Moments():
+            width = query.width
+        case _:
+            width = 1
+    return max(1, MOST_ENTRIES // max(len(query.column_names), len(query.columns), width))
 
 
 def seal_contribution(

@@ -20,7 +20,7 @@ from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, NodeQuery, check_age
 from shoal_protocol.privacy.ledger import Head
-from shoal_protocol.wire.documents import Signed, decode, read_kept
+from shoal_protocol.wire.documents import Signed, read_kept
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
 
@@ -94,7 +94,7 @@ class ChargesAnswers:
 
     def _check_asking_node(self, encoded: bytes) -> None:
         """Refuse all but a node's recent query; the node may be behind by versions."""
-        signed, current = decode(encoded, NodeQuery), self._own.book.current
+        signed, current = self._own.book.decode(encoded, NodeQuery), self._own.book.current
         self._own.book.get(signed.body.manifest).verify(signed)
         key = current.party(signed.signer).verify_key
         signed.verify_signature(VerifyKey(bytes.fromhex(key)))
@@ -102,7 +102,7 @@ class ChargesAnswers:
 
     def _read(self, encoded: bytes) -> tuple[Signed[ChargesQuery], BitMap]:
         """Return a query that is the holder's own and recent, and the holder's slots."""
-        signed = decode(encoded, ChargesQuery)
+        signed = self._own.book.decode(encoded, ChargesQuery)
         version = self._own.book.get(signed.body.manifest)
         version.verify_in_force(signed, self._own.book.current)
         check_age(signed.body.at, self._own.clock())

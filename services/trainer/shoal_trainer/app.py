@@ -48,7 +48,7 @@ from shoal_protocol.wire.service_errors import (
     OutdatedDeclaration,
     StaleQuery,
 )
-from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
+from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
 from shoal_trainer.job_views import JobViews
@@ -93,7 +93,7 @@ def create_app(
             "/joins": JOINS_LIMIT_BYTES,
             "/leaves": JOINS_LIMIT_BYTES,
             "/approvals": JOINS_LIMIT_BYTES,
-            "/submissions": SUBMISSIONS_LIMIT_BYTES,
+            **LIMITS,
         },
     )
     app.include_router(crowd_routes(crowds))

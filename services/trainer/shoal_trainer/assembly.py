@@ -105,7 +105,12 @@ def assemble(
             # serve them too
             mark = given["data_directory"] / MARK
             storage = service.open_storage(
-                schema, url, mark, accept_loss=given.get("accept_loss"), alone=False
+                schema,
+                url,
+                mark,
+                own=resources.book.current,
+                accept_loss=given.get("accept_loss"),
+                alone=False,
             )
             manifests = SharedManifests(resources.book, schema.manifests)
             crowds = replace(resources, storage=storage, manifests=manifests)

@@ -15,7 +15,7 @@ from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust import limits
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.documents import Signed, decode, read_kept
+from shoal_protocol.wire.documents import Signed, read_kept
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_protocol.wire.service_errors import OutdatedDeclaration
@@ -43,7 +43,7 @@ class Declarations:
             OutdatedDeclaration: there is a later one, or it comes from the future.
         """
         own = self._resources
-        signed = await asyncio.to_thread(decode, encoded, HolderDeclaration)
+        signed = await own.read(encoded, HolderDeclaration)
         own.book.get(signed.body.manifest).verify_in_force(signed, own.book.current)
         if signed.body.declared_at > own.clock() + limits.CLOCKS_APART:
             ahead = limits.between(own.clock(), signed.body.declared_at)

@@ -67,7 +67,7 @@ class Dictionaries:
             WrongManifest: another version of this number is on file, or was meanwhile.
             StorageUnavailable
         """
-        signed = await asyncio.to_thread(decode, encoded, DataDictionary)
+        signed = await self._own.read(encoded, DataDictionary)
         place = signed.body.sequence
         known = await self._own.storage.run(_version, place)
         if known is None:

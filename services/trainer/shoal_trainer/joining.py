@@ -11,6 +11,7 @@ from prometheus_client import Counter
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.server.replies import Outcome, documents_in
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
 from shoal_protocol.jobs.approvals import REFUSED, STATES, WAITS, ApprovalNotice
@@ -19,13 +20,8 @@ from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import BoundDocument, Signed, decode, from_json, read_kept
-from shoal_protocol.wire.encoding import (
-    decode_clients,
-    encode_clients,
-    format_time,
-    parse_canonical_json,
-)
+from shoal_protocol.wire.documents import BoundDocument, Role, Signed, decode, read_kept
+from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
@@ -102,7 +98,7 @@ class Joining:
                 data holders declare.
         """
         own = self._resources
-        signed = await asyncio.to_thread(decode, encoded, StudyRequest)
+        signed = await own.read(encoded, StudyRequest)
         if await own.storage.run(store.knows_job, signed.digest):
             return signed.digest, False
         consortium = own.book.in_force(signed.body.manifest)
@@ -129,7 +125,7 @@ class Joining:
         """
         own, refusal = self._resources, None
         asked_at = own.clock()
-        signed = await asyncio.to_thread(decode, encoded, JobCheck)
+        signed = await own.read(encoded, JobCheck)
         request = signed.body.request
         if (request.analyst, request.manifest) != (signed.body.analyst, signed.body.manifest):
             raise MalformedDocument("the job to be checked is another analyst's or manifest's")
@@ -216,13 +212,12 @@ class Joining:
         decide: Callable[[Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]],
     ) -> Outcome | list[Outcome]:
         own, job = self._resources, request.digest
-        value = await asyncio.to_thread(parse_canonical_json, encoded)
-        documents = documents_in(value)
-        bound_to, current = own.book.get(request.manifest), own.book.current
+        documents = await asyncio.to_thread(documents_in, encoded, Role.HOLDER)
+        bound_to = own.book.get(request.manifest)
         read = await asyncio.to_thread(
             lambda: [
-                _read(each, kind, job, bound_to, current)
-                for each in ([value] if documents is None else documents)
+                _read(each, kind, job, bound_to, own.book)
+                for each in ([encoded] if documents is None else documents)
             ]
         )
         async with self._admission:
@@ -342,7 +337,7 @@ class Joining:
         own = self._resources
         record = await own.storage.run(store.find_job, job)
         request = (await asyncio.to_thread(decode, record.request, StudyRequest)).body
-        signed = await asyncio.to_thread(decode, encoded, JobWithdrawal)
+        signed = await own.read(encoded, JobWithdrawal)
         check_ending(signed, request, own.book.get(request.manifest))
         async with self._admission:
             record = await own.storage.run(store.find_job, job)
@@ -445,13 +440,13 @@ def _population(record: JobRecord) -> BitMap:
 
 
 def _read(
-    document: Any, kind: type[DocumentT], job: str, consortium: Consortium, current: Consortium
+    document: bytes, kind: type[DocumentT], job: str, consortium: Consortium, book: ManifestBook
 ) -> Signed[DocumentT] | ProtocolError:
     try:
-        signed = from_json(document, kind)
+        signed = book.decode(document, kind)
         if signed.body.job != job:
             return WrongJob()
-        consortium.verify_in_force(signed, current)
+        consortium.verify_in_force(signed, book.current)
     except ProtocolError as error:
         return error
     return signed

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Real
 
 FloatMatrix = NDArray[np.float64]
@@ -18,15 +19,13 @@ FloatMatrix = NDArray[np.float64]
 Support = Literal["real", "positive", "interval", "simplex", "ordered"]
 
 
-class Latent(BaseModel):
+class Latent(Model):
     """One latent: its shape, and the map to its support from unconstrained numbers u.
 
     real: u. positive: `offset` + `factor` exp(u), so any half-line. interval: `offset` + `factor` /
     (1 + exp(-u)). simplex: a vector by stick breaking, of one u less than its length. ordered: an
     increasing vector, u_1, u_1 + exp(u_2), and so on.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     shape: Annotated[

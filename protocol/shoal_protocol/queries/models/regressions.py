@@ -9,8 +9,9 @@ from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Positive
 
 Family = Literal["linear", "logistic", "poisson"]
@@ -22,10 +23,8 @@ FloatMatrix = NDArray[np.float64]
 _LARGEST_EXPONENT: Final = 700.0  # e^700 is a float, and far beyond what any clip lets through
 
 
-class _Regression(BaseModel):
+class _Regression(Model):
     """Base of both models: the constant coordinate, and a row's shape. The last column is y's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 

@@ -4,7 +4,7 @@ import math
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
@@ -14,6 +14,7 @@ from shoal_protocol.studies.cohort_card.posterior import CohortCardPosterior
 from shoal_protocol.studies.one_round import Labels, OneRoundStudy, called, spanning
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.trust.codings import Coding
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Real
 
 __all__ = ["CategoryVariable", "CohortCardPosterior", "CohortCardTask", "NumberVariable"]
@@ -24,14 +25,12 @@ BRANCHES: Final = 4
 _Weight = Annotated[float, Field(ge=0.01, le=100.0)]
 
 
-class _Variable(BaseModel):
+class _Variable(Model):
     """A variable of the card. A larger `weight` buys it less noise, at the others' expense.
 
     With `indicator` its value is missing where the column `NAME_missing` is 1, as the data
     dictionary has it; a value that is no number is missing in any case.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ColumnName
     indicator: bool = False

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
 from shoal_protocol.posteriors.base import BasePosterior
@@ -33,6 +33,7 @@ from shoal_protocol.studies.regression.round_rules import (
     SMALLEST_SPREAD,
 )
 from shoal_protocol.studies.study import Study
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Real
 
 __all__ = ["MultinomialRegressionPosterior", "MultinomialRegressionTask", "TargetLevel"]
@@ -43,10 +44,8 @@ _ROUNDS: Final[tuple[QueryName, ...]] = (
 )
 
 
-class TargetLevel(BaseModel):
+class TargetLevel(Model):
     """A level of the target: its `name`, and the `value` that records of it hold, its place."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ColumnName
     value: Real

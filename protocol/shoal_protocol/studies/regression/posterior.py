@@ -113,7 +113,16 @@ class MeasuredCoefficients(BasePosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        return (("Verdict", str(self.verdict)), (self._scatter_of, f"{self.scatter:.4g}"))
+        return (
+            ("Verdict", str(self.verdict)),
+            (
+                "One dishonest client",
+                f"of about {self.records:,} could move any of these numbers as far as all others "
+                "together, and no verdict would see it: a sum is checked for what is possible, and "
+                "no answer is",
+            ),
+            (self._scatter_of, f"{self.scatter:.4g}"),
+        )
 
     @property
     def _scatter_of(self) -> str:

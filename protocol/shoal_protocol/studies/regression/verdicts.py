@@ -2,7 +2,9 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shoal_protocol.wire.documents import Model
 
 _AT_AN_EDGE: Final = (0.0205, 0.05)  # half ranges: as near as is told; where noise hides a spread
 _HIDDEN: Final = 1.2  # looseness
@@ -12,15 +14,13 @@ _PILED_UP: Final = 1.35  # spreads over the mean's distance: as if 4 of 9 values
 VerdictKind = Literal["trustworthy", "doubtful", "prior"]
 
 
-class Verdict(BaseModel):
+class Verdict(Model):
     """`kind` is what to make of intervals, and `reasons` say why.
 
     - "trustworthy": nothing that was measured speaks against them.
     - "prior": they hold what is true, above all because the prior does: the data tell little.
     - "doubtful": something was measured under which intervals were seen to fail.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: VerdictKind
     reasons: tuple[Annotated[str, Field(min_length=1, max_length=500)], ...] = ()

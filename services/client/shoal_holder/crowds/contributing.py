@@ -15,7 +15,7 @@ from shoal_holder.fair_bits import FairBits
 from shoal_holder.noise import NoiseSampler
 from shoal_protocol.crowds.documents import Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import contribute, design_rows, steps
+from shoal_protocol.crowds.updates import contribute
 from shoal_protocol.privacy.mechanisms import LaplacePart
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Role, Signed, sign
@@ -45,23 +45,6 @@ def draw_noise(task: CrowdTask, contributions: int, noise: NoiseSampler) -> NDAr
     return drawn.reshape(contributions, task.touched)
 
 
-def step_on(
-    task: CrowdTask, weights: Int64Vector, record: NDArray[np.float64] | None
-) -> Int64Vector:
-    """Return the clipped step from `weights` on one record, shape (p,): zeros if there is none.
-
-    `record`, shape (m,), holds the columns `task.column_names`. Without one the same work is done:
-    the trainer could time it.
-
-    Raises:
-        ValueError: a shape does not fit the task.
-    """
-    stand_in = np.zeros(len(task.column_names))
-    rows, targets = design_rows(task, (stand_in if record is None else record)[None])
-    [step] = steps(task, weights[None], rows, targets) * (record is not None)
-    return np.asarray(step, np.int64)
-
-
 def make_submission(
     crowd: Crowd,
     draw: Signed[Draw],
@@ -74,9 +57,9 @@ def make_submission(
 ) -> Signed[Submission]:
     """Return the signed submission that answers a verified draw by a step on one record.
 
-    `step`, shape (p,), is `step_on` the drawn weights. `client` is the index of `key` on the
-    roster; `noise`, shape (task.touched,), was drawn for this contribution alone. Call it once for
-    a draw, and keep the bytes for retries.
+    `step`, shape (p,), is a clipped one from the drawn weights, zeros without a record. `client` is
+    the index of `key` on the roster; `noise`, shape (task.touched,), was drawn for this
+    contribution alone. Call it once for a draw, and keep the bytes for retries.
 
     Raises:
         ValueError: a shape does not fit the task.

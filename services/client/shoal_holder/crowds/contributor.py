@@ -20,7 +20,6 @@ from shoal_holder.crowds.contributing import (
     draw_noise,
     make_submission,
     noise_part,
-    step_on,
 )
 from shoal_holder.crowds.crowd import Crowd, verified
 from shoal_holder.crowds.memory import Prepared
@@ -34,6 +33,7 @@ from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.crowds.documents import Draw
 from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries.columns import factors_in, in_levels
 from shoal_protocol.wire.documents import Signed, decode
@@ -42,20 +42,22 @@ from shoal_protocol.wire.encoding import Int64Vector
 MOST_TOGETHER: Final = 64  # contributions that are drawn for, charged and sent together
 ONE_AFTER_ANOTHER: Final = 8  # of such portions, before other jobs have their turn
 
+Design = tuple[NDArray[np.float64], NDArray[np.float64]]
+
 
 @dataclass(frozen=True)
 class Ready:
     """A client that is to contribute with one of its places in the job, chosen by lot.
 
-    With it the nonce of its draw, its record, shape (m,), if it has one there, and its noise,
-    shape (touched,).
+    With it the nonce of its draw, the design of its record, shapes (1, p) and (1,), if it has one
+    there, and its noise, shape (touched,).
     """
 
     client: int
     position: int
     place: int
     nonce: str
-    record: NDArray[np.float64] | None = field(repr=False)
+    design: Design | None = field(repr=False)
     noise: NDArray[np.int64] = field(repr=False)
 
 
@@ -76,6 +78,8 @@ class Contributor:
         self._report = report
         self._faults = faults
         self._chance = FairBits(site.random_bytes)
+        task = crowd.request.task
+        self._stand_in = design_rows(task, np.zeros((1, len(task.column_names))))
         request, policy = crowd.request, site.policy
         self._limits = Limits(
             cost=Cost.pure(request.task.contribution_epsilon),
@@ -113,10 +117,10 @@ class Contributor:
         kept = nonces.kept(
             self._state, self.crowd.job, [each[0] for each in chosen], self._site.random_bytes
         )
-        records, noise = self._work_out(chosen)
+        designs, noise = self._work_out(chosen)
         self.ready = [
-            Ready(client, position, place, kept[client], record, drawn)
-            for (client, position, place), record, drawn in zip(chosen, records, noise, strict=True)
+            Ready(client, position, place, kept[client], design, drawn)
+            for (client, position, place), design, drawn in zip(chosen, designs, noise, strict=True)
         ]
 
     def contribute(self, documents: Sequence[bytes]) -> int:
@@ -185,12 +189,16 @@ class Contributor:
         return chosen
 
     def _step(self, ready: Ready, draw: Signed[Draw]) -> Int64Vector:
-        """Return the step that a client takes: none if its record is none, or cannot be used."""
+        """Return the step that a client takes, shape (p,): zeros if it has no record, or it fails.
+
+        Without one the same work is done: the trainer could time it.
+        """
         task, weights = self.crowd.request.task, np.array(draw.body.weights, np.int64)
-        steps = without_failing(
-            [ready], lambda _: step_on(task, weights, ready.record), self._note_failed
+        design = self._stand_in if ready.design is None else ready.design
+        taken = without_failing(
+            [ready], lambda _: steps(task, weights[None], *design)[0], self._note_failed
         )
-        return steps[0] if steps else np.zeros(task.dimension, np.int64)
+        return taken[0] if taken and ready.design else np.zeros(task.dimension, np.int64)
 
     def _note_failed(self, of: Ready | tuple[int, int, int], error: BaseException) -> None:
         client = of.client if isinstance(of, Ready) else of[0]
@@ -199,12 +207,12 @@ class Contributor:
 
     def _work_out(
         self, chosen: Sequence[tuple[int, int, int]]
-    ) -> tuple[list[NDArray[np.float64] | None], NDArray[np.int64]]:
-        """Return records and noise, shape (chosen, touched), at a moment independent of both."""
+    ) -> tuple[list[Design | None], NDArray[np.int64]]:
+        """Return designs and noise, shape (chosen, touched), at a moment independent of both."""
         timer, task, count = self._site.timer, self.crowd.request.task, len(chosen)
         began = timer.now()
-        found: dict[int, NDArray[np.float64]] = {}
-        for portion in without_failing(chosen, self._records, self._note_failed):
+        found: dict[int, Design] = {}
+        for portion in without_failing(chosen, self._designs, self._note_failed):
             found |= portion
         noise = draw_noise(task, count, self._site.noise)
         leaves = release_time(
@@ -213,8 +221,8 @@ class Contributor:
         timer.sleep(leaves - timer.now())
         return [found.get(client) for client, _, _ in chosen], noise
 
-    def _records(self, chosen: Sequence[tuple[int, int, int]]) -> dict[int, NDArray[np.float64]]:
-        """Return the record in each chosen client's place, by client, where there is one."""
+    def _designs(self, chosen: Sequence[tuple[int, int, int]]) -> dict[int, Design]:
+        """Return the design of the record in each client's place, by client, if there is one."""
         task = self.crowd.request.task
         together, present = self._site.records_together(
             [position for _, position, _ in chosen],
@@ -224,17 +232,22 @@ class Contributor:
         )
         records = together[:, 0]
         whole = present[:, 0] & in_levels(task.columns, records)
+        rows, targets = design_rows(task, records)
         return {
-            client: record
-            for (client, _, _), record, counts in zip(chosen, records, whole, strict=True)
-            if counts
+            client: (rows[place, None], targets[place, None])
+            for place, (client, _, _) in enumerate(chosen)
+            if whole[place]
         }
 
 
 def allowed_seconds(task: CrowdTask, contributions: int) -> float:
     """Return how long working out so many contributions may take, until draws are asked for."""
     encoding = encoding_seconds(
-        columns=len(task.column_names), factors=factors_in(task.columns), coordinates=0, records=1
+        columns=len(task.column_names),
+        factors=factors_in(task.columns),
+        coordinates=task.dimension,
+        records=1,
+        slots=3 * contributions,
+        passes=3 + 2 * contributions.bit_length(),
     )
-    blocks = [(task.touched * contributions, noise_part(task))]
-    return sampling_seconds(blocks) + encoding * contributions
+    return sampling_seconds([(task.touched * contributions, noise_part(task))]) + encoding

@@ -22,6 +22,7 @@ from shoal_hosting.peers.connections import (
 )
 from shoal_hosting.peers.lines import Lines
 from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.encoding import check_values
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
 LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six million clients
@@ -75,8 +76,9 @@ def json_in(body: bytes) -> Any:
     """Return the JSON in an answer's body.
 
     Raises:
-        MalformedDocument: there is none.
+        MalformedDocument: there is none, or it has more values than a document may have.
     """
+    check_values(body)
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
