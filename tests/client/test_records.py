@@ -285,6 +285,9 @@ def test_a_parquet_file_gives_the_same_as_a_csv_file(tmp_path: Path, write: Writ
         (pa.array([SECRET.encode()]), "column 'age' holds binary, no values"),
         (pa.array([[1.0]]), "column 'age' holds list<"),
         (pa.array([1], pa.timestamp("ns", "UTC")), "row 1, column 'age': not a number"),
+        (pa.array([1], pa.time64("ns")), "row 1, column 'age': not a number"),
+        (pa.array([10**7], pa.date32()), "row 1, column 'age': not a number"),
+        (pa.array([1], pa.duration("ns")), "column 'age' holds duration"),
         (pa.array([], pa.float64()), "holds no records"),
     ],
 )

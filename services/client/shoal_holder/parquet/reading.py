@@ -39,7 +39,7 @@ class ParquetTable:
             raw = [field.name for field in fields]
             row = 0
             for batch in parquet.iter_batches(batch_size=_ROWS, columns=raw):
-                found = [batch.column(each).to_pylist() for each in raw]
+                found = [_listed(batch.column(each)) for each in raw]
                 for values in zip(*found, strict=True):
                     row += 1
                     yield (
@@ -70,4 +70,16 @@ class ParquetTable:
 def _is_no_text(kind: Any) -> bool:
     from pyarrow import types
 
-    return bool(types.is_nested(kind) or "binary" in str(kind))
+    return bool(types.is_nested(kind) or types.is_duration(kind) or "binary" in str(kind))
+
+
+def _listed(column: Any) -> list[Any]:
+    """Return the values of a column; dates and times are texts, for Python's lack digits."""
+    import pyarrow
+
+    if pyarrow.types.is_timestamp(column.type):
+        column = column.cast(pyarrow.timestamp(column.type.unit))  # the zone is only how it shows
+    if pyarrow.types.is_temporal(column.type):
+        column = column.cast(pyarrow.string())
+    listed: list[Any] = column.to_pylist()
+    return listed
