@@ -352,6 +352,12 @@ def test_a_delta_that_is_no_probability_is_refused_by_its_option(
     assert "strictly between 0 and 1" in refused.output
 
 
+def with_token(data: Path) -> Path:
+    (data / "owner.token").write_text("secret")
+    (data / "owner.token").chmod(0o600)
+    return data
+
+
 @pytest.mark.parametrize(
     ("verdict", "status", "told"),
     [
@@ -361,7 +367,7 @@ def test_a_delta_that_is_no_probability_is_refused_by_its_option(
     ],
 )
 async def test_an_agents_status_says_whether_the_trainer_cheated(
-    trial: Trial, verdict: str | None, status: int, told: str
+    trial: Trial, tmp_path: Path, verdict: str | None, status: int, told: str
 ) -> None:
     application = FastAPI()
 
@@ -383,9 +389,10 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
         )
 
     site = trial.home / "clients" / "site"
+    where = ["--agent", site, "--data", with_token(tmp_path)]
     url = f"https://127.0.0.1:{trial.listener.getsockname()[1]}"
     async with trial.serving(application, home=site):
-        shown = await shoal("agent", "status", "--agent", site, "--url", url, status=status)
+        shown = await shoal("agent", "status", *where, "--url", url, status=status)
     assert told in shown.stdout + shown.stderr
     said = words(shown)
     for fact in (
@@ -415,10 +422,9 @@ async def test_an_agents_evidence_is_fetched_by_its_owner(trial: Trial, tmp_path
         return held.model_dump(mode="json")
 
     site, out = trial.home / "clients" / "site", tmp_path / "holder.json"
-    (tmp_path / "owner.token").write_text("secret")
-    (tmp_path / "owner.token").chmod(0o600)
     url = f"https://127.0.0.1:{trial.listener.getsockname()[1]}"
-    where = ["--agent", site, "--data", tmp_path, "--url", url, "--out", out, "--receipts"]
+    where = ["--agent", site, "--data", with_token(tmp_path), "--url", url, "--out", out]
+    where.append("--receipts")
     async with trial.serving(application, home=site):
         told = await shoal("agent", "evidence", held.job, *where)
     assert asked == [("Bearer secret", True)] and read_evidence("out", out.read_bytes()) == held

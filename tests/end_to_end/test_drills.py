@@ -48,7 +48,7 @@ class Agent:
         self.process.wait_until_ready()
 
     def status(self) -> HolderStatus:
-        return own_agent(self.home, self.url).ask(HolderStatus, "/v1/status")
+        return own_agent(self.home, self.url, self.data).ask(HolderStatus, "/v1/status")
 
     def ledger(self) -> Any:
         return own_agent(self.home, self.url, self.data).ask(dict[str, Any], "/v1/ledger")

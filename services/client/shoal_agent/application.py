@@ -1,8 +1,7 @@
 """The agent's HTTP routes for its owners: status, policy, ledger, evidence, backup, approvals.
 
-Only approvals, which owners sign, and leaving a job change what is done. The ledger names clients,
-the policy owners, a backup stops the vault for a moment, and leaving is for good: all ask for the
-owner's token.
+Every route asks for the owner's token, since what it shows follows from records, ledger or rules.
+Only approvals, which owners sign, and leaving a job change what is done.
 """
 
 import math
@@ -22,6 +21,7 @@ from shoal_agent.data_holder import DataHolder
 from shoal_agent.keeping import Keeping
 from shoal_agent.ledger_pages import ChargedJob, ChargedJobs, Left
 from shoal_agent.status import HolderStatus
+from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
 from shoal_holder.policy import Policy
 from shoal_hosting.server.application import create_application
@@ -36,13 +36,14 @@ from shoal_hosting.server.openapi import (
     signed,
 )
 from shoal_hosting.server.paging import After
+from shoal_hosting.server.problems import show_protocol_error
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.jobs.approvals import Approval
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.together import epsilon_of
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownJob, WrongPhase
+from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownJob, WrongPhase
 
 Count = Annotated[int, Query(ge=1, le=10_000)]
 """Query parameter: how many entries of a list at most."""
@@ -58,7 +59,11 @@ def create_agent_application(
     vitals: Vitals | None,
     metrics_for_anybody: bool,
 ) -> FastAPI:
-    """Return the agent's ASGI application; `token` opens the ledger, and the metrics."""
+    """Return the agent's ASGI application; `token` opens the owner's routes and the metrics.
+
+    With `metrics_for_anybody` the metrics tell what is left of the cap only if the rules declare
+    the cap.
+    """
 
     async def backup_due() -> float:
         return float((await holder.opened()).backup_due)
@@ -71,7 +76,11 @@ def create_agent_application(
         return float(await holder.refusal() is not None)
 
     async def epsilon_left_to_least(kind: str) -> float:
-        return _left((await holder.committed()).values(), (await holder.policy()).cap)[kind]
+        policy = await holder.policy()
+        told = policy.declared if metrics_for_anybody else policy
+        if told is None or told.maximum_epsilon is None:
+            return math.nan
+        return _left((await holder.committed()).values(), policy.cap)[kind]
 
     async def ready() -> None:
         await holder.ledger(count=1)
@@ -86,6 +95,11 @@ def create_agent_application(
         vitals=vitals,
         metrics_token=None if metrics_for_anybody else token,
     )
+
+    @app.exception_handler(VaultGone)
+    async def show_that_the_vault_has_ended(request: Request, _: Exception) -> Response:
+        return await show_protocol_error(request, NotReady("the vault and its agent are ending"))
+
     if vitals is not None:
         vitals.watch("shoal_agent_backup_due", "1 where a backup is due", backup_due)
         vitals.watch("shoal_agent_refusing", "1 where nothing is answered: see the log", refusing)
@@ -95,11 +109,11 @@ def create_agent_application(
         for kind in ("pure", "gaussian"):
             vitals.watch(
                 f"shoal_agent_epsilon_left_{kind}",
-                f"Epsilon left for {kind} jobs to the client that has least",
+                f"Epsilon left at the policy's delta, for {kind} jobs, to the client with least",
                 partial(epsilon_left_to_least, kind),
             )
 
-    @app.get("/v1/status")
+    @app.get("/v1/status", dependencies=for_the_owner)
     async def show_status() -> HolderStatus:
         """The jobs that were joined, with counts of joins, answers and envelopes by outcome."""
         return await holder.status()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import Any, NotRequired, Protocol, Self, TypedDict, Unpack
 
 import httpx
 from fastapi import FastAPI
@@ -44,10 +44,8 @@ from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_hosting.vitals import Vitals
 from shoal_hosting.work import Worker
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import BoundDocument, Document, Signed, sign
+from shoal_protocol.wire.documents import BoundDocument, DocumentT, Signed, sign
 from shoal_protocol.wire.errors import LedgerBroken, UnknownManifest
-
-DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 class Given(TypedDict):
@@ -220,6 +218,26 @@ class Resources:
     async def ready(self) -> None:
         """Raise `StorageUnavailable` unless the database answers."""
         await self.storage.run(lambda db: db.execute(select(1)))
+
+    async def read(self, encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+        """Decode a signed document as `ManifestBook.decode` does, beside the event loop if large.
+
+        The version that it is bound to may be one that another process has accepted.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion, UnknownManifest, UnknownSigner, WrongSigner,
+            BadSignature, UnknownHolder, RevokedHolder, StorageUnavailable
+        """
+        reading = self.worker("reading")
+        decoding = partial(reading.run_sized, len(encoded), self.book.decode, encoded, *kinds)
+        try:
+            signed: Signed[DocumentT] = await decoding()
+            if isinstance(signed.body, BoundDocument):
+                self.book.get(signed.body.manifest)
+        except UnknownManifest:
+            await self.share_manifests()
+            signed = await decoding()
+        return signed
 
     async def share_manifests(self) -> None:
         """Take the manifests that other processes have accepted, and hand them those they lack.

@@ -7,24 +7,33 @@ versions before, each is the one whose digest the next one names.
 import os
 import re
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from nacl.signing import VerifyKey
 
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.belief import TooFewWitnesses
 from shoal_protocol.trust.manifest import Consortium, Manifest, decode_manifest
 from shoal_protocol.trust.roster import Roster, key_fingerprint
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
+from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import (
+    BadSignature,
     MalformedDocument,
     ProtocolError,
     UnknownManifest,
+    UnsupportedVersion,
     WrongManifest,
 )
+from shoal_protocol.wire.versions import WIRE
 
 MANIFEST, ROSTER, HISTORY = "manifest.json", "roster.bin", "history"
 _VERSION: Final = re.compile(r"^(\d{6})-manifest\.json$")
+_BOUND_TO: Final = re.compile(rb'"manifest":"([0-9a-f]{64})"')
+_VERSION_FIELD: Final = b'"version":%d' % WIRE
 
 
 def history_paths(directory: Path, sequence: int) -> tuple[Path, Path]:
@@ -183,6 +192,47 @@ class ManifestBook:
         if self._current.digest != digest:
             raise WrongManifest
         return self._current
+
+    def decode(self, encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+        """Decode a signed document, once its signature holds by a version that was accepted.
+
+        Whether that is the version which the document is bound to is for the caller to verify.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion
+            UnknownManifest: none holds, and it is bound to a version that was never accepted here.
+            UnknownSigner, WrongSigner, BadSignature, UnknownHolder, RevokedHolder: none holds.
+        """
+        return decode(encoded, *kinds, check=self._check_signature)
+
+    def _check_signature(
+        self, kinds: Sequence[type[Document]], body: bytes, signer: str, signature: str
+    ) -> bytes:
+        refusals: list[ProtocolError] = []
+        tried = set()
+        for kind in kinds:
+            named = kind.model_fields["kind"].default
+            if f'"kind":"{named}"'.encode() not in body:
+                continue
+            role = kind.signed_by
+            found = re.search(rb'"%s":(\d{1,10})[,}]' % role.value.encode(), body)
+            for version in reversed(self.versions):
+                try:
+                    key = version.key_of(role, signer, int(found[1]) if found else None)
+                    if (named, key) not in tried:
+                        tried.add((named, key))
+                        check_signature(VerifyKey(key), domain(named) + body, signature)
+                        return key
+                except ProtocolError as error:
+                    refusals.append(error)
+        if not refusals:
+            raise MalformedDocument("a document of another kind is due here")
+        bound_to = _BOUND_TO.search(body)
+        if bound_to is not None and bound_to[1].decode() not in self._versions:
+            raise UnknownManifest
+        if _VERSION_FIELD not in body:
+            raise UnsupportedVersion
+        raise next((each for each in refusals if isinstance(each, BadSignature)), refusals[0])
 
     def accept(self, signed_manifest: bytes, roster: bytes) -> Consortium:
         """Put the next version in force, durably. A known version changes nothing.
