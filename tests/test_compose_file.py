@@ -1,5 +1,6 @@
 """The compose files fit services, images and command; no engine is needed to see it."""
 
+import json
 import os
 import re
 import shlex
@@ -161,8 +162,47 @@ def hand_out(trial: Path, name: str | None = None) -> str | None:
     if done.returncode == 0:
         return None
     assert sorted((trial / "handout").rglob("*")) == handed
-    assert "docker compose --profile '*' down --volumes --remove-orphans" in done.stderr
+    assert "sh examples/compose/trial.sh down" in done.stderr
     return done.stderr
+
+
+@pytest.mark.parametrize("name", [None, *ENVIRONMENTS])
+def test_one_command_starts_a_variant_unless_what_is_there_does_not_fit(
+    trial: Path, name: str | None
+) -> None:
+    variant = [] if name is None else [name]
+    with_file = [] if name is None else ["--env-file", f"examples/compose/{name}.env"]
+    compose = ["docker", "compose", *with_file]
+    check = [*compose, "run", "--rm", "--no-deps", "keys"]
+    start = [*compose, "up", "--detach", "--scale", "trainer-crowds=2"]
+    up = ["up", *variant, "--scale", "trainer-crowds=2"]
+    assert done_by(trial, *up) == (0, [[*compose, "build"], check, start])
+    # refused before anything is started or stopped
+    assert done_by(trial, *up, failing="run") == (1, [[*compose, "build"], check])
+
+
+def test_one_command_takes_every_variant_away(trial: Path) -> None:
+    down = ["docker", "compose", "--profile", "*", "down", "--volumes", "--remove-orphans"]
+    assert done_by(trial, "down") == (0, [down])
+    assert (
+        done_by(trial) == done_by(trial, "sideways") == done_by(trial, "up", "sideways") == (2, [])
+    )
+
+
+def done_by(trial: Path, *words: str, failing: str = "nothing") -> tuple[int, list[list[str]]]:
+    """Return how the trial's script ends, and what it has Compose do, which fails at a word."""
+    log, docker = trial / "log", trial / "bin" / "docker"
+    log.write_text("")
+    asked = "import json, sys; print(json.dumps(['docker', *sys.argv[1:]]))"
+    docker.write_text(
+        f'#!/bin/sh\n{sys.executable} -c "{asked}" "$@" >> {log}\n'
+        f'case " $* " in *" {failing} "*) exit 1 ;; esac\n'
+    )
+    docker.chmod(0o755)
+    path = f"{trial}/bin:{os.environ['PATH']}"
+    command = ["sh", str(EXAMPLES / "trial.sh"), *words]
+    done = subprocess.run(command, env={"PATH": path}, capture_output=True, check=False)
+    return done.returncode, [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def empty(directory: Path) -> None:

@@ -6,7 +6,7 @@ set -eu
 top=${1:-}
 refuse() {
   echo "keys: $1. Nothing was started. To begin anew, take all of the trial away first:" \
-    "docker compose --profile '*' down --volumes --remove-orphans" >&2
+    "sh examples/compose/trial.sh down" >&2
   exit 1
 }
 
@@ -36,7 +36,7 @@ check_choice() { # of whom, and where this variant keeps its state
   [ ! -e "$top/left/$1-data/database" ] || held=PostgreSQL
   [ -z "$held" ] || [ "$held" = "$2" ] ||
     refuse "the trial that is here keeps the state of $1 in $held, and this variant would in $2: \
-go on with it as it was begun, with the same --env-file or none"
+go on with it as the variant that it was begun as"
 }
 check_choice compute-0 "${COMPUTE_0_STATE:-SQLite}"
 check_choice trainer "${TRAINER_STATE:-SQLite}"

@@ -296,7 +296,7 @@ def foreign(where: object, theirs: str, ours: str) -> str | None:
         f"{where} holds the state of another consortium: the key of its first authority is "
         f"{keys[0]}, and that of the consortium here is {keys[1]}. Start with the keys and the "
         "consortium that the state belongs to. If nobody needs that state any more, move it away "
-        "(of a trial in containers: `docker compose --profile '*' down --volumes --remove-orphans`)"
+        "(`sh examples/compose/trial.sh down` takes a trial in containers away)"
     )
 
 
