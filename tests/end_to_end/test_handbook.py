@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
 
 HOSPITALS: Final = Path(__file__).parents[2] / "examples" / "hospitals"
 OF_THE_FEDERATION: Final = 9  # five services, three agents, and one between
-NEW_PARTIES: Final = 3
+NEW_PARTIES: Final = 3  # each with a free port above, which a site made later is given
 PATIENCE: Final = 90.0
 MADE_BY: Final = {  # what others show is compared with it
     "DIGEST": "shoal consortium",
@@ -158,9 +158,9 @@ class Drill:
 @pytest.fixture(scope="module")
 def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
     home = tmp_path_factory.mktemp("handbook") / "federation"
-    first = free_ports(OF_THE_FEDERATION + NEW_PARTIES)
+    first = free_ports(OF_THE_FEDERATION + 2 * NEW_PARTIES)
     last = first + OF_THE_FEDERATION
-    drill = Drill(home, iter(range(last, last + NEW_PARTIES)))
+    drill = Drill(home, iter(range(last, last + 2 * NEW_PARTIES, 2)))
     sites = "--clients hospital-a=400 --clients hospital-b=400"
     dictionary = f"--dictionary {HOSPITALS / 'dictionary.toml'}"
     home.parent.joinpath("federation").mkdir()
