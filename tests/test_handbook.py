@@ -1,27 +1,32 @@
-"""Each entry of the handbook is run by tests, and each of its commands is one that there is."""
+"""The handbook's procedures are complete and typed as they stand; drills do them in mid-job.
 
+`tests/end_to_end/test_handbook.py` does every step of every procedure. The drills named here do the
+same while jobs run, and count what came of it.
+"""
+
+import re
 from typing import Final
 
 import pytest
 
 from tests.command.running import parser
-from tests.world.handbook import entries
+from tests.world.handbook import PAGE, commands, procedures
 from tests.world.named_tests import exists
 
-RUN_BY: Final = {
-    "Install": ["federation/test_drills.py::test_a_node_is_installed_while_a_job_runs"],
-    "Enrol": [
+IN_MID_JOB: Final = {
+    "Install a node": ["federation/test_drills.py::test_a_node_is_installed_while_a_job_runs"],
+    "Enrol a data holder": [
         "command/test_command.py::test_organisations_make_their_parties_and_the_services_accept_the_consortium",
         "federation/test_consortium_changes.py::test_the_next_job_is_open_to_who_was_enrolled_and_not_to_who_was_revoked",
     ],
-    "Rotate": [
+    "Rotate the keys of a service": [
         "end_to_end/test_life_cycle.py::test_all_keys_change_while_a_job_runs_and_its_certificate_holds"
     ],
-    "Renew": [
+    "Renew a certificate": [
         "end_to_end/test_certificate_ends.py::test_a_party_whose_certificate_ended_is_cut_off_until_it_is_renewed",
         "hosting/test_standing.py::test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day",
     ],
-    "Replace": [
+    "Replace a node": [
         "federation/test_drills.py::test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_anew",
         "federation/test_parties_change.py::test_a_trainer_whose_place_another_took_ends_what_it_began",
         "federation/test_parties_change.py::test_a_round_ends_at_the_aggregator_that_it_began_with",
@@ -32,6 +37,9 @@ RUN_BY: Final = {
         "command/test_backups.py::test_a_state_in_postgresql_is_backed_up_by_its_own_tools_as_is_said",
     ],
     "Restore": [
+        "end_to_end/test_drills.py::test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup",
+        "end_to_end/test_drills.py::test_a_threshold_job_ends_without_a_node_whose_disk_is_lost",
+        "end_to_end/test_drills.py::test_a_disk_that_is_lost_in_a_round_is_restored",
         "federation/test_backups.py::test_a_service_whose_disk_is_lost_in_a_round_goes_on_from_its_backup",
         "federation/test_backups.py::test_an_older_backup_exceeds_no_cap_and_signs_no_second_history",
         "federation/test_set_back.py::test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name",
@@ -48,19 +56,18 @@ RUN_BY: Final = {
         "command/test_log_command.py::test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log",
         "test_monitoring.py::test_each_alert_goes_off_in_its_own_trouble_and_none_in_a_healthy_federation",
     ],
-    "Retire": [
+    "Retire a node": [
         "federation/test_parties_change.py::test_a_job_goes_on_without_a_node_that_was_retired",
         "hosting/test_standing.py::test_a_retired_party_is_told_when_it_may_be_switched_off",
     ],
-    "A key is lost": [
-        "end_to_end/test_life_cycle.py::test_agents_that_were_off_while_all_certificates_changed_find_their_way",
-        "federation/test_drills.py::test_the_recovery_key_stands_in_for_a_lost_authority_while_a_job_runs",
-        "federation/test_drills.py::test_an_aggregator_is_replaced_in_an_emergency_with_its_log",
+    "The key of a service is lost": [
+        "end_to_end/test_life_cycle.py::test_agents_that_were_off_while_all_certificates_changed_find_their_way"
     ],
-    "A disk is lost": [
-        "end_to_end/test_drills.py::test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup",
-        "end_to_end/test_drills.py::test_a_threshold_job_ends_without_a_node_whose_disk_is_lost",
-        "end_to_end/test_drills.py::test_a_disk_that_is_lost_in_a_round_is_restored",
+    "The key of the authority is lost": [
+        "federation/test_drills.py::test_the_recovery_key_stands_in_for_a_lost_authority_while_a_job_runs"
+    ],
+    "The key or the log of the aggregator is lost": [
+        "federation/test_drills.py::test_an_aggregator_is_replaced_in_an_emergency_with_its_log"
     ],
     "A node is compromised": [
         "federation/test_drills.py::test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_anew",
@@ -76,15 +83,39 @@ RUN_BY: Final = {
 }
 
 
-def test_every_entry_names_the_tests_that_run_it() -> None:
-    assert list(RUN_BY) == list(entries())
-    for each in (test for tests in RUN_BY.values() for test in tests):
+def anchor(heading: str) -> str:
+    return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_what_drills_do_is_in_the_page() -> None:
+    assert set(IN_MID_JOB) <= set(procedures())
+    for each in (test for tests in IN_MID_JOB.values() for test in tests):
         assert exists(f"tests/{each}"), each
 
 
-@pytest.mark.parametrize("heading", RUN_BY)
+def test_every_symptom_leads_to_a_heading_and_every_link_within_the_page() -> None:
+    text = PAGE.read_text()
+    headings = {anchor(each) for each in re.findall(r"^## (.*)$", text, re.MULTILINE)}
+    links = re.findall(r"\]\(#([^)]+)\)", text)
+    assert set(links) <= headings
+    symptoms = text.split("## What you see\n")[1].split("\n## ")[0]
+    rows = [row for row in symptoms.splitlines() if row.startswith("|")][2:]
+    assert len(rows) >= 10
+
+
+@pytest.mark.parametrize("heading", procedures())
+def test_every_step_says_what_to_see_and_what_to_do_else(heading: str) -> None:
+    for step in procedures()[heading]:
+        if step.command:
+            assert re.search(r"^    (You see |The terminal .* then )", step.text, re.MULTILINE), (
+                step
+            )
+            assert re.search(r"^    Else: ", step.text, re.MULTILINE), step
+
+
+@pytest.mark.parametrize("heading", procedures())
 def test_the_command_line_takes_every_command_as_it_stands(heading: str) -> None:
-    for words in (each for block in entries()[heading] for each in block):
+    for words in commands(heading):
         command = parser()
         rest = list(words)
         while hasattr(command, "commands"):

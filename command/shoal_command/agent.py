@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shlex
 from base64 import b64decode
 from collections import Counter
 from datetime import datetime
@@ -17,6 +16,7 @@ from nacl.signing import SigningKey
 from shoal_agent.backing_up import back_up_alone, write_recovery_key
 from shoal_agent.client_files import enrolment_of, grow, rotate, write_agent
 from shoal_agent.crowds.evidence_files import fingerprints_in_words, write_evidence
+from shoal_agent.enrolment_files import read_enrolment
 from shoal_agent.leaving_alone import leave_alone
 from shoal_agent.restoring import restore_state
 from shoal_agent.settings import Settings
@@ -33,7 +33,17 @@ from shoal_command.connection import (
 )
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_options_of
 from shoal_command.owner_console import console
-from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell
+from shoal_command.terminal import (
+    AsJson,
+    ExitStatus,
+    Yes,
+    confirm,
+    fail,
+    now,
+    present,
+    shell_command,
+    tell,
+)
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.keys import next_key_of
@@ -42,6 +52,8 @@ from shoal_holder.status import JobStatus
 from shoal_hosting.private_files import replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.crowds.evidence import CrowdEvidence
+from shoal_protocol.trust.roster import key_fingerprint
+from shoal_protocol.wire.numbers import Count
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
 app.command()(console)
@@ -62,8 +74,8 @@ _NEEDED = {
 
 class _Left(pydantic.BaseModel):
     job: str
-    slots: int
-    answered_rounds: int
+    slots: Count
+    answered_rounds: Count
 
 
 class _Sealed(pydantic.BaseModel):
@@ -89,15 +101,16 @@ def new(
     without a client is empty, and answers as one. Only holder.key.enrolment leaves the directory.
     """
     tls = self_signed("agent", [host, *(san or [])], now=now(), valid_days=valid_days)
-    write_agent(directory, SigningKey(secrets.token_bytes(32)), slots=slots, tls=tls)
-    enrolment = enrolment_of(directory / HOLDER_KEY)
+    key = SigningKey(secrets.token_bytes(32))
+    write_agent(directory, key, slots=slots, tls=tls)
+    enrolment, named = enrolment_of(directory / HOLDER_KEY), key_fingerprint(bytes(key.verify_key))
     tell(
-        {"directory": directory, "enrolment": enrolment, "slots": slots},
+        {"directory": directory, "enrolment": enrolment, "slots": slots, "fingerprint": named},
         as_json,
         f"Made a private key for {slots:,} slots in {directory}; keep it secret, and keep a copy.",
-        f"Hand {enrolment} to the consortium's authority.",
+        f"Hand {enrolment} to the consortium's authority, and read it the fingerprint {named}.",
         "Compare the manifest's digest with the other parties, then pin it:",
-        f"shoal party pin {shlex.quote(str(directory))} DIGEST --consortium CONSORTIUM",
+        shell_command("shoal", "party", "pin", directory, "DIGEST", "--consortium", "CONSORTIUM"),
         f"Put {RECORDS} and {POLICY} beside the key; then `shoal agent run` starts the agent.",
     )
 
@@ -133,10 +146,12 @@ def rotate_key(
     """
     enrolment = rotate(directory / HOLDER_KEY, SigningKey(secrets.token_bytes(32)))
     following = next_key_of(directory / HOLDER_KEY)
+    named = key_fingerprint(bytes(read_enrolment(enrolment).key))
     tell(
-        {"enrolment": enrolment, "key": following},
+        {"enrolment": enrolment, "key": following, "fingerprint": named},
         as_json,
-        f"The new private key is {following}; keep it secret, and keep a copy.",
+        f"The new private key is {following}, its fingerprint {named}; keep it secret, and keep a "
+        "copy.",
         f"Hand {enrolment} to the consortium's authority. Once a manifest has the new key, the "
         f"agent puts it in the place of {HOLDER_KEY}; where it may not write, do so then.",
     )
@@ -207,6 +222,7 @@ def restore(
     recovery_key: Annotated[
         Path | None, typer.Option(help="The recovery key's private file, for a backup.")
     ] = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Go on with an older copy of your state, or with none, after machine or state were lost.
@@ -219,6 +235,13 @@ def restore(
         sealed = (backup.read_bytes(), recovery_key)
     elif backup is not None or recovery_key is not None:
         fail("a backup is opened by --backup and --recovery-key together", ExitStatus.MISTAKE)
+    confirm(
+        "Restore?",
+        f"The state in {data}, {'from ' + str(backup) if backup else 'as it is there'}, "
+        "takes the place of every other that has your key: such machines stop for good.",
+        "Open jobs are over. Crowd jobs count as all that you allowed.",
+        yes=yes,
+    )
     epoch = restore_state(
         directory,
         consortium,
@@ -236,12 +259,14 @@ def restore(
 
 
 @app.command()
-def status(directory: AgentDirectory, url: AgentUrl, as_json: AsJson = False) -> None:
+def status(
+    directory: AgentDirectory, data: AgentData, url: AgentUrl, as_json: AsJson = False
+) -> None:
     """Show the jobs that your agent takes part in, in counts, and whether a trainer cheated it.
 
     Exit status 3: the closing of a crowd job does not bear out what the trainer had signed.
     """
-    found = own_agent(directory, url).ask(HolderStatus, "/v1/status")
+    found = own_agent(directory, url, data).ask(HolderStatus, "/v1/status")
     present(found, as_json, shown=_summed(found))
     if cheats := sum(is_cheating(each.verdict) for each in found.crowds):
         fail(f"the trainer cheated in {cheats} crowd jobs", ExitStatus.REFUSED)
@@ -261,6 +286,7 @@ def leave(
             envvar="SHOAL_CONSORTIUM", help="The consortium directory, if the agent is not running."
         ),
     ] = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Leave a job for good: no round of it is answered from now on.
@@ -269,13 +295,21 @@ def leave(
     sent may still be summed. An agent that is not running tells the trainer when it next runs.
     """
     job = checked_id(job, listed_by="shoal agent status --json")
-    if url is not None:
-        left = own_agent(directory, url, data).ask(_Left, f"/v1/jobs/{job}/leave", method="POST")
-    elif consortium is not None:
+    if url is None and consortium is None:
+        fail("name the running agent by --url, or else --consortium", ExitStatus.MISTAKE)
+    confirm(
+        "Leave for good?",
+        f"No round of job {job} is answered from now on, for good.",
+        "What it could still cost comes free. What answered rounds cost stays charged, and what "
+        "was sent may still be summed.",
+        yes=yes,
+    )
+    if consortium is None or url is not None:
+        agent = own_agent(directory, url or "", data)
+        left = agent.ask(_Left, f"/v1/jobs/{job}/leave", method="POST")
+    else:
         found = leave_alone(directory, consortium, data, job)
         left = _Left(job=job, slots=found.slots, answered_rounds=found.answered)
-    else:
-        fail("name the running agent by --url, or else --consortium", ExitStatus.MISTAKE)
     charged = (
         f"It had answered {left.answered_rounds:,} rounds: what these cost stays charged, "
         "and what was sent may still be summed."
@@ -346,6 +380,7 @@ def _summed(status: HolderStatus) -> dict[str, Any]:
     """Return what a reader wants of a status: jobs in sums, and reasons once each."""
     unserved = Counter(status.refused_crowds.values()).most_common()
     return {
+        "key": status.key,
         "enrolled": status.enrolled,
         "isolation": status.isolation,
         "stopped": status.refusal or "no",

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 from nacl.signing import SigningKey
+from rich.console import RenderableType
 
 from shoal_agent.client_files import hex_line
 from shoal_agent.console import sentences
@@ -24,7 +25,7 @@ from shoal_command.connection import (
     own_agent,
 )
 from shoal_command.rendering import rendered
-from shoal_command.terminal import AsJson, ExitStatus, fail, now, say, show, tell
+from shoal_command.terminal import AsJson, Yes, confirm, now, say, show, tell
 from shoal_holder.keys import read_holder_key
 from shoal_holder.policy import Policy
 from shoal_hosting.peers.service_calls import Endpoint
@@ -34,7 +35,6 @@ from shoal_protocol.jobs.approvals import WAITS, Decision
 _PATH: Final = "/v1/approvals"
 
 OwnerKey = Annotated[Path, typer.Option("--owner", help="Your owner's key file.")]
-WithoutAsking = Annotated[bool, typer.Option("--yes", help="Decide without being asked again.")]
 
 
 def owner_key(
@@ -83,7 +83,7 @@ def approve(
     data: AgentData,
     url: AgentUrl,
     owner: OwnerKey,
-    yes: WithoutAsking = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Let your data holder take part in a job, after showing what it asks and costs."""
@@ -96,7 +96,7 @@ def refuse(
     data: AgentData,
     url: AgentUrl,
     owner: OwnerKey,
-    yes: WithoutAsking = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Refuse a job that asks, for good, whatever other owners say."""
@@ -109,12 +109,7 @@ def _decide(
     job = checked_id(job, listed_by="shoal agent approvals")
     key, shown = read_holder_key(owner), _asked(agent, job)
     encoded = signed_decision(shown, job, decision, key=key, now=now())
-    if not yes:
-        if as_json:
-            fail("--json decides without asking: say --yes, too", ExitStatus.MISTAKE)
-        _show(agent, shown, shown.asking(job))
-        if not typer.confirm(f"{decision.capitalize()} this job?"):
-            fail("nothing was decided", ExitStatus.MISTAKE)
+    confirm(f"{decision.capitalize()} this job?", _facts(agent, shown, shown.asking(job)), yes=yes)
     agent.ask(dict, _PATH, method="POST", content=encoded)
     after = _asked(agent, job).asking(job)
     said = sentences.stage(after)[0]
@@ -123,21 +118,15 @@ def _decide(
     tell({"job": job, "decision": decision, "stage": after.stage}, as_json, said)
 
 
-def _show(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> None:
-    """Show what a job asks, as its own signed request has it: an agent may lie about the rest."""
+def _facts(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> RenderableType:
+    """Return what a job asks, as its own signed request has it: an agent may lie about the rest."""
     request = request_of(asking)
     left = sentences.left_after(request, shown.left, agent.ask(Policy, "/v1/policy").cap)
     facts = dict(sentences.asked(request, asking.parties, now=now(), left=left))
     facts["Who decided"] = sentences.decisions(asking)
-    show(
-        rendered(
-            {
-                name: each if isinstance(each, str) else "\n".join(each)
-                for name, each in facts.items()
-            }
-        )
+    return rendered(
+        {name: each if isinstance(each, str) else "\n".join(each) for name, each in facts.items()}
     )
-    say("")
 
 
 def _asked(agent: Endpoint, job: str) -> ApprovalsView:

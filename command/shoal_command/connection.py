@@ -59,11 +59,10 @@ def own_service(directory: Path, data: Path) -> Endpoint:
     return Endpoint(card.url, certificate, _token(data / "operator.token"))
 
 
-def own_agent(directory: Path, url: str, data: Path | None = None) -> Endpoint:
-    """Return the caller's agent; with its `data`, requests carry the owner's token."""
+def own_agent(directory: Path, url: str, data: Path) -> Endpoint:
+    """Return the caller's agent; requests carry the owner's token from its `data`."""
     certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
-    token = None if data is None else _token(data / "owner.token")
-    return Endpoint(url, certificate, token)
+    return Endpoint(url, certificate, _token(data / "owner.token"))
 
 
 def _token(path: Path) -> str:

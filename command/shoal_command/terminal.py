@@ -6,6 +6,8 @@ contributed; 6 the job has no posterior yet; 7 the log contradicts itself, or wh
 """
 
 import json
+import shlex
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -45,6 +47,7 @@ class ExitStatus(IntEnum):
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking, as a script must.")]
 
 
 def now() -> datetime:
@@ -66,6 +69,11 @@ def warn(message: str) -> None:
     """Print a warning to standard error."""
     line = Text.assemble(("Warning: ", "yellow"), plain(message))
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
+
+
+def shell_command(*words: object) -> str:
+    """Return a command to be pasted into a shell, whatever its paths and names are made of."""
+    return shlex.join(map(str, words))
 
 
 def say_json(value: Any, *, indent: int | None = 2) -> None:
@@ -109,9 +117,36 @@ def asking(whom: str) -> AbstractContextManager[object]:
     return console.status(f"Asking {whom} ...") if console.is_terminal else nullcontext()
 
 
+def confirm(question: str, *facts: str | RenderableType, yes: bool) -> None:
+    """Show on standard error what a command is about to do, and ask before it is done.
+
+    With `yes` nobody is asked. Without it the command ends, with nothing done, where no terminal
+    is there to ask at, or if the answer is no.
+    """
+    console = Console(stderr=True, highlight=False)
+    for each in facts:
+        if isinstance(each, str):
+            console.print(plain(each), soft_wrap=True)
+        else:
+            console.print(each, width=columns())
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail(
+            "nothing was done: this cannot be undone, and there is no terminal to ask at. Add "
+            "--yes to do it without being asked",
+            ExitStatus.MISTAKE,
+        )
+    console.print(plain(f"{question} [y/N] "), soft_wrap=True, end="")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        fail("nothing was done", ExitStatus.MISTAKE)
+
+
 def fail(message: str, status: ExitStatus) -> NoReturn:
     """End the command with one line on standard error."""
-    line = Text.assemble(("Error: ", "bold red"), plain(" ".join(message.split())))
+    line = Text.assemble(
+        ("Error: ", "bold red"), plain(" ".join(map(str.strip, message.splitlines())))
+    )
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
     raise typer.Exit(status)
 

@@ -3,14 +3,33 @@
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Final, get_args
 
 import typer
 from nacl.signing import SigningKey, VerifyKey
+from pyroaring import BitMap
 
-from shoal_agent.enrolment_files import read_enrolment
-from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, say, tell, warn
-from shoal_command_groups.consortium_views import described, of_the_log
+from shoal_agent.enrolment_files import Enrolment, read_enrolment
+from shoal_command.terminal import (
+    AsJson,
+    ExitStatus,
+    Yes,
+    confirm,
+    fail,
+    now,
+    present,
+    say,
+    tell,
+    warn,
+)
+from shoal_command_groups.consortium_views import (
+    described,
+    differences,
+    holder_in_words,
+    holders_of,
+    of_the_log,
+    slots_in_words,
+)
 from shoal_command_groups.policy import policy_of, policy_options
 from shoal_consortium import changes, consortium_files, deployment, dictionary_files, parties
 from shoal_consortium.cards import fingerprint
@@ -18,14 +37,19 @@ from shoal_consortium.party_files import make_authority_directory, read_party_ca
 from shoal_consortium.publishing import Outcome, publish_directory
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.queries import QueryName
-from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.policy import Policy
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster import Roster, key_fingerprint
+from shoal_protocol.wire.documents import Signed
 
 app = typer.Typer(no_args_is_help=True, help="Found a consortium, change its roster, check it.")
 
 Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is public.")]
 Authority = Annotated[Path, typer.Option(help="The authority's private directory.")]
+_MOST_SHOWN: Final = 100
+"""Data holders that `show` puts in a table."""
+
+_CALLED: Final = "The fingerprint of the data holder's key, or its enrolment file."
 AtOnce = Annotated[
     bool,
     typer.Option("--publish", help="Publish the version, too: from here services are reached."),
@@ -93,14 +117,17 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     nodes = len(chain[-1].manifest.compute_nodes)
     policy = chain[-1].manifest.policy
     needed, committee = policy.minimum_threshold or nodes, policy.minimum_committee
+    holders = holders_of(chain)
+    more = len(holders) - _MOST_SHOWN
     present(
-        shown | {"versions": [each.digest for each in chain]},
+        shown | {"data_holders": holders, "versions": [each.digest for each in chain]},
         as_json,
+        *([f"{more:,} more data holders: --json lists them all."] if more > 0 else []),
         f"Sums open with {needed} of {nodes} Compute nodes, or more."
         if committee is None
         else f"Answers open with {min(needed, committee)} of {nodes} Compute nodes, or more.",
         *of_the_log(chain),
-        shown=shown,
+        shown=shown | {"data_holders": holders[:_MOST_SHOWN]},
     )
 
 
@@ -131,60 +158,74 @@ def enrol(
 ) -> None:
     """Enrol data holders, give those that grew their slots, or take new keys that old ones signed.
 
-    Signs the next manifest.
+    Signs the next manifest. Compare the fingerprints of new data holders' keys with their owners.
     """
-    *earlier, current = open_chain(directory)
-    asking = [read_enrolment(path) for path in enrolment]
-    roster = parties.enrol(current.roster, asking, earlier=[each.roster for each in earlier])
-    changed = sum(current.roster.holder_with(each.key) is None for each in asking if each.replaces)
-    done = _done(current.roster, roster, changed=changed)
-    _add_version(
-        directory, current, roster, authority, done, as_json, directory if publish else None
-    )
+    chain, asking = open_chain(directory), [read_enrolment(path) for path in enrolment]
+    *earlier, before = [each.roster for each in chain]
+    roster = parties.enrol(before, asking, earlier=earlier)
+    manifest = _signed(chain[-1], roster, authority)
+    added = consortium_files.add_version(directory, manifest, roster)
+    lines = [_enrolled(before, roster, each) for each in asking]
+    _tell_added(added, lines, as_json, directory if publish else None)
 
 
 @app.command()
 def replace(
     directory: Directory,
-    holder: Annotated[int, typer.Argument(min=0, help="Index of the data holder.")],
+    holder: Annotated[str, typer.Argument(help=_CALLED)],
     enrolment: Annotated[Path, typer.Argument(help="Enrolment file of its new key.")],
     authority: Authority,
     publish: AtOnce = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a data holder that lost its key another one: sign the next manifest.
+    """Give a data holder that lost its key another one, for good: sign the next manifest.
 
     Its slots and what was spent on them stay. Nothing but you shows that the new key is the
     holder's: compare it with a person whom you know. A holder that has its old key rotates.
     """
-    *earlier, current = open_chain(directory)
-    roster = parties.replace(
-        current.roster,
-        holder,
-        read_enrolment(enrolment),
-        earlier=[each.roster for each in earlier],
+    chain, asked = open_chain(directory), read_enrolment(enrolment)
+    *earlier, before = [each.roster for each in chain]
+    index = parties.holder_called([*earlier, before], holder)
+    roster = parties.replace(before, index, asked, earlier=earlier)
+    manifest = _signed(chain[-1], roster, authority)
+    confirm(
+        "Replace the key?",
+        f"Version {manifest.body.sequence} replaces for good the key of "
+        f"{holder_in_words(chain, index)}.",
+        "Only a person whom you know can tell you that the new key is the data holder's own.",
+        yes=yes,
     )
-    done = _done(current.roster, roster, changed=1)
-    _add_version(
-        directory, current, roster, authority, done, as_json, directory if publish else None
-    )
+    added = consortium_files.add_version(directory, manifest, roster)
+    lines = [_enrolled(before, roster, asked)]
+    _tell_added(added, lines, as_json, directory if publish else None)
 
 
 @app.command()
 def revoke(
     directory: Directory,
-    holder: Annotated[list[int], typer.Argument(min=0, help="Indices of data holders.")],
+    holder: Annotated[list[str], typer.Argument(help=_CALLED)],
     authority: Authority,
     publish: AtOnce = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Revoke data holders for good: their messages are refused once the version is published."""
-    current = open_chain(directory)[-1]
-    roster = parties.revoke(current.roster, holder)
-    done = f"Revoked {_holders(len(set(holder)))}"
-    _add_version(
-        directory, current, roster, authority, done, as_json, directory if publish else None
+    chain = open_chain(directory)
+    named = [parties.holder_called([each.roster for each in chain], each) for each in holder]
+    roster = parties.revoke(chain[-1].roster, named)
+    manifest = _signed(chain[-1], roster, authority)
+    lines = [holder_in_words(chain, each) for each in dict.fromkeys(named)]
+    confirm(
+        "Revoke for good?",
+        f"Version {manifest.body.sequence} revokes for good:",
+        *(f"- {each}" for each in lines),
+        "Once it is published nobody takes their messages, and neither slots nor keys are given "
+        "again.",
+        yes=yes,
     )
+    added = consortium_files.add_version(directory, manifest, roster)
+    _tell_added(added, [f"Revoked {e}." for e in lines], as_json, directory if publish else None)
 
 
 @app.command()
@@ -218,6 +259,7 @@ def change(
         bool, typer.Option("--all-queries", help="Allow every query of this version.")
     ] = False,
     publish: AtOnce = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Add, replace or retire parties, or change the policy: sign the next manifest.
@@ -237,9 +279,19 @@ def change(
         fingerprints=fingerprint_ or [],
         emergency=emergency,
     )
+    confirm(
+        "Sign this version?",
+        f"Version {manifest.body.sequence} changes:",
+        *(f"- {each}" for each in differences(kept[-1].manifest, manifest.body)),
+        *(
+            f"- version {each.manifest.sequence}, which nobody believed, is taken back"
+            for each in chain[len(kept) :]
+        ),
+        "A version that is published cannot be taken back, and keys that it replaces or retires "
+        "are never listed again.",
+        yes=yes,
+    )
     added = consortium_files.add_version(directory, manifest, kept[-1].roster)
-    for each in chain[len(kept) :]:
-        warn(f"version {each.manifest.sequence}, which nobody believed, is taken back")
     _warn_of_shared_operators(added)
     _tell_added(
         added,
@@ -263,6 +315,7 @@ def move_authority(
         Path | None, typer.Option(help="New private directory for the next recovery key.")
     ] = None,
     publish: AtOnce = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Move the authority to another key, or replace the recovery key: sign the next manifest.
@@ -275,10 +328,20 @@ def move_authority(
     consent = read_signing_key(authority / "signing.key")
     key = consent if to is None else _key_in(to)
     recovery = current.manifest.recovery and VerifyKey(bytes.fromhex(current.manifest.recovery))
-    if new_recovery is not None:
-        recovery = _key_in(new_recovery).verify_key
+    spare = None if new_recovery is None else _key_in(new_recovery)
+    if spare is not None:
+        recovery = spare.verify_key
     if to is None or bytes(key.verify_key).hex() != current.manifest.authority:
         manifest = changes.moved(current, consent=consent, authority=key, recovery=recovery or None)
+        confirm(
+            "Move the authority?",
+            f"Version {manifest.body.sequence} changes for good:",
+            *(f"- {each}" for each in differences(current.manifest, manifest.body)),
+            yes=yes,
+        )
+        for place, made in ((to, key), (new_recovery, spare)):
+            if place is not None and made is not None and not _signing_key(place).exists():
+                make_authority_directory(place, made)
         current = consortium_files.add_version(directory, manifest, current.roster)
     dictionary_files.sign_again(directory, key)
     where = f"The authority's key is in {to or authority}."
@@ -286,10 +349,13 @@ def move_authority(
 
 
 def _key_in(directory: Path) -> SigningKey:
-    """Return the key in a private directory, which is made if there is none."""
-    if not (directory / "signing.key").exists():
-        make_authority_directory(directory, SigningKey(secrets.token_bytes(32)))
-    return read_signing_key(directory / "signing.key")
+    """Return the key in a private directory; a new one, which is not written, if there is none."""
+    file = _signing_key(directory)
+    return read_signing_key(file) if file.exists() else SigningKey(secrets.token_bytes(32))
+
+
+def _signing_key(directory: Path) -> Path:
+    return directory / "signing.key"
 
 
 @app.command()
@@ -323,19 +389,9 @@ def _require_all(outcomes: Sequence[Outcome]) -> None:
         )
 
 
-def _add_version(
-    directory: Path,
-    current: Consortium,
-    roster: Roster,
-    authority: Path,
-    done: str,
-    as_json: bool,
-    publish_in: Path | None,
-) -> None:
+def _signed(current: Consortium, roster: Roster, authority: Path) -> Signed[Manifest]:
     key = read_signing_key(authority / "signing.key")
-    manifest = parties.next_manifest(current, roster=roster, authority=key)
-    added = consortium_files.add_version(directory, manifest, roster)
-    _tell_added(added, [f"{done}."], as_json, publish_in)
+    return parties.next_manifest(current, roster=roster, authority=key)
 
 
 def _tell_added(
@@ -355,17 +411,18 @@ def _tell_added(
     _require_all(outcomes)
 
 
-def _done(before: Roster, after: Roster, *, changed: int) -> str:
-    """Return what a new version of the roster does; in it so many holders changed their keys."""
-    first, last = len(before), len(after) - 1
-    done = [f"Changed the keys of {_holders(changed)}"] if changed else []
-    if last >= first:
-        done.append(f"Enrolled {last - first + 1:,} slots, {first} to {last}")
-    return ". ".join(done)
-
-
-def _holders(count: int) -> str:
-    return "1 data holder" if count == 1 else f"{count:,} data holders"
+def _enrolled(before: Roster, after: Roster, asked: Enrolment) -> str:
+    """Say what became of a data holder that asked: its key, and the slots that it was given."""
+    holder = after.holder_with(asked.key)
+    if holder is None:  # another one that asked took its key's place
+        return f"{key_fingerprint(bytes(asked.key))}: replaced"
+    old = before.key_if_enrolled(holder) if holder < before.holders else None
+    new = key_fingerprint(bytes(asked.key))
+    said = [] if old in (None, bytes(asked.key)) else [f"in place of {key_fingerprint(old or b'')}"]
+    had = before.slots_of(holder) if holder < before.holders else BitMap()
+    if more := after.slots_of(holder) - had:
+        said.append(f"enrolled {len(more):,} slots, {slots_in_words(more)}")
+    return f"Data holder {new}: {'; '.join(said)}."
 
 
 def _warn_of_shared_operators(consortium: Consortium) -> None:

@@ -1,12 +1,17 @@
 """What `shoal consortium` shows of a manifest's version, and of the log that has it."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from pyroaring import BitMap
+
 from shoal_consortium import parties
 from shoal_protocol.log.witnessed import lying_witnesses
-from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, ServiceParty
+from shoal_protocol.trust.roster import key_fingerprint
 
 
 def described(consortium: Consortium) -> dict[str, Any]:
@@ -38,6 +43,68 @@ def described(consortium: Consortium) -> dict[str, Any]:
         "slots": {"enrolled": enrolled, "revoked": len(roster) - enrolled},
         "shared_operators": parties.shared_operators(manifest),
     }
+
+
+def holders_of(chain: Sequence[Consortium]) -> list[dict[str, str]]:
+    """Return the data holders of the newest version: fingerprint, slots, and since when revoked."""
+    return [_holder(chain, index) for index in range(chain[-1].roster.holders)]
+
+
+def holder_in_words(chain: Sequence[Consortium], holder: int) -> str:
+    """Say which data holder has an index: its key's fingerprint and its slots."""
+    found = _holder(chain, holder)
+    return f"data holder {found['key']}, slots {found['slots']}, {found['state']}"
+
+
+def _holder(chain: Sequence[Consortium], holder: int) -> dict[str, str]:
+    listed = [each for each in chain if each.roster.holders > holder]
+    with_key = [each for each in listed if each.roster.key_if_enrolled(holder) is not None]
+    state = f"enrolled by version {listed[0].manifest.sequence}"
+    if len(with_key) < len(listed):
+        state = f"revoked by version {listed[len(with_key)].manifest.sequence}"
+    return {
+        "key": key_fingerprint(with_key[-1].roster.key_of(holder)),
+        "slots": slots_in_words(chain[-1].roster.slots_of(holder)),
+        "state": state,
+    }
+
+
+def slots_in_words(slots: BitMap) -> str:
+    """Return slots as ranges, `0 to 199, 400 to 449`."""
+    each = np.array(slots, np.int64)
+    ranges = np.split(each, np.flatnonzero(np.diff(each) != 1) + 1)
+    return ", ".join(f"{part[0]} to {part[-1]}" for part in ranges)
+
+
+def differences(before: Manifest, after: Manifest) -> Iterator[str]:
+    """Say every field of the next version that differs, as `field: old → new`.
+
+    Left out are those that always differ, and the roster, whose changes are told by holder.
+    """
+    old, new = _flat(before), _flat(after)
+    for name in old | new:
+        if old.get(name) != new.get(name):
+            yield f"{name}: {old.get(name, 'none')} → {new.get(name, 'none')}"
+
+
+def _flat(manifest: Manifest) -> dict[str, str]:
+    fields = manifest.model_dump(mode="json", exclude={"sequence", "previous", "roster", "move"})
+    nodes, analysts = fields.pop("compute_nodes"), fields.pop("analysts")
+    fields |= {f"Compute node {each.pop('name')}": each for each in nodes}
+    fields |= {f"analyst {each.pop('name')}": each for each in analysts}
+    return dict(_leaves("", fields))
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for inner, each in value.items():
+            yield from _leaves(f"{name} {inner}".strip(), each)
+    elif isinstance(value, list):
+        yield name, ", ".join(str(each) for each in value) or "none"
+    elif str(value).startswith("-----BEGIN"):
+        yield name, f"SHA-256 {hashlib.sha256(value.encode()).hexdigest()}"
+    else:
+        yield name, "none" if value is None else str(value)
 
 
 def of_the_log(chain: Sequence[Consortium]) -> Iterator[str]:

@@ -28,7 +28,9 @@ from shoal_command.rendering import rendered
 from shoal_command.terminal import (
     AsJson,
     ExitStatus,
+    Yes,
     asking,
+    confirm,
     fail,
     now,
     output,
@@ -200,15 +202,28 @@ def model(
 
 @app.command()
 def close(
-    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+    job: JobId,
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Close a job of yours now, for good: it takes no more contributions.
 
     What was contributed stays in its model; what clients did not contribute, they keep. The closing
     says that you asked. A job that is closed stays as it is.
     """
+    handle = _handle(job, party, consortium)
     with asking("the trainer"):
-        closing = _handle(job, party, consortium).close()
+        state = handle.state()
+    confirm(
+        "Close for good?",
+        f"Job {job} takes no more contributions, for good.",
+        one_line(state, left=until(state.closes_at, now())),
+        yes=yes,
+    )
+    with asking("the trainer"):
+        closing = handle.close()
     tell(closing, as_json, str(closing))
 
 

@@ -1,6 +1,5 @@
 """`shoal job` and `shoal certificate fetch`: submit a job, and show how it goes and ends."""
 
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,14 +25,17 @@ from shoal_command.round_groups import FEW_ROUNDS
 from shoal_command.terminal import (
     AsJson,
     ExitStatus,
+    Yes,
     asking,
     columns,
+    confirm,
     fail,
     now,
     output,
     present,
     say,
     say_json,
+    shell_command,
     show,
     tell,
     warn,
@@ -176,15 +178,29 @@ def list_jobs(
 
 @app.command()
 def withdraw(
-    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+    job: JobId,
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Withdraw a job of your own: it asks nothing more, and clients' budgets come free.
 
     What answered rounds cost stays charged. A job that has ended cannot be withdrawn. `cancel`
     and `withdraw` are the same.
     """
+    handle = _handle(job, party, consortium)
     with asking("the trainer"):
-        _handle(job, party, consortium).withdraw()
+        request, state = handle.request(), handle.state()
+    rounds, deadline = request.task.rounds, request.join_deadline
+    confirm(
+        "Withdraw for good?",
+        f"Job {job} of {request.analyst}, “{request.purpose or 'without a purpose'}”, ends.",
+        job_views.one_line(state, rounds=rounds, join_deadline=deadline, now=now()),
+        yes=yes,
+    )
+    with asking("the trainer"):
+        handle.withdraw()
     tell(
         {"job": job, "phase": JobPhase.WITHDRAWN},
         as_json,
@@ -222,8 +238,8 @@ def fetch(
     write_new(out, pack(encoded) if out.suffix == ".gz" else encoded, private=False)
     version = open_book(party, consortium).get(read_certificate(encoded).body.manifest)
     manifest, _ = history_paths(consortium, version.manifest.sequence)
-    again = shlex.join(["verify", str(out), "--manifest", str(manifest)])
-    say(f"Written and checked: {out}. Anyone can check it again: shoal certificate {again}")
+    again = shell_command("shoal", "certificate", "verify", out, "--manifest", manifest)
+    say(f"Written and checked: {out}. Anyone can check it again: {again}")
 
 
 def _handle(job: str, party: Path, consortium: Path) -> Job:
@@ -236,11 +252,9 @@ def _going_on(job: str, party: Path, consortium: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        again = shlex.join(["--party", str(party), "--consortium", str(consortium)])
-        fail(
-            f"interrupted, but the job goes on; to see it: shoal job watch {job} {again}",
-            ExitStatus.NOT_YET,
-        )
+        where = ("--party", party, "--consortium", consortium)
+        again = shell_command("shoal", "job", "watch", job, *where)
+        fail(f"interrupted, but the job goes on; to see it: {again}", ExitStatus.NOT_YET)
 
 
 class _Progress:

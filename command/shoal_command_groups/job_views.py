@@ -51,8 +51,7 @@ def progress(
             head.add_row("Approval", said)
     if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING):
         head.add_row("Over by", _moment(state.ends_by, now))
-    if rounds > FEW_ROUNDS and state.rounds:
-        head.add_row("Rounds", _how_far(state, rounds))
+    head.add_row("Rounds", state.rounds_in_words(rounds).replace(" rounds", ""))
     newest = state.rounds[-FEW_ROUNDS:]
     for each in newest:
         head.add_row(f"Round {each.number}", plain(each.round))
@@ -78,18 +77,10 @@ def one_line(state: JobState, *, rounds: int, join_deadline: datetime, now: date
         facts.extend(filter(None, [state.approvals.in_words("until then")]))
     if state.phase is JobPhase.RUNNING and state.ends_by is not None:
         facts.append(f"over by {_moment(state.ends_by, now)}")
-    if state.rounds and rounds > FEW_ROUNDS:
-        facts.append(_how_far(state, rounds))
-    elif state.rounds:
-        facts.append(", ".join(f"round {each.number} {each.phase}" for each in state.rounds))
+    if state.rounds:
+        newest = state.rounds[-1]
+        facts.append(f"{state.rounds_in_words(rounds)}; round {newest.number} {newest.phase}")
     return "; ".join(facts)
-
-
-def _how_far(state: JobState, rounds: int) -> str:
-    """Say which round of many the job is at, the first being the 1st, and how many it lost."""
-    newest = state.rounds[-1]
-    lost = f", {state.lost:,} lost" if state.lost else ""
-    return f"round {newest.number + 1:,} of {rounds:,} {newest.phase}{lost}"
 
 
 def posterior(report: PosteriorReport) -> RenderableType:
@@ -104,7 +95,7 @@ def posterior(report: PosteriorReport) -> RenderableType:
         table.add_row(*map(plain, row))
     if len(report.rounds) > FEW_ROUNDS:
         asked = span([report.participations.least, report.participations.most])
-        rounds = [("Rounds", f"{len(report.rounds):,}; each client was asked in {asked}")]
+        rounds = [("Rounds", f"{len(report.rounds):,} published; each client was asked in {asked}")]
     else:
         rounds = [(f"Round {number}", each) for number, each in enumerate(report.rounds)]
     if report.lost_rounds:
@@ -173,7 +164,8 @@ def listed(page: JobsPage, crowds: Sequence[ListedCrowd], *, columns: int) -> Re
             said += f"; {waits}"
         when = f"{each.submitted_at:%Y-%m-%d %H:%M}"
         table.add_row(*map(plain, (when, each.job, each.analyst, what, price, said)))
-    left = Table("clients", "epsilon left, Gaussian noise", "epsilon left, Laplace noise")
+    by_gaussian = "epsilon left, Gaussian noise, at the policy's delta"
+    left = Table("clients", by_gaussian, "epsilon left, Laplace noise")
     for budget in page.budgets:
         left.add_row(
             f"{budget.clients:,}", f"{budget.left.gaussian:.3g}", f"{budget.left.pure:.3g}"
@@ -202,6 +194,7 @@ def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None)
         "left": checked.left.model_dump(),
         "rounds": checked.request.task.rounds,
         "answering": checked.answering,
+        "services": checked.services,
         "holders": [asdict(each) for each in checked.holders],
         "expected_errors": None if errors is None else [asdict(each) for each in errors],
     }
@@ -214,16 +207,18 @@ def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> Re
     """
     request, left = checked.request, checked.left
     head = Table.grid(padding=(0, 2))
-    head.add_row("Price", plain(f"{request.privacy.cap}, mu {request.privacy.cost.mu:.3g}"))
+    head.add_row("Price", plain(str(request.privacy.cap)))
     head.add_row(
         "Left for a job",
-        f"epsilon {left.gaussian:.3g} by Gaussian noise, {left.pure:.3g} by Laplace",
+        f"epsilon {left.gaussian:.3g} at the policy's delta by Gaussian noise, "
+        f"{left.pure:.3g} by Laplace noise",
     )
     head.add_row("Rounds", f"{request.task.rounds:,}")
     head.add_row(
         "Would answer",
         f"{checked.answering:,} clients, of {request.minimum_population:,} that are needed",
     )
+    head.add_row("Reached just now", plain(checked.reached))
     table = Table("holder", "clients", "can pay", "would answer")
     for each in checked.holders:
         verdict = plain("yes" if each.reason is None else f"no: {each.reason}")

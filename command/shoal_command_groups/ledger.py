@@ -1,6 +1,7 @@
 """`shoal ledger`: shows what was charged, and whether a ledger is whole."""
 
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -30,7 +31,10 @@ from shoal_command.connection import (
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.crowds.status import RecordsLeft
+from shoal_holder.exits import ReservedBudget
 from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.epsilons import epsilon_at
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
 from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
@@ -59,7 +63,7 @@ def trainer(
     chain = verified(lines)
     shown = [
         {
-            **_cells(each),
+            **_cells(each, each.delta),
             "epsilon so far": _number(each.cumulative_epsilon),
             "at delta": each.delta,
         }
@@ -110,9 +114,18 @@ def agent(
         *_sentences(page.spent, lines),
         _unbroken(chain),
         shown={
-            "entries": [*map(_cells, _beside(lines, {each.job for each in summed}))],
+            "entries": [
+                _cells(each, page.spent.delta)
+                for each in _beside(lines, {each.job for each in summed})
+            ],
             "crowd_jobs": summed,
-            "reserved_by_open_jobs": page.reserved,
+            "reserved_by_open_jobs": [
+                {
+                    **{name: getattr(each, name) for name in ("job", "slots", "until")},
+                    "epsilon": _epsilon(each, page.spent.delta),
+                }
+                for each in page.reserved
+            ],
         },
     )
 
@@ -180,13 +193,19 @@ def _beside(lines: Iterable[Line], jobs: Collection[str]) -> Iterator[Line]:
     return (each for each in lines if each.job not in jobs)
 
 
-def _cells(line: Line) -> dict[str, Any]:
+def _cells(line: Line, delta: float) -> dict[str, Any]:
     return {
         "": line.number,
-        **{name: getattr(line, name) for name in ("kind", "job", "round", "clients", "mu")},
-        "pure epsilon": line.epsilon,
+        **{name: getattr(line, name) for name in ("kind", "job", "round", "clients")},
+        "epsilon": _epsilon(line, delta),
         "digest": line.shown_digest,
     }
+
+
+def _epsilon(charge: Line | ReservedBudget, delta: float) -> str:
+    """Say what is charged or reserved as an epsilon at the delta of the cap."""
+    found = epsilon_at(delta, Cost.stated(charge.mu, charge.epsilon))
+    return _number(found if math.isfinite(found) else None)
 
 
 def _number(value: float | None) -> str:
@@ -197,6 +216,10 @@ def _sentences(spent: Spent, lines: Sequence[Line]) -> Iterator[str]:
     yield (
         f"{len({each.round for each in lines}):,} rounds and contributions to crowds were charged, "
         f"{sum(each.clients for each in lines):,} times to a client."
+    )
+    yield (
+        f"Every epsilon here is at delta {spent.delta:.3g}, but for pure jobs and crowd jobs, "
+        "which need none. They do not add up: what is left says what one more job may cost."
     )
     yield (
         f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "

@@ -7,18 +7,20 @@ import pydantic
 import typer
 
 from shoal_command.connection import PartyDirectory, own_service
-from shoal_command.terminal import AsJson, present
+from shoal_command.rendering import rendered
+from shoal_command.terminal import AsJson, Yes, confirm, present
+from shoal_protocol.wire.numbers import Count
 
 
 class _Kind(pydantic.BaseModel):
     kind: str
-    documents: int
+    documents: Count
     stays: str
     why: str
 
 
 class _Kept(pydantic.BaseModel):
-    retention_days: int | None
+    retention_days: Count | None
     is_due: bool
     kinds: list[_Kind]
 
@@ -37,6 +39,7 @@ def retention(
             "--trust-clock", help="With --do: the service's clock, which leapt, is right."
         ),
     ] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what your running service keeps, how much, why, and until when by the policy.
@@ -48,9 +51,10 @@ def retention(
     """
     service = own_service(party, data)
     path = "/v1/retention"
+    found = service.ask(_Kept, path)
     if do:
+        what = "What the policy says is due of these is deleted and overwritten now, for good."
+        confirm("Delete?", rendered(found), what, yes=yes)
         found = service.ask(_Kept, path, method="POST", trust_clock=int(trust_clock))
-    else:
-        found = service.ask(_Kept, path)
     due = "Something is due: the service deletes it within the hour, or at once with --do."
     present(found, as_json, due if found.is_due else "Nothing is due.")

@@ -1,6 +1,7 @@
 """`shoal up`: runs a whole federation in one terminal, for trying out."""
 
 import secrets
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from typing import Annotated, Final
 import typer
 
 from shoal_command.options import VALID_DAYS
-from shoal_command.terminal import ExitStatus, asking, fail, now, say, warn
+from shoal_command.terminal import ExitStatus, asking, fail, now, say, shell_command, warn
 from shoal_command_groups.quickstart import WARNING, for_trying_out
 from shoal_consortium.processes import Federation, Process, logged
 from shoal_consortium.quickstart import agents, exists, make, records_of, services
+from shoal_holder.site_files import POLICY
 from shoal_hosting.manifests.manifest_chain import open_chain
 
 _LOOK_SECONDS: Final = 1.0
@@ -30,11 +32,16 @@ def up(
     ask_owners: Annotated[
         bool, typer.Option(help="Let agents ask their owners about jobs, as policy.toml says.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run this party alone; repeat for several."),
+    ] = None,
 ) -> None:
     """Run all services and agents of a federation until Ctrl-C, for trying out.
 
     An agent starts as soon as its site's directory has records and policy.toml, and anew when one
-    of them changes. What a process says is in DIRECTORY/logs.
+    of them changes. A party whose process ends stays stopped, and the others go on: --only starts
+    it again, in another terminal. What a process says is in DIRECTORY/logs.
     """
     if not exists(directory):
         plan = for_trying_out(valid_days=VALID_DAYS)
@@ -45,14 +52,20 @@ def up(
     logs = home / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
     consortium = open_chain(home / "consortium")[-1]
+    parties, holders = services(home, consortium), agents(home, ask_owners=ask_owners)
+    names = [each.name for each in (*parties, *holders)]
+    if unknown := set(only or ()) - set(names):
+        fail(f"{min(unknown)} is no party here: these are {', '.join(names)}", ExitStatus.MISTAKE)
     shown = [
         replace(each, environment={**each.environment, "SHOAL_CONSOLE": "true"})
-        for each in services(home, consortium)
+        for each in parties
+        if only is None or each.name in only
     ]
     started = [logged(each, logs) for each in shown]
     sites = [
         _Site(home / "clients" / each.name, each.url, logged(each, logs))
-        for each in agents(home, ask_owners=ask_owners)
+        for each in holders
+        if only is None or each.name in only
     ]
     with _told_to_stop() as stopping, Federation() as federation:
         try:
@@ -62,30 +75,37 @@ def up(
             taken = "in use" in str(error)
             hint = ". Is another federation running on these ports?" if taken else ""
             fail(f"{error}{hint}", ExitStatus.MISTAKE)
-        say(f"{len(started)} services run. Ctrl-C ends them.")
+        running = "1 service runs" if len(started) == 1 else f"{len(started)} services run"
+        say(f"{running}. Ctrl-C ends all that runs here; `kill PROCESS` ends one party.")
         say(f"What each does, by the token in {home}/data/NAME/operator.token:")
         for each in shown:
-            say(f"  {each.name}  {each.url}/console")
+            say(f"  {each.name}  {each.url}/console  process {federation[each.name].pid}")
         if not ask_owners:
             say("Agents take part without asking their owners; --ask-owners lets them ask.")
         for site in sites:
             site.begin(federation)
-        who = f"--party {home}/parties/analyst --consortium {home}/consortium"
-        say(f"Submit a job: shoal job submit --wait {who} TASK.toml")
-        say(f"The same in a browser: shoal console {who}")
+        who = ("--party", home / "parties" / "analyst", "--consortium", home / "consortium")
+        submit = shell_command("shoal", "job", "submit", "--wait", *who, "TASK.toml")
+        say(f"Submit a job: {submit}")
+        say(f"The same in a browser: {shell_command('shoal', 'console', *who)}")
         while not stopping.wait(_LOOK_SECONDS):
-            _look_after(started)
+            _look_after(started, directory)
             for site in sites:
                 site.look(federation)
         say("Stopping.")
     say("All processes have ended.")
 
 
-def _look_after(started: list[Process]) -> None:
-    """End the command if a service ended by itself."""
+def _look_after(started: list[Process], directory: Path) -> None:
+    """Say of each service that ended how it is started again; the others go on."""
     for each in started:
         if each.exit_status is not None:
-            fail(f"{each.name} ended: {each.ending()} (see {each.log})", ExitStatus.MISTAKE)
+            warn(
+                f"{each.name} ended: {each.ending()} (see {each.log}). The others go on. "
+                "To start it again, in another terminal: "
+                f"shoal up {shlex.quote(str(directory))} --only {each.name}"
+            )
+            each.stop()
 
 
 class _Site:
@@ -122,16 +142,18 @@ class _Site:
             self._tell_end()
         else:
             name, data = self._process.name, self._process.environment["SHOAL_DATA"]
-            own = f"--agent {self._home} --data {data} --url {self._url}"
+            own = ("--agent", self._home, "--data", data, "--url", self._url)
             say(
-                f"{name} runs at {self._url}; its owner's pages (to decide, add --owner KEY): "
-                f"shoal agent console {own}"
+                f"{name} runs at {self._url} as process {self._process.pid}; its owner's pages "
+                "(to decide, add --owner KEY): "
+                f"{shell_command('shoal', 'agent', 'console', *own)}"
             )
 
     def _tell_end(self) -> None:
         warn(
-            f"{self._process.name} ended: {self._process.ending()}; it starts anew when its "
-            f"files in {self._home} change (log: {self._process.log})"
+            f"{self._process.name} ended: {self._process.ending()} (log: {self._process.log}). "
+            "The others go on. It starts again when one of its files changes: "
+            f"touch {shlex.quote(str(self._home / POLICY))}"
         )
         self._process.stop()
 

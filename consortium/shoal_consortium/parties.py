@@ -1,17 +1,19 @@
 """Builds manifests and rosters: the consortium's authority puts parties' cards together."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pydantic
 from nacl.signing import SigningKey, VerifyKey
 
-from shoal_agent.enrolment_files import Enrolment
+from shoal_agent.enrolment_files import Enrolment, read_enrolment
 from shoal_consortium.cards import Card, PartyRole
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.policy import Policy
-from shoal_protocol.trust.roster import Roster, RosterReference
+from shoal_protocol.trust.roster import Roster, RosterReference, key_fingerprint
 from shoal_protocol.trust.roster_changes import (
     with_enrolled,
     with_grown,
@@ -19,6 +21,8 @@ from shoal_protocol.trust.roster_changes import (
     with_revoked,
 )
 from shoal_protocol.wire.documents import Signed, describe, sign
+
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{8,32}")
 
 
 def first_manifest(
@@ -132,11 +136,48 @@ def replace(
     """
     if roster.holder_with(enrolment.key) == holder:
         raise ValueError(
-            f"data holder {holder} has this key on the roster already: no new version was signed. "
-            "One that lost its key makes another with `shoal agent new`; one that asks for more "
+            "the data holder has this key on the roster already: no new version was signed. One"
+            " that lost its key makes another with `shoal agent new`; one that asks for more "
             "slots is given them by `shoal consortium enrol`"
         )
     return _with_no_key_of(earlier, _replaced(roster, holder, enrolment), since=roster)
+
+
+def holder_called(rosters: Sequence[Roster], called: str) -> int:
+    """Return the index of a data holder by its key's fingerprint, or by its enrolment file's path.
+
+    `rosters` are those of all versions, oldest first. A key that was replaced or revoked since
+    names its holder, too. Eight digits of a fingerprint are enough where they are one key's.
+
+    Raises:
+        ValueError: nobody is called so, several are, or the file is no enrolment file.
+    """
+    if Path(called).is_file():
+        asked = read_enrolment(Path(called))
+        keys = [bytes(each) for each in (asked.key, asked.replaces) if each is not None]
+        beginnings = [key_fingerprint(key).replace("-", "") for key in keys]
+    elif _FINGERPRINT.fullmatch(beginning := "".join(called.lower().replace("-", " ").split())):
+        beginnings = [beginning]
+    else:
+        raise ValueError(
+            "a data holder is named by the fingerprint of its key, of which eight digits are "
+            "enough, or by its enrolment file; `shoal consortium show` lists the fingerprints"
+        )
+    for beginning in beginnings:
+        for roster in reversed(rosters):
+            found = [
+                index
+                for index in range(roster.holders)
+                if (key := roster.key_if_enrolled(index)) is not None
+                and key_fingerprint(key).replace("-", "").startswith(beginning)
+            ]
+            if len(found) > 1:
+                raise ValueError("several data holders' fingerprints begin so: give more digits")
+            if found:
+                return found[0]
+    raise ValueError(
+        "there is no such data holder on the roster; `shoal consortium show` lists those there are"
+    )
 
 
 def _enrolled(roster: Roster, asking: Enrolment) -> Roster:

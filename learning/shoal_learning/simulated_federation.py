@@ -22,8 +22,9 @@ from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, c
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.studies.quantiles import QuantilesTask
+from shoal_protocol.trust.codings import event_fault_of
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
-from shoal_protocol.trust.events import event_fault_of, uncoded_event
+from shoal_protocol.wire.texts import canonical_text
 
 
 @dataclass(frozen=True)
@@ -116,13 +117,16 @@ class SimulatedFederation(OnRecords):
     def __getitem__(self, key: Any) -> Any:
         """Return a column by its name, shape (n,), or the federation of the clients at positions.
 
+        Levels of a column are texts, and days are days, as in a data frame.
+
         Raises:
             KeyError: there is no such column.
         """
         if isinstance(key, str):
-            if key not in self.columns:
+            name = canonical_text(key)
+            if name not in self.columns:
                 raise KeyError(key)
-            return self._records.select([key])[:, 0]
+            return self._records.column(name)
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # as scikit-learn takes rows
         part = copy(self)
@@ -183,22 +187,24 @@ class SimulatedFederation(OnRecords):
             raise ValueError(fault)
 
     def _require_coding(self, task: Task) -> None:
-        """Check that an event is 0 or 1, or that its value is named, and that classes are two."""
-        target, event = task.binary_target, task.coded_event
-        if target is not None and target.term is None and target.name in self.columns:
-            values = self[target.name]
-            if len(np.unique(values[~np.isnan(values)])) > 2:
-                raise ValueError(
-                    f"the target {target.name!r} has more than two values, and a logistic "
-                    f'regression is of two classes, as level({target.name}, "...") makes them'
+        """Check that outcomes, times, counts, weights and levels are coded as the task has it."""
+        for coding in task.codings:
+            variable = self.variables().get(coding.variable)
+            if coding.kind == "event" and not coding.values:
+                fault = event_fault_of(variable)
+            elif isinstance(variable, Category) and coding.kind in ("event", "levels"):
+                continue  # its texts were found among its levels
+            elif isinstance(variable, Category):
+                fault = (
+                    f"{coding.variable!r} has the levels {', '.join(variable.levels)}, and numbers "
+                    f'are due: name a level, as level({coding.variable}, "...") does'
                 )
-        if event is None or event not in self.columns:
-            return
-        if fault := event_fault_of(self.variables().get(event)):
-            raise ValueError(fault)
-        values = self[event]
-        if not np.isin(values[~np.isnan(values)], (0.0, 1.0)).all():
-            raise ValueError(uncoded_event(event, "2"))
+            else:
+                fault = None
+            if fault is None and coding.variable in self.columns:
+                fault = coding.fault_of(self._records.select([coding.variable])[:, 0])
+            if fault is not None:
+                raise ValueError(fault)
 
     def _compiled(self, task: NumpyroTask) -> CompiledModel:
         if task.entry_point not in self._models:

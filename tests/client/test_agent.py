@@ -33,7 +33,9 @@ from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import format_time
 from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
-from tests.world.around_holder import World, no_noise
+from tests.holder.test_new_records import MAPPING, load
+from tests.neighbours.leaving import OF_THE_MACHINE
+from tests.world.around_holder import PRIVACY, World, no_noise
 from tests.world.clock import HandMovedTimer
 from tests.world.people import csv_of
 
@@ -43,6 +45,10 @@ THIRTEEN = "\n".join(["id,age,pressure", *(f"{each},1,2" for each in range(13))]
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
+    return made_world(tmp_path)
+
+
+def made_world(tmp_path: Path) -> World:
     world = World(tmp_path, CLIENTS)
     create(tmp_path / "consortium", world.consortium.signed_manifest, world.consortium.roster)
     party = tmp_path / "party"
@@ -101,10 +107,14 @@ def owner_token(world: World) -> str:
     return (world.directory / "data" / "owner.token").read_text().strip()
 
 
+async def shown_status(world: World, agent: Service) -> Any:
+    return (await ask(agent, "/v1/status", Authorization=f"Bearer {owner_token(world)}")).json()
+
+
 async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service) -> None:
     job = await work(world, agent)
     assert [sorted(node.held) for node in world.nodes] == [[0]] * 3
-    status = (await ask(agent, "/v1/status")).json()
+    status = await shown_status(world, agent)
     assert (status["enrolled"], status["refused"]) == (CLIENTS, {})
     [shown] = status["jobs"]
     assert shown["job"] == job
@@ -321,7 +331,7 @@ async def test_it_is_not_ready_while_its_ledger_lacks_what_nodes_charged(
     assert sum("shoal agent restore" in each["event"] for each in said) == 1
     ready = await ask(agent, "/readyz")
     assert (ready.status_code, ready.json()["type"]) == (500, "urn:shoal:problem:ledger-broken")
-    status = (await ask(agent, "/v1/status")).json()
+    status = await shown_status(world, agent)
     assert "shoal agent restore" in status["refusal"]
     assert world.trainer.joined == {}
 
@@ -346,6 +356,88 @@ async def test_logs_hold_no_record_key_or_client(
     text = json.dumps(lines)
     assert not any(bytes(key).hex() in text for key in [world.key])
     assert not any(bytes(key.verify_key).hex() in text for key in [world.key])
+
+
+async def seen_by_strangers(agent: Service) -> list[str]:
+    """Ask each route of the agent, by each method, without a token; return all that is answered."""
+    seen = []
+    transport = httpx.ASGITransport(app=agent.app)
+    async with httpx.AsyncClient(transport=transport, base_url="https://agent") as client:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        assert {"/v1/status", "/v1/jobs/{job}/leave", "/metrics"} <= set(paths)
+        for path in (*paths, "/openapi.json", "/console", "/nothing"):
+            for method in ("GET", "HEAD", "POST", "OPTIONS"):
+                answer = await client.request(method, path.replace("{job}", "ab" * 32))
+                text = answer.text
+                if path == "/metrics":
+                    text = OF_THE_MACHINE.sub("", text)
+                    answer.headers.pop("content-length")
+                seen.append(f"{method} {path} {answer.status_code} {answer.headers} {text}")
+    return seen
+
+
+UNDECLARED = "declare = false\n" + RULES
+PEOPLE = {f"patient-{each}": (40 + each, 120) for each in range(CLIENTS)}
+ONE_MORE_THAN_SLOTS = PEOPLE | {"patient-12": (40, 120)}
+OUT_OF_BOUNDS = PEOPLE | {"patient-3": (10**9, -1)}
+
+
+async def seen_of(
+    home: Path, rules: str, people: dict[str, tuple[int, int]], metrics_for_anybody: str
+) -> tuple[list[str], dict[str, Any]]:
+    """Return what strangers and the owner see once these rules refused a job, and people came."""
+    world = made_world(home)
+    (home / "policy.toml").write_text(rules)
+    (home / "party" / "records.toml").write_text(MAPPING)
+    with_records = {"SHOAL_AGENT_RECORDS": "", "SHOAL_METRICS_FOR_ANYBODY": metrics_for_anybody}
+    settings = read_settings(Settings, "SHOAL_", environment(home) | with_records)
+    load(settings, PEOPLE, second=1)
+    agent = start(world, **with_records)
+    load(settings, people, second=2)
+    world.submit(privacy=PRIVACY.model_copy(update={"epsilon": 3.5}))
+    for _ in range(2):
+        await agent.step()
+    seen = await seen_by_strangers(agent), await shown_status(world, agent)
+    await agent.close()
+    return seen
+
+
+@pytest.mark.parametrize("metrics_for_anybody", ["false", "true"])
+@pytest.mark.parametrize(
+    ("rules", "people", "differs"),
+    [
+        pytest.param(UNDECLARED, ONE_MORE_THAN_SLOTS, "records_fault", id="more than slots"),
+        pytest.param(UNDECLARED, OUT_OF_BOUNDS, None, id="values"),
+        pytest.param(UNDECLARED.replace("= 3.0", "= 0.5"), PEOPLE, "refused", id="cap"),
+        pytest.param(UNDECLARED.replace(', "pressure"', ""), PEOPLE, "refused", id="columns"),
+    ],
+)
+async def test_a_stranger_sees_the_same_whatever_the_records_and_rules_that_are_not_declared(
+    tmp_path: Path,
+    rules: str,
+    people: dict[str, tuple[int, int]],
+    differs: str | None,
+    metrics_for_anybody: str,
+) -> None:
+    seen, told = await seen_of(tmp_path / "one", UNDECLARED, PEOPLE, metrics_for_anybody)
+    others, told_others = await seen_of(tmp_path / "other", rules, people, metrics_for_anybody)
+    assert seen == others
+    assert differs is None or told[differs] != told_others[differs]
+
+
+async def test_what_is_left_of_the_cap_is_in_metrics_for_anybody_only_if_the_cap_is_declared(
+    world: World,
+) -> None:
+    for declared in (False, True):
+        rules = "declare_cap = true\n" if declared else ""
+        (world.directory / "policy.toml").write_text(rules + RULES)
+        agent = start(world, SHOAL_METRICS_FOR_ANYBODY="true")
+        text = (await ask(agent, "/metrics")).text
+        [line] = [
+            each for each in text.splitlines() if each.startswith("shoal_agent_epsilon_left_pure ")
+        ]
+        assert (line.split()[1] != "NaN") == declared
+        await agent.close()
 
 
 async def test_it_warns_when_its_key_is_not_enrolled(world: World) -> None:

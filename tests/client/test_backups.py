@@ -20,7 +20,7 @@ from shoal_holder.site_files import owner_files_of
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.roster_changes import with_key
 from shoal_protocol.wire.errors import ProtocolError
-from tests.client.test_agent import ask, owner_token, start, work, world
+from tests.client.test_agent import owner_token, shown_status, start, work, world
 from tests.client.test_charges import down
 from tests.client.test_slots import EVERYBODY, records_of
 from tests.world.around_holder import World, state_of
@@ -236,7 +236,7 @@ async def test_one_is_due_before_the_first_and_whenever_records_were_loaded_anew
     world: World,
 ) -> None:
     async def shown(agent: Service) -> tuple[bool, bool]:
-        status = (await ask(agent, "/v1/status")).json()
+        status = await shown_status(world, agent)
         return status["backup_at"] is not None, status["backup_due"]
 
     agent = start(world)

@@ -13,6 +13,7 @@ from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
 from shoal_hosting.security import server_tls
+from shoal_protocol.trust.roster import key_fingerprint
 from tests.command.running import refused, run, shoal, words
 
 POLICY = [
@@ -162,9 +163,11 @@ def test_the_authority_enrols_and_revokes_and_the_chain_holds(consortium) -> Non
     assert "as many slots already" in refused("consortium", "enrol", consortium, more, *authority)
     shoal("agent", "grow", home / "more", "--slots", 5)
     assert "slots, 6 to 8" in shoal("consortium", "enrol", consortium, more, *authority).stdout
-    shoal("consortium", "revoke", consortium, 0, *authority)
-    assert "revoked already" in refused("consortium", "revoke", consortium, 0, *authority)
-    assert "no such data holder" in refused("consortium", "revoke", consortium, 6, *authority)
+    clinic = home / "clinic" / "holder.key.enrolment"
+    shoal("consortium", "revoke", consortium, clinic, *authority)
+    assert "revoked already" in refused("consortium", "revoke", consortium, clinic, *authority)
+    nobody = ["consortium", "revoke", consortium, "0" * 32, *authority]
+    assert "no such data holder" in refused(*nobody)
     chain = open_chain(consortium)
     assert [len(version.roster) for version in chain] == [4, 6, 9, 9]
     assert list(chain[-1].roster.enrolled_set) == [4, 5, 6, 7, 8]
@@ -187,7 +190,8 @@ def test_a_holder_changes_its_key_and_keeps_its_slots(consortium) -> None:
     asked = read_enrolment(enrolment)
     assert asked == Enrolment(new.verify_key, 6, old.verify_key)
     said = shoal("consortium", "enrol", consortium, enrolment, *authority).stdout
-    assert "Changed the keys of 1 data holder. Enrolled 2 slots, 4 to 5" in said
+    names = [key_fingerprint(bytes(each.verify_key)) for each in (new, old)]
+    assert "Data holder {}: in place of {}; enrolled 2 slots, 4 to 5.".format(*names) in said
     roster = open_chain(consortium)[-1].roster
     assert roster.holder_with(new.verify_key) == 0 and roster.holder_with(old.verify_key) is None
     assert list(roster.slots_of(0)) == [0, 1, 2, 3, 4, 5]
@@ -245,17 +249,18 @@ def test_the_authority_replaces_a_lost_key_by_name_and_it_never_comes_back(conso
     shoal("agent", "new", home / "clinic-again", "--slots", 4)
     enrolment = home / "clinic-again" / "holder.key.enrolment"
     lost = home / "clinic" / "holder.key.enrolment"
-    said = shoal("consortium", "replace", consortium, 0, enrolment, *authority).stdout
-    assert "Changed the keys of 1 data holder.\nVersion 2" in said
-    for command in (["enrol", consortium, lost], ["replace", consortium, 0, lost]):
+    named = fingerprint_in(lost)  # of a key that is known here, but to nobody who has it
+    said = shoal("consortium", "replace", consortium, named, enrolment, *authority).stdout
+    assert f"{fingerprint_in(enrolment)}: in place of {named}.\nVersion 2" in said
+    for command in (["enrol", consortium, lost], ["replace", consortium, named, lost]):
         assert "revoked or replaced" in refused("consortium", *command, *authority)
     shoal("agent", "rotate", home / "clinic")  # whoever has the lost key signs another
     assert "not on the roster" in refused("consortium", "enrol", consortium, lost, *authority)
-    shoal("consortium", "revoke", consortium, 0, *authority)
+    shoal("consortium", "revoke", consortium, named, *authority)  # by the key that it had
     shoal("agent", "new", home / "third", "--slots", 4)
     third = home / "third" / "holder.key.enrolment"
-    assert "for good" in refused("consortium", "replace", consortium, 0, third, *authority)
-    assert "no such" in refused("consortium", "replace", consortium, 5, third, *authority)
+    assert "for good" in refused("consortium", "replace", consortium, named, third, *authority)
+    assert "no such" in refused("consortium", "replace", consortium, "f" * 8, third, *authority)
     assert len(open_chain(consortium)) == 3
 
 
@@ -266,10 +271,14 @@ def test_no_version_is_signed_to_replace_a_key_by_itself(consortium, slots: int)
     again = consortium.parent / "again"
     again.write_bytes(encode_enrolment(key, slots=slots))
     authority = ["--authority", consortium.parent / "authority"]
-    said = refused("consortium", "replace", consortium, 0, again, *authority)
-    assert "data holder 0 has this key" in said
+    said = refused("consortium", "replace", consortium, again, again, *authority)
+    assert "the data holder has this key" in said
     assert "`shoal agent new`" in said
     assert contents(consortium) == before
+
+
+def fingerprint_in(enrolment: Path) -> str:
+    return key_fingerprint(bytes(read_enrolment(enrolment).key))
 
 
 def contents(directory: Path) -> dict[Path, bytes]:
@@ -277,10 +286,9 @@ def contents(directory: Path) -> dict[Path, bytes]:
 
 
 def test_only_the_authority_s_own_directory_can_change_the_roster(consortium) -> None:
-    stranger = ["--authority", consortium.parent / "ada"]
-    assert "not the key" in refused("consortium", "revoke", consortium, 0, *stranger)
-    nobody = ["--authority", consortium.parent / "nobody"]
-    assert "no such key" in refused("consortium", "revoke", consortium, 0, *nobody)
+    revoke = ["consortium", "revoke", consortium, consortium.parent / "clinic/holder.key.enrolment"]
+    assert "not the key" in refused(*revoke, "--authority", consortium.parent / "ada")
+    assert "no such key" in refused(*revoke, "--authority", consortium.parent / "nobody")
 
 
 def test_a_private_key_file_is_never_taken_for_an_enrolment(consortium) -> None:

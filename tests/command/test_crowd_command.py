@@ -1,5 +1,6 @@
 """`shoal crowd` against a real trainer behind real TLS, and a data holder that contributes."""
 
+import asyncio
 import io
 import json
 import socket
@@ -185,6 +186,10 @@ def read_start(line: str) -> tuple[float, ...]:
 async def test_a_job_is_closed_early_for_good(trial: Trial) -> None:
     async with trainer_of(trial):
         job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
+        for answer in (None, "n"):
+            unasked = await asyncio.to_thread(run, "crowd", "close", job, *trial.who, asked=answer)
+            assert unasked.exit_code == 1 and "0 of 1,000 contributions" in unasked.stderr
+            assert "nothing was done" in unasked.stderr
         for _ in range(2):
             closed = await shoal("crowd", "close", job, *trial.who)
             assert "early, as analyst asked, after 0 contributions" in closed.stdout
@@ -347,6 +352,12 @@ def test_a_delta_that_is_no_probability_is_refused_by_its_option(
     assert "strictly between 0 and 1" in refused.output
 
 
+def with_token(data: Path) -> Path:
+    (data / "owner.token").write_text("secret")
+    (data / "owner.token").chmod(0o600)
+    return data
+
+
 @pytest.mark.parametrize(
     ("verdict", "status", "told"),
     [
@@ -356,7 +367,7 @@ def test_a_delta_that_is_no_probability_is_refused_by_its_option(
     ],
 )
 async def test_an_agents_status_says_whether_the_trainer_cheated(
-    trial: Trial, verdict: str | None, status: int, told: str
+    trial: Trial, tmp_path: Path, verdict: str | None, status: int, told: str
 ) -> None:
     application = FastAPI()
 
@@ -364,6 +375,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     def show() -> HolderStatus:
         rounds = (RoundStatus("cd" * 32, 0, "delivered", 30, {"acknowledged": 90}, 30, 0),)
         return HolderStatus(
+            key="91c0-3f2a",
             enrolled=29,
             isolation="no sockets",
             jobs=(JobStatus("ab" * 32, None, 30, "acknowledged", rounds),),
@@ -377,9 +389,10 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
         )
 
     site = trial.home / "clients" / "site"
+    where = ["--agent", site, "--data", with_token(tmp_path)]
     url = f"https://127.0.0.1:{trial.listener.getsockname()[1]}"
     async with trial.serving(application, home=site):
-        shown = await shoal("agent", "status", "--agent", site, "--url", url, status=status)
+        shown = await shoal("agent", "status", *where, "--url", url, status=status)
     assert told in shown.stdout + shown.stderr
     said = words(shown)
     for fact in (
@@ -409,10 +422,9 @@ async def test_an_agents_evidence_is_fetched_by_its_owner(trial: Trial, tmp_path
         return held.model_dump(mode="json")
 
     site, out = trial.home / "clients" / "site", tmp_path / "holder.json"
-    (tmp_path / "owner.token").write_text("secret")
-    (tmp_path / "owner.token").chmod(0o600)
     url = f"https://127.0.0.1:{trial.listener.getsockname()[1]}"
-    where = ["--agent", site, "--data", tmp_path, "--url", url, "--out", out, "--receipts"]
+    where = ["--agent", site, "--data", with_token(tmp_path), "--url", url, "--out", out]
+    where.append("--receipts")
     async with trial.serving(application, home=site):
         told = await shoal("agent", "evidence", held.job, *where)
     assert asked == [("Bearer secret", True)] and read_evidence("out", out.read_bytes()) == held

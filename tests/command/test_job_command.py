@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import socket
 import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,9 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, get_args
 
+import httpx
 import pytest
 import structlog
 from fastapi import FastAPI, Request, Response
+from nacl.signing import SigningKey
 from rich.console import Console
 from typer.testing import Result
 
@@ -23,6 +26,7 @@ from shoal_command_groups.job_views import posterior
 from shoal_consortium.dictionary_files import versions
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.operators.view import Operator
 from shoal_hosting.party import load_party, read_pin
 from shoal_hosting.security import server_tls
@@ -35,17 +39,20 @@ from shoal_protocol.certificates.posterior_report import (
 )
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
+from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
+from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import assemble
 from tests.command.running import run
 from tests.protocol.test_ledger import LEDGER
+from tests.world.consoles import HOSTILE_NAME
 from tests.world.logs import prove
 from tests.world.parties import client_of
 
@@ -158,7 +165,7 @@ def no_logs() -> Iterator[None]:
 def trial(tmp_path, request) -> Iterator[Trial]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        home = tmp_path / "federation"
+        home = tmp_path / HOSTILE_NAME
         rules = ["--colluding-holders", "0", "--minimum-holders", "1"]
         arguments = ["--clients", "site=30", *rules, "--first-port", str(port - 4)]
         made = run("quickstart", str(home), *arguments, *getattr(request, "param", NO_DICTIONARY))
@@ -219,8 +226,7 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         await step()
         ended = await shoal("job", "watch", job, *trial.who, status=5)
         assert "failed: 0 joined" in ended.stdout
-        assert "0 clients joined, 25 are needed: `shoal job check` tells" in ended.stderr
-        assert "Ask the data holders" in ended.stderr
+        assert "0 clients joined, 25 are needed: data holder 0: not heard of since" in ended.stderr
         assert (await shoal("job", "result", job, *trial.who, status=5)).stdout == ""
         assert json.loads((await shoal("ledger", "trainer", *trial.operator, "--json")).stdout) == {
             "entries": [],
@@ -240,7 +246,7 @@ async def test_an_interrupted_wait_says_that_the_job_goes_on(trial, monkeypatch)
         listed = await shoal("job", "list", *trial.who, "--json")
         [job] = json.loads(listed.stdout)["jobs"]
         watched = await shoal("job", "watch", job["job"], "--json", *trial.who, status=6)
-    again = f"shoal job watch {job['job']} {' '.join(trial.who)}"
+    again = shlex.join(["shoal", "job", "watch", job["job"], *trial.who])
     for result in (submitted, watched):
         assert "the job goes on" in result.stderr and again in result.stderr
 
@@ -267,6 +273,17 @@ upper = 180
 """
 
 
+async def test_a_job_is_withdrawn_for_good_once_that_is_confirmed(trial) -> None:
+    async with trainer_of(trial):
+        job = (await shoal("job", "submit", *trial.who, trial.task)).stdout.split()[-1]
+        for name, answer in (("withdraw", None), ("cancel", "n")):
+            asked = await asyncio.to_thread(run, "job", name, job, *trial.who, asked=answer)
+            assert asked.exit_code == 1 and "nothing was done" in asked.stderr
+            assert f"Job {job} of analyst" in asked.stderr and "joining: 0 joined" in asked.stderr
+        withdrawn = await shoal("job", "withdraw", job, *trial.who, "--yes", "--json")
+        assert json.loads(withdrawn.stdout) == {"job": job, "phase": "withdrawn"}
+
+
 async def test_a_job_is_checked_against_the_dictionary_before_it_is_submitted(trial) -> None:
     async with trainer_of(trial):
         none = await shoal("job", "variables", *trial.who, status=3)
@@ -282,7 +299,7 @@ async def test_a_job_is_checked_against_the_dictionary_before_it_is_submitted(tr
         assert [each["name"] for each in shown] == ["age", "pressur"]
         for command, status in (("check", 1), ("submit", 3)):
             refused = await shoal("job", command, *trial.who, trial.task, status=status)
-            assert "column 2 is not in the consortium's data dictionary" in refused.stderr
+            assert "column 'pressure' is not in the consortium's data dictionary" in refused.stderr
             assert "near to it are pressur" in refused.stderr
 
 
@@ -311,7 +328,16 @@ def test_a_quickstart_takes_a_dictionary_of_ones_own_or_none(tmp_path) -> None:
     assert run("quickstart", tmp_path / "both", *own, *none).exit_code != 0
 
 
-async def test_a_check_says_who_would_answer_and_exits_with_0_if_the_job_would_run(trial) -> None:
+async def ask_for_jobs(http: httpx.AsyncClient, trial: Trial, key: SigningKey) -> NoReturn:
+    """Ask the trainer for jobs as the site's agent does, again and again."""
+    manifest = trial.book(trial.home / "data" / "site").current.digest
+    while True:
+        query = HolderQuery(manifest=manifest, holder=0, at=trial.clock())
+        await http.post("/v1/jobs/joining", content=sign(query, Role.HOLDER, key).encode())
+        await asyncio.sleep(0.2)
+
+
+async def test_a_check_says_who_would_answer_and_which_services_are_away(trial) -> None:
     key = read_holder_key(trial.home / "clients" / "site" / "holder.key")
     body = HolderDeclaration(
         manifest=trial.book(trial.home / "data" / "site").current.digest,
@@ -333,16 +359,22 @@ async def test_a_check_says_who_would_answer_and_exits_with_0_if_the_job_would_r
         async with client_of(step.__self__.app) as http:
             declared = sign(body, Role.HOLDER, key).encode()
             assert (await http.post("/v1/declarations", content=declared)).status_code == 201
-        shown = await shoal("job", "check", *trial.who, trial.task)
+            asking = asyncio.create_task(ask_for_jobs(http, trial, key))
+            shown = await shoal("job", "check", *trial.who, trial.task, status=1)
+            short = ("job", "check", "--json", *trial.who, trial.task)
+            facts = json.loads((await shoal(*short, status=1)).stdout)
+            brief = json.loads((await shoal(*short, "--no-simulate", status=1)).stdout)
+            asking.cancel()
         assert "30 clients, of 25 that are needed" in shown.stdout
         assert "Known to data holders alone: caps" in shown.stdout
         assert "expected of" in shown.stdout and "Assumed: values spread evenly" in shown.stdout
-        short = ("job", "check", "--no-simulate", "--json", *trial.who, trial.task)
-        assert json.loads((await shoal(*short)).stdout)["expected_errors"] is None
-        facts = json.loads((await shoal("job", "check", "--json", *trial.who, trial.task)).stdout)
+        assert "compute-0 is away: it refuses connections" in " ".join(shown.stdout.split())
+        assert brief["expected_errors"] is None
         assert [each["name"] for each in facts["expected_errors"]] == ["intercept", "age"]
-        assert facts["would_run"] and facts["advice"] == []
-        assert facts["holders"] == [{"holder": 0, "slots": 30, "able": 30, "reason": None}]
+        [advice], [holder] = facts["advice"], facts["holders"]
+        assert "aggregator and 3 of 3 Compute nodes are needed" in advice
+        assert holder.pop("heard_at") is not None
+        assert holder == {"holder": 0, "slots": 30, "able": 30, "reason": None}
         assert json.loads((await shoal("job", "list", *trial.who, "--json")).output)["jobs"] == []
         assert facts["price"]["epsilon"] == 1.0 < facts["left"]["gaussian"]
 
@@ -450,7 +482,7 @@ def test_a_result_of_many_rounds_says_in_few_words_how_they_went(trial) -> None:
     with console.capture() as capture:
         console.print(posterior(report(trial, request).model_copy(update=changes)))
     for fact in (
-        "497; each client was asked in 124 to 125",
+        "497 published; each client was asked in 124 to 125",
         "27 to 29 of 30 clients",
         "3, which released nothing",
     ):
@@ -493,7 +525,7 @@ def test_a_submission_that_nobody_answers_is_given_up_after_a_word(trial, monkey
     assert result.exit_code == 4
     told, ended = result.stderr.splitlines()
     silent = f"the trainer at https://127.0.0.1:{port} does not answer"
-    assert told == f"Warning: {silent}; trying again"
+    assert told.startswith(f"Warning: {silent}: ") and told.endswith("; trying again")
     assert f"could not be reached: {silent}" in ended
 
 
@@ -618,7 +650,7 @@ async def test_a_posterior_is_shown_with_its_intervals_its_cohort_and_its_price(
             "100 % for moments of the columns",
         ):
             assert fact in text
-    assert "finished: 30 joined; round 0 published" in watched
+    assert "finished: 30 joined; 1 of 1 rounds published; round 0 published" in watched
     assert f"Round 0 is {'cd' * 32}\n" in watched
 
 
@@ -716,7 +748,7 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
         as_json = await shoal("ledger", "agent", *options, "--json")
     assert "3 clients" in shown.stdout
     assert "most 0.75" in shown.stdout
-    assert "pure epsilon" in shown.stdout
+    assert "epsilon" in shown.stdout and "mu" not in shown.stdout
     assert "infinite" not in shown.stdout  # of Gaussian entries it would only alarm
     assert "epsilon 4.25 for pure jobs, nothing for Gaussian jobs" in shown.stdout
     printed = json.loads(as_json.stdout)
@@ -832,7 +864,8 @@ async def test_publishing_says_who_did_not_take_the_version_and_hands_out_the_di
     by = ["--consortium", trial.home / "consortium", "--authority", trial.home / "authority"]
     async with trainer_of(trial):
         await shoal("dictionary", "sign", trial.home / "dictionary.toml", *by)
-        revoke = ["consortium", "revoke", trial.home / "consortium", 0, *by[2:], "--publish"]
+        holder = key_fingerprint(open_chain(trial.home / "consortium")[-1].roster.key_of(0))
+        revoke = ["consortium", "revoke", trial.home / "consortium", holder, *by[2:], "--publish"]
         unlogged = await asyncio.to_thread(run, *revoke)
         assert unlogged.exit_code == 4  # the aggregator does not answer
         assert "Version 2, digest" in unlogged.stdout

@@ -60,12 +60,18 @@ def test_it_shows_and_with_do_deletes(
     assert shown.exit_code == 0, shown.output
     assert "who took part" in shown.output and "--do" in shown.output
     done = run("retention", "--party", party, "--data", data, "--do", "--json")
-    assert json.loads(done.output) == SHOWN
+    assert json.loads(done.stdout) == SHOWN
+    assert "who took part" in done.stderr and "for good" in done.stderr
     run("retention", "--party", party, "--data", data, "--do", "--trust-clock")
+    for answer in (None, "n"):
+        unasked = run("retention", "--party", party, "--data", data, "--do", asked=answer)
+        assert unasked.exit_code == 1 and "nothing was done" in unasked.stderr
+    shows = ("GET", url, "secret")
     assert asked == [
-        ("GET", url, "secret"),
-        ("POST", f"{url}?trust_clock=0", "secret"),
-        ("POST", f"{url}?trust_clock=1", "secret"),
+        shows,
+        *(shows, ("POST", f"{url}?trust_clock=0", "secret")),
+        *(shows, ("POST", f"{url}?trust_clock=1", "secret")),
+        *(shows, shows),
     ]
     monkeypatch.setitem(SHOWN, "is_due", False)
     again = run("retention", "--party", party, "--data", data)

@@ -11,6 +11,7 @@ from pyroaring import BitMap
 
 from shoal_compute import announcing
 from shoal_hosting import work
+from shoal_hosting.manifests import manifest_book
 from shoal_hosting.storage.database import StorageThread
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.curves import gaussian_mu
@@ -226,14 +227,14 @@ async def test_specs_that_take_long_to_read_hold_no_upload_up(
     spec = federation.spec()
     await federation.announce(spec, [0])
     begun, go_on = threading.Event(), threading.Event()
-    decode = announcing.decode
+    decode = manifest_book.decode
 
-    def take_long(encoded: bytes, *kinds: type[RoundSpec]) -> Signed[RoundSpec]:
+    def take_long(encoded: bytes, *kinds: type[RoundSpec], **more: Any) -> Signed[RoundSpec]:
         begun.set()
         go_on.wait()
-        return decode(encoded, *kinds)
+        return decode(encoded, *kinds, **more)
 
-    monkeypatch.setattr(announcing, "decode", take_long)
+    monkeypatch.setattr(manifest_book, "decode", take_long)
     monkeypatch.setattr(work, "SMALL_BYTES", 0)  # as if all specs were large
     slow = [asyncio.create_task(announce(federation, federation.spec())) for _ in range(8)]
     try:

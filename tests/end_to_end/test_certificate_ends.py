@@ -56,12 +56,12 @@ def test_a_party_whose_certificate_ended_is_cut_off_until_it_is_renewed(
                 with pytest.raises(httpx.ConnectError, match="expired"):
                     get(trust.consortium.party(name), "/readyz")
             for name in ("aggregator", "compute-1"):  # without the former nothing is logged
-                for words in commands("Renew"):
+                for words in commands("Renew a certificate", N=2):
                     reached = run(*(each.replace("compute-1", name) for each in words))
             assert reached.exit_code == 0, reached.output
             # a job that nobody joined under the manifest before is submitted anew
-            for words in commands("A release is wrong", JOB=waiting.id):
-                shoal(*words)
+            _, withdraw, _ = commands("A release is wrong", JOB=waiting.id)
+            shoal(*withdraw)
             report = submit(trust, TASK, join_seconds=600).wait()
         assert report.cohort_sizes == (CLIENTS,)
         assert waiting.state().phase == "withdrawn"

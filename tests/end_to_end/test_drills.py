@@ -48,7 +48,7 @@ class Agent:
         self.process.wait_until_ready()
 
     def status(self) -> HolderStatus:
-        return own_agent(self.home, self.url).ask(HolderStatus, "/v1/status")
+        return own_agent(self.home, self.url, self.data).ask(HolderStatus, "/v1/status")
 
     def ledger(self) -> Any:
         return own_agent(self.home, self.url, self.data).ask(dict[str, Any], "/v1/ledger")
@@ -56,7 +56,7 @@ class Agent:
     def restore(self, trust: Trust, *backup: str) -> None:
         where = ["--agent", self.home, "--data", self.data]
         where += ["--consortium", trust.directory / "consortium"]
-        shoal("agent", "restore", *map(str, where), *backup, status=0)
+        shoal("agent", "restore", *map(str, where), *backup, "--yes", status=0)
 
 
 @dataclass

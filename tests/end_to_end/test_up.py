@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import first_free_port
-from tests.world.consoles import console
+from tests.world.consoles import HOSTILE_NAME, console
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
 
@@ -29,8 +30,8 @@ PATIENCE = 60.0
 class Terminal:
     """A running `shoal up`, as its user sees it."""
 
-    def __init__(self, home: Path, *options: str) -> None:
-        self._said = home.with_suffix(".terminal")
+    def __init__(self, home: Path, *options: str, said: Path | None = None) -> None:
+        self._said = said or home.with_suffix(".terminal")
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
                 [*SHOAL, "up", str(home), *options],
@@ -43,9 +44,9 @@ class Terminal:
     def said(self) -> str:
         return self._said.read_text()
 
-    def wait_for(self, words: str) -> None:
+    def wait_for(self, words: str, *, times: int = 1) -> None:
         deadline = time.monotonic() + PATIENCE
-        while words not in self.said:
+        while self.said.count(words) < times:
             assert self.process.poll() is None and time.monotonic() < deadline, self.said
             time.sleep(0.05)
 
@@ -71,7 +72,7 @@ def children_of(pid: int) -> list[int]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    home = tmp_path / "federation"
+    home = tmp_path / HOSTILE_NAME
     command = [*SHOAL, "quickstart", str(home), "--first-port", str(first_free_port())]
     sites = [f"--clients={name}=400" for name in ("hospital-a", "hospital-b")]
     subprocess.run([*command, *sites], check=True, capture_output=True)
@@ -84,8 +85,12 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
     with up(home) as terminal:
         terminal.wait_for("hospital-b waits for policy.toml and records")
         assert "5 services run" in terminal.said
-        wanted = f"shoal console --party {home}/parties/analyst --consortium {home}/consortium\n"
-        assert wanted in terminal.said
+        for command in ("shoal console ", "shoal job submit --wait "):
+            words = shlex.split(terminal.said.split(command)[1].splitlines()[0])
+            assert words[:4] == [
+                *("--party", f"{home}/parties/analyst"),
+                *("--consortium", f"{home}/consortium"),
+            ]
         url = re.search(r"https://127\.0\.0\.1:\d+/console", terminal.said)
         assert url is not None
         context = ssl._create_unverified_context()
@@ -99,7 +104,7 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
             shutil.copy(HOSPITALS / "policy.toml", site)
             terminal.wait_for(f"{name} runs at https://127.0.0.1:")
         said = terminal.said.split("shoal agent console ")[1].splitlines()[0]
-        with console(*said.split(), command=("agent", "console")) as (browser, token, _):
+        with console(*shlex.split(said), command=("agent", "console")) as (browser, token, _):
             browser.post("/console/sign-in", data={"token": token})
             assert "400 are enrolled" in browser.get("/console/policy", timeout=30).text
         running = children_of(terminal.process.pid)
@@ -127,7 +132,7 @@ def test_a_site_that_was_enrolled_later_runs_too_and_owners_are_asked_if_that_is
         terminal.wait_for("hospital-c runs at https://127.0.0.1:")
         said = terminal.said.split("shoal agent console ")[1].splitlines()[0]
         assert "without asking their owners" not in terminal.said
-        with console(*said.split(), command=("agent", "console")) as (browser, token, _):
+        with console(*shlex.split(said), command=("agent", "console")) as (browser, token, _):
             browser.post("/console/sign-in", data={"token": token})
             assert "One owner of:" in browser.get("/console/policy", timeout=30).text
 
@@ -142,6 +147,11 @@ def test_an_agent_that_cannot_start_says_why_and_starts_once_its_files_were_mend
         terminal.wait_for("hospital-a ended: shoal-agent: will not start:")
         shutil.copy(HOSPITALS / "policy.toml", site)
         terminal.wait_for("hospital-a runs at https://127.0.0.1:")
+        os.kill(children_of(terminal.process.pid)[-1], signal.SIGTERM)
+        terminal.wait_for(f"one of its files changes: touch {site}/policy.toml\n", times=2)
+        assert len(children_of(terminal.process.pid)) == 5
+        os.utime(site / "policy.toml", (1, 1))
+        terminal.wait_for("hospital-a runs at https://127.0.0.1:", times=2)
 
 
 def test_a_port_that_is_taken_ends_everything_with_one_sentence(home: Path) -> None:
@@ -158,15 +168,43 @@ def test_a_port_that_is_taken_ends_everything_with_one_sentence(home: Path) -> N
     assert "Traceback" not in terminal.said
 
 
-def test_a_service_that_dies_ends_the_others(home: Path) -> None:
+def is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", context=ssl._create_unverified_context()):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_ends_stays_stopped_until_it_is_started_again_and_the_others_go_on(
+    home: Path, how: signal.Signals
+) -> None:
     with up(home) as terminal:
-        terminal.wait_for("5 services run")
-        running = children_of(terminal.process.pid)
-        os.kill(running[0], signal.SIGKILL)
-        assert terminal.process.wait(PATIENCE) == 1
-        assert "compute-0 ended: with status -9 (see" in terminal.said
-        assert "on these ports" not in terminal.said
-        assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
+        terminal.wait_for("Submit a job")
+        shown = re.findall(r"  (\S+)  (https://\S+)/console  process (\d+)\n", terminal.said)
+        urls = {name: url for name, url, _ in shown}
+        running = {name: int(process) for name, _, process in shown}
+        assert set(running.values()) == set(children_of(terminal.process.pid))
+        os.kill(running["compute-0"], how)
+        terminal.wait_for("compute-0 ended: ")
+        again = f"shoal up {home} --only compute-0\n"
+        assert terminal.said.count(again) == 1
+        assert {name for name, url in urls.items() if is_ready(url)} == urls.keys() - {"compute-0"}
+        beside = Terminal(home, "--only", "compute-0", said=home.with_suffix(".beside"))
+        beside.wait_for("1 service runs")
+        assert all(map(is_ready, urls.values()))
+        assert beside.stop() == 0
+        assert {name for name, url in urls.items() if is_ready(url)} == urls.keys() - {"compute-0"}
+        assert terminal.said.count("compute-0 ended: ") == 1
+        assert terminal.stop() == 0
+        assert not [pid for pid in running.values() if Path(f"/proc/{pid}").exists()]
+
+
+def test_who_runs_a_party_that_is_not_there_is_told_which_there_are(home: Path) -> None:
+    terminal = Terminal(home, "--only", "compute-9")
+    assert terminal.process.wait(PATIENCE) == 1
+    assert "compute-9 is no party here: these are compute-0, compute-1" in terminal.said
 
 
 def test_where_there_is_no_federation_one_is_made(tmp_path: Path) -> None:

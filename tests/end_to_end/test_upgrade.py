@@ -168,6 +168,7 @@ class Upgrading:
             self.consortium,
             "--authority",
             self.directory / "authority",
+            "--yes",
         )
         self.new.run("-m", "shoal_command", *change, *what)
         self.new.run("-m", "shoal_command", "consortium", "publish", self.consortium)

@@ -125,7 +125,7 @@ async def test_a_job_is_checked_submitted_followed_and_read_in_the_console(desk:
     for said in (
         "Clients are joining",
         "Joining closes in 0 min",
-        "0 of 1 published",
+        "0 of 1 rounds published",
         "at the latest, in",
     ):
         assert said in joining
@@ -140,7 +140,7 @@ async def test_a_job_is_checked_submitted_followed_and_read_in_the_console(desk:
         "The job is finished",
         "intercept",
         f"{report.posterior.mean[1]:.5g}",
-        "1 of 1 published",
+        "1 of 1 rounds published",
     ):
         assert said in finished
     [cohort] = report.cohort_sizes

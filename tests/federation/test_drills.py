@@ -23,6 +23,8 @@ from tests.world.handbook import commands
 from tests.world.losses import count_losses
 from tests.world.trust import HOLDER_POLICY, TASK_WITH_PROJECTION, Trust, make_trust
 
+NEW = "https://new.example:8447"
+
 
 class Drilled(BackedUp):
     """A federation that its operators change by the handbook, in its own directory."""
@@ -73,7 +75,7 @@ def trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trust:
 async def test_a_node_is_installed_while_a_job_runs(trust: Trust, tmp_path: Path) -> None:
     async with Drilled(trust, trust.directory / "data") as federation:
         job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
-        new, change, pin, announce = commands("Install")
+        new, change, pin, announce, _ = commands("Install a node", URL=NEW)
         await federation.follow(new, change)
         federation.names.append("compute-3")
         await federation.follow(
@@ -97,12 +99,11 @@ async def test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_a
             await federation.crash("compute-2")
             federation.absent.add("compute-2")
             shutil.rmtree(trust.directory / "data" / "compute-2")
-        new, _, pin, announce = commands("Install")
-        [replace] = commands("Replace")
+        new, replace, pin, announce = commands("Replace a node", URL=NEW)
         await federation.follow(new, replace)
-        federation.names.append("compute-3")
+        federation.names.append("compute-4")
         pin = [federation.newest.digest if each == "DIGEST" else each for each in pin]
-        federation.services[2] = "compute-3"
+        federation.services[2] = "compute-4"
         await federation.follow(pin, announce)
         state = await federation.finish(job)
         why = "no holdings from compute-2" if what == "disk lost" else "submit the job anew"
@@ -113,7 +114,7 @@ async def test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_a
         assert before < await federation.spent()
         await federation.check()
         version = look_at(federation).specs[newest]
-        assert version.compute_nodes == ("compute-0", "compute-1", "compute-3")
+        assert version.compute_nodes == ("compute-0", "compute-1", "compute-4")
 
 
 async def test_the_recovery_key_stands_in_for_a_lost_authority_while_a_job_runs(
@@ -122,7 +123,7 @@ async def test_the_recovery_key_stands_in_for_a_lost_authority_while_a_job_runs(
     async with Drilled(trust, trust.directory / "data") as federation:
         job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
         shutil.move("authority", "lost")
-        await federation.follow(*commands("A key is lost", 1))
+        await federation.follow(*commands("The key of the authority is lost"))
         assert (await federation.finish(job))["phase"] == "finished"
         change = ("consortium", "change", "consortium", "--minimum-cohort", 9, "--authority")
         assert "authority" in refused(*change, "lost")
@@ -142,11 +143,15 @@ async def test_an_aggregator_is_replaced_in_an_emergency_with_its_log(
         await federation.check()
         await federation.crash("aggregator")
         federation.absent.add("aggregator")
-        await federation.follow(*commands("A key is lost", 2))
-        shoal("party", "pin", "parties/sums", federation.newest.digest)
+        heading = "The key or the log of the aggregator is lost"
+        new, change, pin, announce, _ = commands(heading, URL=NEW)
+        await federation.follow(new, change)
+        await federation.follow(
+            [federation.newest.digest if each == "DIGEST" else each for each in pin]
+        )
         federation.names[-1] = "sums"
         federation.services[federation.services.index("aggregator")] = "sums"
-        await federation.publish()
+        await federation.follow(announce)
         assert (await federation.learn()).population_size == CLIENTS
         shown = json.loads(shoal("consortium", "show", "consortium", "--json").stdout)
         assert "sums" in [each["name"] for each in shown["parties"]]

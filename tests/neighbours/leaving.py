@@ -25,7 +25,7 @@ from tests.world.around_holder import World
 from tests.world.clock import HandMovedTimer
 
 # Of the owner's own requests, by the clock of the wall, and of the process
-_OF_THE_MACHINE = re.compile(
+OF_THE_MACHINE = re.compile(
     r"^(# .*|process_.*|python_.*|shoal_disk_.*|.*(_seconds|_created).*)\n", re.MULTILINE
 )
 _OF_THE_WEIGHTS = re.compile(r"""(closing['"]?[=:] ?['"])[0-9a-f-]+""")
@@ -77,7 +77,7 @@ class Leaving:
 
     def metrics(self, page: str) -> None:
         """Note the page of metrics, without the machine's own times."""
-        self.note("metrics", _OF_THE_MACHINE.sub("", page + "\n"))
+        self.note("metrics", OF_THE_MACHINE.sub("", page + "\n"))
 
     def log(self, text: str) -> None:
         """Note log lines, without the wall's time in them."""

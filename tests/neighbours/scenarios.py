@@ -278,9 +278,11 @@ class _Agent:
         await self._service.step()
         transport = httpx.ASGITransport(app=self._service.app)
         async with httpx.AsyncClient(transport=transport, base_url="https://agent") as client:
-            for path in ("/healthz", "/readyz", "/v1/status", "/v1/policy", "/v1/ledger"):
-                answer = await client.get(path)
-                self._left.note(path, answer.status_code, answer.content)
+            token = (self._left.world.directory / "data" / "owner.token").read_text().strip()
+            for headers in ({}, {"Authorization": f"Bearer {token}"}):
+                for path in ("/healthz", "/readyz", "/v1/status", "/v1/policy", "/v1/ledger"):
+                    answer = await client.get(path, headers=headers)
+                    self._left.note(path, answer.status_code, answer.content)
             self._left.metrics((await client.get("/metrics")).text)
         self._left.log(self._log.getvalue())
         self._log.seek(0)

@@ -445,7 +445,7 @@ def test_a_query_survives_its_document(query):
         {"columns": ()},
         {"columns": ({"name": "a", "centre": 0.0, "scale": 0.0},)},
         {"columns": ({"name": "a", "centre": math.inf, "scale": 1.0},)},
-        {"columns": ({"name": "a\n", "centre": 0.0, "scale": 1.0},)},
+        {"columns": ({"name": "a\nb", "centre": 0.0, "scale": 1.0},)},
         {"columns": ({"name": "", "centre": 0.0, "scale": 1.0},)},
         {"columns": ({"name": "a" * 65, "centre": 0.0, "scale": 1.0},)},
         {"columns": ({"name": "a", "centre": 0.0, "scale": 1.0},) * 2},

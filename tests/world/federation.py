@@ -9,7 +9,7 @@ import asyncio
 import gc
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp
 from shoal.jobs.async_analyst import AsyncAnalyst
 from shoal.jobs.job_settings import JobSettings
 from shoal_agent.data_holder import DataHolder
+from shoal_agent.directory import ShutOut
 from shoal_aggregator import assembly as aggregator
 from shoal_compute import assembly as compute
 from shoal_holder.noise import NoiseSampler
@@ -192,7 +193,7 @@ class Federation:
             timer=HandMovedTimer(),
         )
         holder = DataHolder(**arguments)
-        return Running(life, holder.step, holder.close, holder)
+        return Running(life, lambda: _as_an_agent(holder), holder.close, holder)
 
     def _service(self, name: str, life: Life) -> Running:
         party = load_party(self.trust.directory / "parties" / name)
@@ -360,6 +361,12 @@ class Federation:
         state = await self.finish(job)
         assert state["phase"] == "finished", state
         return await self.report(job)
+
+
+async def _as_an_agent(holder: DataHolder) -> None:
+    """Let a data holder do what is due; one that was revoked stays up, and does nothing."""
+    with suppress(ShutOut):
+        await holder.step()
 
 
 async def _of(work: Callable[[], Awaitable[None]]) -> None:

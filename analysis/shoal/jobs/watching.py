@@ -84,13 +84,13 @@ class _Bars:
             console=console,
         )
         self._joined = self._progress.add_task("clients joined", total=request.maximum_population)
-        self._rounds = self._progress.add_task("rounds published", total=request.task.rounds)
+        self._rounds = self._progress.add_task("rounds over", total=request.task.rounds)
         self._progress.start()
 
     def see(self, state: JobState) -> None:
         total = state.population_size  # known when joining has ended
         self._progress.update(self._joined, completed=state.joined, total=total)
-        self._progress.update(self._rounds, completed=state.published)
+        self._progress.update(self._rounds, completed=state.published + state.lost)
         if state.reason is not None:
             self._progress.update(self._rounds, description=f"rounds ({state.phase})")
 
@@ -102,9 +102,10 @@ def _line(state: JobState, rounds: int) -> str:
     if state.phase is JobPhase.JOINING:
         waits = state.approvals.in_words("until joining closes")
         return f"Clients are joining; {waits}" if waits else "Clients are joining"
-    published = state.published
+    over = state.published + state.lost
     size = state.joined if state.population_size is None else state.population_size
     said = f"{state.phase.capitalize()}: {size:,} clients"
     step = -(-rounds // _LINES)
-    shown = published if published == rounds else published // step * step
-    return f"{said}, {shown} of {rounds} rounds published"
+    if over < rounds:
+        return f"{said}, {over // step * step:,} of {rounds:,} rounds over"
+    return f"{said}, {state.rounds_in_words(rounds)}"

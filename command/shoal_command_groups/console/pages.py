@@ -257,7 +257,6 @@ class _Pages:
             "job.html",
             state=state,
             asked=asked,
-            published=state.published,
             is_open=state.phase in _OPEN,
             is_own=asked.analyst == self.analyst.identity.name,
             report=report,

@@ -12,6 +12,7 @@ from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.one_round import SUM_BITS, DistributionStudy, Pseudocount
+from shoal_protocol.trust.codings import Coding
 
 
 class PoissonPosterior(TabulatedPosterior):
@@ -56,6 +57,10 @@ upper = 20                     # counts are cut to it, and noise grows with it
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
         return (ColumnBounds(name=self.column, lower=0.0, upper=float(self.upper)),)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        return (Coding(self.column, "count"),)
 
     def query(self) -> FirstMoments:
         """Return the query of the only round."""

@@ -12,17 +12,17 @@ revoked; 8 bytes for each range: its holder (4 bytes) and its number of slots (4
 
 import hashlib
 from functools import cached_property
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 from nacl.signing import VerifyKey
-from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Digest, domain
+from shoal_protocol.wire.encoding import Digest, domain, sha256
 from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder, UnknownHolder
+from shoal_protocol.wire.numbers import Clients
 from shoal_protocol.wire.versions import WIRE
 
 _MAGIC: Final = b"SHOALROSTER"
@@ -41,6 +41,15 @@ def roster_size(*, holders: int, ranges: int) -> int:
 def roster_digest() -> "hashlib._Hash":
     """Return a hash object that gives a roster's digest after all of the file is fed to it."""
     return hashlib.sha256(domain("roster"))
+
+
+def key_fingerprint(key: bytes) -> str:
+    """Return the text by which people tell data holders' verify keys apart and compare them.
+
+    It is the first 32 hexadecimal digits of the key's digest, in groups of four.
+    """
+    digits = sha256("holder_key", key)[:32]
+    return "-".join(digits[at : at + 4] for at in range(0, len(digits), 4))
 
 
 class Roster:
@@ -145,10 +154,14 @@ class Roster:
         """
         if not 0 <= holder < self.holders:
             raise UnknownHolder
-        key: bytes = self._rows[holder].tobytes()
-        if key == _REVOKED:
+        if (key := self.key_if_enrolled(holder)) is None:
             raise RevokedHolder
         return key
+
+    def key_if_enrolled(self, holder: int) -> bytes | None:
+        """Return the verify key of a data holder on the roster, None if it was revoked."""
+        key: bytes = self._rows[holder].tobytes()
+        return None if key == _REVOKED else key
 
     def holder_with(self, key: VerifyKey) -> int | None:
         """Return the index of the data holder with this key, None if none is enrolled."""
@@ -217,9 +230,9 @@ class RosterReference(Model):
     """A roster by its digest: of how many data holders, ranges and slots, `clients`, it is."""
 
     digest: Digest
-    holders: Annotated[int, Field(ge=0)]
-    ranges: Annotated[int, Field(ge=0)]
-    clients: Annotated[int, Field(ge=0)]
+    holders: Clients
+    ranges: Clients
+    clients: Clients
 
     @classmethod
     def of(cls, roster: "Roster") -> Self:

@@ -1,8 +1,7 @@
 """The agent's HTTP routes for its owners: status, policy, ledger, evidence, backup, approvals.
 
-Only approvals, which owners sign, and leaving a job change what is done. The ledger names clients,
-the policy owners, a backup stops the vault for a moment, and leaving is for good: all ask for the
-owner's token.
+Every route asks for the owner's token, since what it shows follows from records, ledger or rules.
+Only approvals, which owners sign, and leaving a job change what is done.
 """
 
 import math
@@ -60,7 +59,11 @@ def create_agent_application(
     vitals: Vitals | None,
     metrics_for_anybody: bool,
 ) -> FastAPI:
-    """Return the agent's ASGI application; `token` opens the ledger, and the metrics."""
+    """Return the agent's ASGI application; `token` opens the owner's routes and the metrics.
+
+    With `metrics_for_anybody` the metrics tell what is left of the cap only if the rules declare
+    the cap.
+    """
 
     async def backup_due() -> float:
         return float((await holder.opened()).backup_due)
@@ -73,12 +76,16 @@ def create_agent_application(
         return float(await holder.refusal() is not None)
 
     async def epsilon_left_to_least(kind: str) -> float:
-        return _left((await holder.committed()).values(), (await holder.policy()).cap)[kind]
+        policy = await holder.policy()
+        told = policy.declared if metrics_for_anybody else policy
+        if told is None or told.maximum_epsilon is None:
+            return math.nan
+        return _left((await holder.committed()).values(), policy.cap)[kind]
 
     async def ready() -> None:
         await holder.ledger(count=1)
         if await holder.refusal() is not None:
-            raise LedgerBroken("the ledger lacks rounds that Compute nodes charged: see the log")
+            raise LedgerBroken("nothing is joined or answered: the status and the log say why")
 
     for_the_owner = [only_with(token)]
     app = create_application(
@@ -102,11 +109,11 @@ def create_agent_application(
         for kind in ("pure", "gaussian"):
             vitals.watch(
                 f"shoal_agent_epsilon_left_{kind}",
-                f"Epsilon left for {kind} jobs to the client that has least",
+                f"Epsilon left at the policy's delta, for {kind} jobs, to the client with least",
                 partial(epsilon_left_to_least, kind),
             )
 
-    @app.get("/v1/status")
+    @app.get("/v1/status", dependencies=for_the_owner)
     async def show_status() -> HolderStatus:
         """The jobs that were joined, with counts of joins, answers and envelopes by outcome."""
         return await holder.status()

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from shoal_agent.application import create_agent_application
 from shoal_agent.data_holder import COURIER, IN_THIS_PROCESS, DataHolder
+from shoal_agent.directory import ShutOut
 from shoal_agent.settings import Settings
 from shoal_agent.telemetry import Telemetry
 from shoal_agent.vault_link import VaultLink, VaultPipes
@@ -43,10 +44,10 @@ class Service:
     _said: list[str] = field(default_factory=list)
 
     async def step(self) -> None:
-        """Do all that is due now, unless the ledger lacks charges."""
+        """Do all that is due now, unless nothing may be joined or answered."""
         try:
             await self.holder.step()
-        except MemoryLost as error:
+        except (MemoryLost, ShutOut) as error:
             if str(error) not in self._said:
                 self._said.append(str(error))
                 log.error(str(error))
@@ -114,7 +115,7 @@ def _vault(settings: Settings, report: Report, inside: Sources | None) -> VaultL
 
 def _log_opened(opened: Opened) -> None:
     log.info(f"{opened.enrolled} slots are enrolled", enrolled=opened.enrolled)
-    if opened.enrolled == 0:
+    if opened.enrolled == 0 and not opened.is_shut_out:
         log.warning(
             "no slot here can join a job: hand the key's enrolment file to the consortium's "
             "authority, which enrols its holder and publishes the new manifest"

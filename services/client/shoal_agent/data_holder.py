@@ -25,7 +25,7 @@ from shoal_agent.charge_comparison import ChargesCheck
 from shoal_agent.crowds.beside import Beside
 from shoal_agent.declaring import Declaring
 from shoal_agent.delivery import Delivery
-from shoal_agent.directory import Directory
+from shoal_agent.directory import Directory, ShutOut
 from shoal_agent.job_view import JobView, job_view
 from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
@@ -235,6 +235,7 @@ class DataHolder(OwnerQuestions):
         Raises:
             VaultGone: the vault has ended, or its state cannot be read or written.
             MemoryLost: the ledger lacks what Compute nodes charged; the message says what to do.
+            ShutOut: the holder was revoked, or has another key; nobody is asked anything again.
         """
         try:
             await self._step()
@@ -243,6 +244,9 @@ class DataHolder(OwnerQuestions):
 
     async def _step(self) -> None:
         await self._directory.bring_vault_up()
+        if self._directory.shut_out is not None:
+            await self._stop_asking()
+            raise ShutOut(self._directory.shut_out)
         try:
             if not await self._charges.begin():
                 return
@@ -270,6 +274,7 @@ class DataHolder(OwnerQuestions):
         opened = await self.opened()
         jobs: tuple[JobStatus, ...] = await self._told(Ask(question="status"))
         return HolderStatus(
+            key=opened.key,
             enrolled=opened.enrolled,
             isolation=opened.isolation,
             jobs=jobs,
@@ -284,6 +289,12 @@ class DataHolder(OwnerQuestions):
             crowds=await self._crowds.statuses(),
             waiting=tuple(sorted(self._joining.waiting)),
             owners_missing=opened.owners_missing,
+            unheard=dict(self._charges.unheard)
+            | (
+                {}
+                if self._joining.unheard is None
+                else {self._directory.trainer.name: self._joining.unheard}
+            ),
         )
 
     async def job(self, job: str) -> JobView:
@@ -303,11 +314,14 @@ class DataHolder(OwnerQuestions):
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""
+        await self._stop_asking()
+        self._vault.close()
+
+    async def _stop_asking(self) -> None:
         await self._charges.end()
         await self._crowds.end()
         await self._next_rounds.follow(())
         await self._directory.close()
-        self._vault.close()
 
     def __enter__(self) -> Self:
         return self
@@ -334,6 +348,4 @@ class DataHolder(OwnerQuestions):
                 await asyncio.sleep(poll_seconds)
                 await self.step()
         finally:
-            await self._charges.end()
-            await self._crowds.end()
-            await self._directory.close()  # connections belong to this event loop
+            await self._stop_asking()  # connections belong to this event loop

@@ -20,6 +20,7 @@ from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
     ProtocolError,
+    RevokedHolder,
     UnknownJob,
     UnknownManifest,
     UnknownSigner,
@@ -32,6 +33,10 @@ else holds a version back, shows none."""
 
 QUERY_STANDS: Final = timedelta(minutes=4)
 """How long one signed query is sent again: a trainer takes it for ten minutes by its own clock."""
+
+
+class ShutOut(Exception):
+    """No party takes this holder's messages again; the message says why, and what to do."""
 
 
 class Directory:
@@ -57,6 +62,8 @@ class Directory:
         self._may_be_behind = False
         self._looked_at, self._looks = clock(), 0
         self._looking: asyncio.Task[None] | None = None
+        self.shut_out: str | None = None
+        """Why no party takes this holder's messages again, and what to do: nobody is asked."""
         self._query: tuple[str, datetime, bytes] | None = None  # under which manifest, when
 
     @property
@@ -170,7 +177,7 @@ class Directory:
         await self.bring_vault_up()
 
     def note_other_key(self, peer: Peer) -> None:
-        """Note that a peer knows another key of this holder: one of us missed a manifest."""
+        """Note that a peer knows no key of this holder, or another: one of us missed a manifest."""
         peer.pause()
         self._may_be_behind = True
 
@@ -191,7 +198,7 @@ class Directory:
     def note_refused_query(self, peer: Peer, code: str) -> None:
         """Note that a peer refused the query: the next one is signed anew."""
         self._query = None
-        if code == BadSignature.code:
+        if code in (BadSignature.code, RevokedHolder.code):
             self.note_other_key(peer)
 
     async def bring_vault_up(self) -> None:
@@ -200,6 +207,8 @@ class Directory:
         Raises:
             ProtocolError: one is no version that follows the vault's.
         """
+        if self.shut_out is not None:
+            return
         if self._may_be_behind or self.trainer.is_away:
             with suppress(Unavailable, MalformedDocument, WrongManifest, BadSignature):
                 await self.catch_up()
@@ -212,8 +221,9 @@ class Directory:
         for sequence in range(opened.sequence + 1, current + 1):
             version = self._book.version(sequence)
             parts = (version.signed_manifest.encode(), version.roster.encode())
-            await self._vault.ask(NextManifest(parts=parts), Opened)
+            opened = await self._vault.ask(NextManifest(parts=parts), Opened)
         self._handed = current
+        self.shut_out = opened.refusal if opened.is_shut_out else None
 
     def _look(self) -> None:
         """Begin to ask the next node in turn for a newer manifest, if it is time; wait for none."""

@@ -32,7 +32,7 @@ class OwnerQuestions:
         return await self._vault.ask(Hello(), Opened)
 
     async def refusal(self) -> str | None:
-        """Return why nothing is joined or answered because the ledger lacks charges; else None."""
+        """Return why nothing is joined or answered and what to do; None if all is well."""
         return (await self.opened()).refusal
 
     async def policy(self) -> Policy:

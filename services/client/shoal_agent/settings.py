@@ -33,7 +33,10 @@ class Settings(VaultSettings):
     )
     metrics_for_anybody: bool = Field(
         default=False,
-        description="whether /metrics answers who does not show the token in owner.token",
+        description=(
+            "whether /metrics answers who does not show the token in owner.token; what is left of "
+            "the cap is then shown only if policy.toml has declare and declare_cap"
+        ),
     )
     log_level: str = Field(
         default="info",

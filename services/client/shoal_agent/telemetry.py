@@ -6,7 +6,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from shoal_agent.delivery import SETTLED
-from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN
+from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN
 from shoal_hosting.marks import LOSSES_ACCEPTED
 from shoal_hosting.outcome import ACKNOWLEDGED
 
@@ -14,6 +14,8 @@ log = structlog.get_logger()
 
 _OFTEN: Final = frozenset({"contributions charged", "contributions settled"})
 """Events of every few contributions to a crowd: counted, and in the log for who debugs."""
+_OF_RECORDS: Final = frozenset({RECORDS_TAKEN, RECORDS_NOT_TAKEN})
+"""Events that follow from records: in the owner's log alone, for the metrics may be for anybody."""
 _WARNINGS: Final = frozenset({LOSSES_ACCEPTED, ADOPTED, RECORDS_NOT_TAKEN})
 OUTCOMES: Final = ("acknowledged", "refused")
 
@@ -31,7 +33,8 @@ class Telemetry:
 
     def __call__(self, event: str, /, **facts: object) -> None:
         """Log an event and count it."""
-        self._events.labels(event.replace(" ", "_")).inc()
+        if event not in _OF_RECORDS:
+            self._events.labels(event.replace(" ", "_")).inc()
         if event == SETTLED:
             taken = facts.get("outcome") == ACKNOWLEDGED
             self._envelopes.labels(OUTCOMES[0] if taken else OUTCOMES[1]).inc()

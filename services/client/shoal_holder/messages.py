@@ -12,13 +12,14 @@ from pydantic import Field, StringConstraints
 from shoal_protocol.jobs.approvals import State
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Digest, Name, Timestamp
+from shoal_protocol.wire.numbers import Count as Count
+from shoal_protocol.wire.numbers import Finite
 
 LARGEST_BYTES: Final = 300 << 20  # a roster of eight million clients
 
-Count = Annotated[int, Field(ge=0, lt=2**53)]
 Outcome = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
 """What became of a message: acknowledged, or the code of a refusal."""
-Fact = str | int | float | None
+Fact = str | Count | Finite | None
 
 
 class Message(Model):
@@ -70,6 +71,7 @@ class Opened(Answer):
 
     kind: Literal["opened"] = "opened"
     isolation: str
+    key: str  # the fingerprint of the one in force
     enrolled: Count  # slots
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
@@ -78,7 +80,8 @@ class Opened(Answer):
     waiting_for: tuple[Name, ...] = ()  # those of them that did not say it since the start
     adopted: Count = 0  # rounds that were forgotten here, and taken for spent
     losses: Count = 0  # of the state file that its owner accepted
-    refusal: str | None = None  # why nothing is joined or answered: the ledger lacks something
+    refusal: str | None = None  # why nothing is joined or answered, and what to do
+    is_shut_out: bool = False  # that is for good: no party takes messages by this key again
     backup_at: Timestamp | None = None  # when the last one was handed out
     backup_due: bool = False
     records_fault: str | None = None  # why the newest file of records was not taken

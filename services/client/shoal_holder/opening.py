@@ -105,7 +105,7 @@ def open_vault(
         note_records(state.file, None if records_file is None else records_file.changed_at)
         _place(site, state)
     except BaseException:
-        state.close()
+        state.file.undo()
         raise
     return Vault(
         site,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 import nacl.utils
 import numpy as np
@@ -24,6 +25,19 @@ from shoal_protocol.wire.encoding import Int64Vector
 
 GiveSlots = Callable[[Identity, BitMap], list[tuple[int, bytes]]]
 """Returns each id's slot, and what a choice among the individual's rows follows from."""
+
+REVOKED: Final = (
+    "the consortium's authority revoked this data holder, for good: nothing is asked, joined or "
+    "answered any more. Stop the agent, and keep its data directory, which says what was spent. If "
+    "you think that this is a mistake, talk to the authority before anybody makes a new key: its "
+    "slots would begin with nothing spent"
+)
+REPLACED: Final = (
+    "the consortium's authority gave this data holder another key, for good: nothing is asked, "
+    "joined or answered by this one any more. If the other key is yours, put it in the place of "
+    "this one and start the agent again, over the same data directory. If you asked for none, tell "
+    "the authority at once"
+)
 
 
 @dataclass(frozen=True)
@@ -128,6 +142,22 @@ class Site:
     def holder(self) -> int | None:
         """Return this holder's index under the current manifest; None if it is not enrolled."""
         return self.book.current.roster.holder_with(self.key.verify_key)
+
+    @property
+    def shut_out(self) -> str | None:
+        """Return why no party ever takes this key again, and what to do; None if that is not so.
+
+        Its holder was revoked, or has another key.
+        """
+        current = self.book.current
+        if self.holder is not None:
+            return None
+        for version in reversed(self.book.versions):
+            holder = version.roster.holder_with(self.key.verify_key)
+            if holder is not None:
+                is_revoked = current.roster.key_if_enrolled(holder) is None
+                return REVOKED if is_revoked else REPLACED
+        return None
 
     def positions(self) -> dict[int, int]:
         """Return {slot: position here} of this holder's slots under the current manifest.

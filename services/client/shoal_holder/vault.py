@@ -65,6 +65,7 @@ from shoal_hosting.outcome import LOST
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, sign_envelope
+from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, sign, sign_again
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
 
@@ -209,15 +210,18 @@ class Vault:
     def opened(self) -> Opened:
         """Return how many slots are here, and how this process is isolated."""
         backup_at, is_due = last_backup(self._state.file)
+        shut_out = self._site.shut_out
         return Opened(
             isolation=self._isolation,
+            key=key_fingerprint(bytes(self._site.key.verify_key)),
             enrolled=len(self._site.positions()),
             sequence=self._site.book.current.manifest.sequence,
             takes_crowds=self._takes_crowds,
             takes_sessions=self._sessions is not None,
             charging_nodes=tuple(self._charges.nodes),
             waiting_for=tuple(self._charges.waiting),
-            refusal=self._charges.refusal,
+            refusal=shut_out or self._charges.refusal,
+            is_shut_out=shut_out is not None,
             adopted=count_adopted(self._state.file),
             losses=self._state.file.losses,
             backup_at=backup_at,

@@ -5,6 +5,7 @@ Charges of a client are shown only for the client that is named: who took part i
 
 import argparse
 import json
+import math
 import os
 import sqlite3
 import sys
@@ -25,6 +26,7 @@ from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import translating_storage_errors
 from shoal_hosting.storage.database_choice import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line
+from shoal_protocol.privacy.epsilons import epsilon_at
 from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.privacy.ledger_checks import in_words
 from shoal_protocol.trust.manifest import decode_manifest
@@ -139,14 +141,18 @@ def as_text(view: View, name: str) -> str:
     withdrawn = [f"Withdrawn by its analyst: job {job}." for job in view.withdrawn]
     if not view.head.number:
         return "\n".join([f"The ledger of {name} is empty.", *withdrawn, ""])
-    rows = [("", "kind", "round", "clients", "mu", f"epsilon so far{delta}", "digest")]
+    headings = (f"epsilon{delta}", f"epsilon so far{delta}")
+    rows = [("", "kind", "round", "clients", *headings, "digest")]
     for line in view.lines:
-        epsilon = line.shown(view.delta)["cumulative_epsilon"]
-        entry = line.entry
+        entry, so_far = line.entry, line.shown(view.delta)["cumulative_epsilon"]
+        epsilons = (
+            epsilon_at(view.delta or 0.0, entry.cost),
+            math.inf if so_far is None else so_far,
+        )
         rows.append(
             (
                 *(str(entry.number), entry.kind, entry.round[:12], f"{entry.clients:,}"),
-                *(f"{entry.mu:.4g}", "infinite" if epsilon is None else f"{epsilon:.4g}"),
+                *(f"{each:.4g}" if math.isfinite(each) else "infinite" for each in epsilons),
                 entry.digest[:12],
             )
         )

@@ -19,8 +19,8 @@ from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.declarations import read_ranges
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.privacy_breakdown import MEASURED
-from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.privacy.accounting import Cap, Cost
+from shoal_protocol.privacy.epsilons import epsilon_at, gaussian_epsilon
 from shoal_protocol.sharing.schemes import Sharing
 
 Request = JobRequest | CrowdJobRequest
@@ -31,6 +31,11 @@ Answers = Iterator[tuple[str, str | list[str]]]
 def price(cap: Cap) -> str:
     """Say a price as in "ε = 1 at δ = 1e-06"."""
     return f"ε = {cap.epsilon:g}" + ("" if cap.is_pure else f" at δ = {cap.delta:g}")
+
+
+def in_epsilon(mu: float, epsilon: float | None, cap: Cap) -> float:
+    """Return what a charge costs as an epsilon at the cap's delta; `epsilon` None is infinite."""
+    return epsilon_at(cap.delta, Cost.stated(mu, epsilon))
 
 
 def guess(cap: Cap) -> str:
@@ -283,11 +288,13 @@ def troubles(status: HolderStatus) -> Iterator[str]:
     """Yield what needs the owner, and what to do."""
     if status.refusal is not None:
         yield f"Nothing is joined or answered: {status.refusal}"
-    if status.enrolled == 0:
+    elif status.enrolled == 0:
         yield (
             "No slot is enrolled: hand the key's enrolment file to the consortium's authority, "
             "which publishes the new manifest."
         )
+    for party, reason in status.unheard.items():
+        yield f"{party} did not answer when it was asked last: {reason}"
     if status.records_fault is not None:
         yield f"The newest records are not in use: {status.records_fault}"
     if status.backup_due:
@@ -302,6 +309,7 @@ def troubles(status: HolderStatus) -> Iterator[str]:
 def health(status: HolderStatus) -> Facts:
     """Yield how the agent stands, beside what needs the owner."""
     yield "Slots", f"{status.enrolled:,} are enrolled"
+    yield "Key", f"{status.key} is its fingerprint, by which the authority knows you"
     isolated = {NO_SOCKETS: "It can make no socket.", NO_NETWORK: "It has no network."}
     yield (
         "Process with records and key",

@@ -10,9 +10,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.server.problems import PROBLEM_IN_SCOPE, unexpected_problem
+from shoal_protocol.wire.service_errors import MissingRequest
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 NOBODY_LISTENED: Final = 499  # the peer was gone before it could be answered
+NOT_THERE: Final = frozenset({404, 409, 410})  # not yet, or no more
 # The last ones are for long polls.
 BUCKETS_SECONDS: Final = (
     0.001,
@@ -56,7 +58,7 @@ class Observation:
         )
         self._refused = Counter(
             "shoal_refused_requests",
-            "HTTP requests refused, by the code of the problem",
+            "HTTP requests refused, but for routine questions, by the code of the problem",
             ("reason",),
             registry=registry,
         )
@@ -100,12 +102,22 @@ class Observation:
         requests.inc()
         latency.observe(seconds)
         facts = {"method": method, "route": route, "status": status, "seconds": round(seconds, 4)}
-        if status < 400:
-            log.debug("request", **facts)
+        reason = scope.get(PROBLEM_IN_SCOPE)
+        if status < 400 or _is_routine(method, status, reason):
+            log.debug("request", **facts, problem=reason)
         else:
-            reason = scope.get(PROBLEM_IN_SCOPE)
             self._refused.labels(reason or f"http-{status}").inc()
             log.info("request", **facts, problem=reason)
+
+
+def _is_routine(method: str, status: int, problem: str | None) -> bool:
+    """Tell whether an answer that is no success belongs to ordinary work.
+
+    Parties ask again and again for what is not there yet or no more, hang up while they wait, and
+    have the job's request fetched by a node that lacks it.
+    """
+    asked_for = method in ("GET", "HEAD") and status in NOT_THERE and problem is not None
+    return asked_for or status == NOBODY_LISTENED or problem == MissingRequest.code
 
 
 def _route(scope: Scope) -> str:

@@ -1,0 +1,136 @@
+"""What cannot be undone is shown and asked about before it is done, and parties have names."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal_agent.enrolment_files import read_enrolment
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_protocol.trust.roster import key_fingerprint
+from tests.command.running import refused, run, shoal, words
+from tests.command.test_command import consortium, contents, parties
+
+__all__ = ["consortium", "parties"]  # fixtures
+
+
+def asking(consortium: Path) -> dict[str, tuple[list[object], list[str]]]:
+    """Return irrevocable commands by their names, each with what it must show before it is done."""
+    home = consortium.parent
+    lost = home / "clinic" / "holder.key.enrolment"
+    named = key_fingerprint(bytes(read_enrolment(lost).key))
+    shoal("agent", "new", home / "again", "--slots", 4)
+    card = json.loads(shoal("party", "rotate", home / "node-a", "--json").stdout)["card"]
+    by = [consortium, "--authority", home / "authority"]
+    new = home / "again" / "holder.key.enrolment"
+    holder = [f"data holder {named}", "slots 0 to 3", "enrolled by version 1"]
+    return {
+        "revoke": ([*by, named], ["revokes for good", *holder]),
+        "replace": ([by[0], lost, new, *by[1:]], ["replaces for good the key of", *holder]),
+        "change": (
+            [*by, "--minimum-cohort", 9, "--card", card],
+            [
+                "policy minimum_cohort: 3 → 9",
+                "Compute node node-a verify_key: ",
+                "Compute node node-a certificate: SHA-256 ",
+            ],
+        ),
+        "move-authority": ([*by, "--to", home / "heir"], ["authority: ", " → "]),
+    }
+
+
+@pytest.mark.parametrize("name", ["revoke", "replace", "change", "move-authority"])
+def test_what_a_version_ends_for_good_is_shown_and_asked(consortium: Path, name: str) -> None:
+    arguments, shows = asking(consortium)[name]
+    before = contents(consortium.parent)
+    nobody = run("consortium", name, *arguments, asked=None)
+    assert nobody.exit_code == 1
+    assert "nothing was done" in nobody.stderr and "--yes" in nobody.stderr
+    for answer in ("n", "", "perhaps"):
+        refusing = run("consortium", name, *arguments, asked=answer)
+        assert refusing.exit_code == 1 and "nothing was done" in refusing.stderr
+        for each in shows:
+            assert each in refusing.stderr
+    assert contents(consortium.parent) == before  # no version, no key, no directory
+
+    done = run("consortium", name, *arguments, "--yes", "--json", asked=None)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["sequence"] == 2
+    for each in shows:
+        assert each in done.stderr
+    assert "[y/N]" not in done.stderr
+    assert len(open_chain(consortium)) == 2
+
+
+def test_a_person_at_a_terminal_is_asked_and_answers(consortium: Path) -> None:
+    arguments, _ = asking(consortium)["revoke"]
+    command = [sys.executable, "-m", "shoal_command", "consortium", "revoke", *map(str, arguments)]
+    for typed, versions in ((b"n\n", 1), (b"y\n", 2)):
+        terminal, its_end = pty.openpty()
+        os.write(terminal, typed)
+        done = subprocess.run(command, stdin=its_end, capture_output=True, text=True, check=False)
+        os.close(terminal)
+        os.close(its_end)
+        assert "Revoke for good? [y/N] " in done.stderr, done.stderr
+        assert done.returncode == 2 - versions
+        assert len(open_chain(consortium)) == versions
+
+
+def test_a_data_holder_is_named_alike_by_all_commands(consortium: Path) -> None:
+    home = consortium.parent
+    made = json.loads(shoal("agent", "new", home / "more", "--slots", 2, "--json").stdout)
+    enrolment, named = made["enrolment"], made["fingerprint"]
+    by = ["--authority", home / "authority"]
+    assert named in shoal("consortium", "enrol", consortium, enrolment, *by).stdout
+    shown = shoal("consortium", "show", consortium)
+    assert named in words(shown) and "4 to 5" in words(shown)
+    rotated = json.loads(shoal("agent", "rotate", home / "more", "--json").stdout)["fingerprint"]
+    said = shoal("consortium", "enrol", consortium, enrolment, *by).stdout
+    assert f"{rotated}: in place of {named}" in said
+
+    # by its first digits, in whatever case and spacing, and by the key that it had
+    for name in (rotated[:9].upper(), rotated.replace("-", " "), named):
+        revoking = run("consortium", "revoke", consortium, name, *by, asked="n")
+        assert rotated in revoking.stderr and "slots 4 to 5" in revoking.stderr
+    shoal("consortium", "revoke", consortium, rotated[:9], *by)
+    holders = json.loads(shoal("consortium", "show", consortium, "--json").stdout)["data_holders"]
+    assert [each["state"] for each in holders] == ["enrolled by version 1", "revoked by version 4"]
+    assert holders[1]["key"] == rotated
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("1", "fingerprint of its key"),  # an index, which nobody knows
+        ("node-a", "fingerprint of its key"),
+        ("0000000", "eight digits"),
+        ("00000000", "no such data holder"),
+    ],
+)
+def test_what_names_no_data_holder_is_refused(consortium: Path, name: str, said: str) -> None:
+    by = ["--authority", consortium.parent / "authority"]
+    line = refused("consortium", "revoke", consortium, name, *by)
+    assert said in line and "consortium show" in line
+
+
+def test_a_private_key_names_nobody(consortium: Path) -> None:
+    clinic = consortium.parent / "clinic" / "holder.key"
+    by = ["--authority", consortium.parent / "authority"]
+    assert "private key file" in refused("consortium", "revoke", consortium, clinic, *by)
+    secret = clinic.read_text().strip()
+    assert secret not in refused("consortium", "revoke", consortium, secret, *by)
+
+
+def test_a_restored_state_asks_before_other_machines_stop(consortium: Path) -> None:
+    clinic, data = consortium.parent / "clinic", consortium.parent / "data"
+    shoal("party", "pin", clinic, open_chain(consortium)[0].digest, "--consortium", consortium)
+    command = ["agent", "restore", "--agent", clinic, "--data", data, "--consortium", consortium]
+    for answer in (None, "n"):
+        asked = run(*command, asked=answer)
+        assert asked.exit_code == 1 and "such machines stop for good" in asked.stderr
+        assert not data.exists()
+    assert run(*command, "--yes", asked=None).exit_code == 0
