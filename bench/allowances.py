@@ -2,10 +2,11 @@
 
     python -m bench.allowances [--quick] [--warn]
 
-For each query and for crowds, over rows a slot from 1 to `MOST_ROWS`, records that count, and
-columns of a wider table: the least of several times of choosing and encoding, over what is allowed
-(`release_timing.encoding_seconds`). Prints the worst of each query, and fails where one is above
-`TOLERATED`. Times are of the processor, so that other work on the machine matters little.
+For each query, over rows a slot from 1 to `MOST_ROWS`, records that count, and columns of a wider
+table: the least of several times of choosing and encoding, over what is allowed
+(`release_timing.encoding_seconds`) if nothing fails. Crowds choose records by the same code. Prints
+the worst of each query, and fails where one is above `TOLERATED`. Times are of the processor, so
+that other work on the machine matters little.
 """
 
 import argparse
@@ -50,7 +51,7 @@ from shoal_protocol.queries.first_moments import LONGEST_VECTOR
 from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.terms import Spline, Term
 
-TOLERATED: Final = 0.7  # the rest is for machines that are slower
+TOLERATED: Final = 0.9
 RUNS: Final = 2
 CELLS: Final = 1 << 22  # of the table of records
 TABLE: Final = 300  # columns at least
@@ -206,7 +207,7 @@ def _measure(here: Place, query: Query, rows: int, worst: dict[str, tuple[float,
         faults = Faults(Path(directory), system_clock)
         work = Answers(cast(Any, here), cast(Any, None), faults, None)
         seconds = took(work, query, slots)
-    share = seconds / encoding_allowed(query, slots)
+    share = seconds / encoding_allowed(query, slots, failing=0)
     at = f"{rows} rows, {query.records_per_client} count, {len(query.column_names)} columns"
     if share > worst.get(query.name, (0.0, ""))[0]:
         worst[query.name] = share, f"{1e3 * seconds:,.1f} ms: {slots} slots, {at}"

@@ -125,10 +125,11 @@ def allowed_seconds(spec: RoundSpec, slots: int) -> float:
     return release_timing.sampling_seconds(blocks) + encoding_allowed(spec.query, slots)
 
 
-def encoding_allowed(query: Query, slots: int) -> float:
+def encoding_allowed(query: Query, slots: int, *, failing: int = 1) -> float:
     """Return how long choosing and encoding so many slots' records may take, whatever these are.
 
-    There is time for the records of one slot to fail, upon which others are worked out again.
+    There is time for the records of `failing` slots to fail, upon which those that were worked out
+    with them are worked out again, by halves.
     """
     together = min(slots, slots_at_once(query))
     passes = math.ceil(together * query.records_per_client / records_at_once(query))
@@ -137,8 +138,9 @@ def encoding_allowed(query: Query, slots: int) -> float:
         factors=factors_in(query.columns),
         coordinates=query.entries if isinstance(query, Tables) else query.dimension,
         records=query.records_per_client,
-        slots=slots + 2 * together,
-        passes=math.ceil(slots / together) * passes + 2 * (passes + together.bit_length()),
+        slots=slots + failing * 2 * together,
+        passes=math.ceil(slots / together) * passes
+        + failing * 2 * (passes + together.bit_length()),
     )
 
 

@@ -28,7 +28,7 @@ _SLOT_SECONDS: Final = 60e-6  # to choose and encode one slot's records, at leas
 _ENTRY_SECONDS: Final = 60e-9  # more, for each column, factor and coordinate of each record
 _CHOICE_SECONDS: Final = 2e-9  # more, for each column of each row among which records are chosen
 _PASS_SECONDS: Final = 1e-3  # for slots that are worked out at once, whatever they hold
-_PASS_COLUMN_SECONDS: Final = 10e-6  # more, for each column
+_PASS_COLUMN_SECONDS: Final = 40e-6  # more, for each column
 _PASS_FACTOR_SECONDS: Final = 200e-6  # more, for each factor: a spline takes a hundred steps
 _SURPRISE: Final = 42 * math.log(2.0)  # two such events together are rarer than 2^-40
 
