@@ -59,9 +59,11 @@ bench-table1: .venv/ready
 bench: .venv/ready
 	.venv/bin/python -m bench
 
-# What got a quarter dearer than is stored, in multiples of bare primitives; WARN=--warn only says so.
+# What got a quarter dearer than is stored, in multiples of bare primitives, and answers that take
+# longer than they are allowed; WARN=--warn only says so.
 bench-check: .venv/ready
 	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.unit_costs $(WARN)
+	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.allowances --quick $(WARN)
 
 # Attacks the code with the distinguishing game: what privacy costs at least, some minutes.
 audit: .venv/ready

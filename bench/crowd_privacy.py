@@ -5,14 +5,14 @@ python -m bench.crowd_privacy
 
 import sys
 
+from figures.draw_and_discard.hiding import hidden_epsilon
 from figures.draw_and_discard.later_noise import (
     PAPERS_SENSITIVITY,
     exact_epsilon,
     paper_epsilon,
     quadratic_epsilon,
 )
-from shoal_learning.crowds.hiding import hidden_epsilon
-from shoal_learning.crowds.privacy import snapshot_epsilon
+from figures.draw_and_discard.privacy import snapshot_epsilon
 from shoal_protocol.crowds.tasks import CrowdTask, Variant
 from shoal_protocol.queries.bounds import ColumnBounds
 

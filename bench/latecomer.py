@@ -16,8 +16,8 @@ import numpy as np
 
 from audit.bounds import Counts, lower_bounds
 from bench.crowd_privacy import make_task
+from figures.draw_and_discard.hiding import hidden_epsilon
 from figures.draw_and_discard.later_noise import exact_epsilon, paper_epsilon
-from shoal_learning.crowds.hiding import hidden_epsilon
 from shoal_learning.crowds.simulation import discrete_laplace
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import FloatArray, IntArray, steps

@@ -18,6 +18,7 @@ from demo.scenario import (
     MANIFEST,
     Scenario,
 )
+from shoal_command.terminal import shell_command
 from shoal_consortium.processes import Federation
 
 DIRECTORY: Final = Path("build/demo")
@@ -68,7 +69,8 @@ def _verify(console: Console) -> int:
     shoal = os.path.relpath(Path(sys.executable).with_name("shoal"))
     verdict = "holds" if done.returncode == 0 else f"DOES NOT HOLD: {done.stderr.strip()}"
     console.print(f"The certificate as a page to read: {DIRECTORY / PAGE}")
-    console.print(f"Certificate {verdict} ($ {shoal} certificate verify {' '.join(files)})")
+    again = shell_command(shoal, "certificate", "verify", *files)
+    console.print(f"Certificate {verdict} ($ {again})")
     return done.returncode
 
 

@@ -28,8 +28,6 @@ GROUPS = {
     "tests/containers/": "containers",
     "tests/end_to_end/": "real processes",
     # One worker compiles models, and holds the half gibibyte that this takes.
-    "tests/learning/test_conditional_design.py": "compiled models",
-    "tests/learning/test_coverage.py": "compiled models",
     "tests/learning/test_numpyro_learning.py": "compiled models",
     "tests/protocol/test_numpyro_models.py": "compiled models",
     "tests/federation/test_numpyro_job.py": "compiled models",

@@ -1,9 +1,12 @@
 """The compose files fit services, images and command; no engine is needed to see it."""
 
+import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,8 +41,9 @@ SETTINGS: Final[Mapping[str, type[BaseModel]]] = {
     "shoal_agent": AgentSettings,
     "shoal_holder": VaultSettings,
 }
-VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+VARIABLE: Final = re.compile(r"\$\{(\w+)(?::[-+]([^}]*))?\}")
 OURS: Final = [name for name, each in SERVICES.items() if each["image"].startswith("shoal-")]
+UNSEEN: Final = {"prometheus-data", "grafana-data"}  # figures, which belong to no federation
 ENVIRONMENTS: Final = {path.stem: path for path in EXAMPLES.glob("*.env")}
 
 
@@ -84,7 +88,8 @@ def test_a_process_reads_each_variable_that_it_is_given(
 ) -> None:
     command = command_of(service)
     if command[:2] != ["python", "-m"]:
-        assert "environment" not in SERVICES[service]
+        used = re.findall(r"\$\{(\w+_STATE)", (EXAMPLES / "hand-out-keys.sh").read_text())
+        assert set(SERVICES[service].get("environment", ())) <= set(used)
         return
     variables = given(ENVIRONMENTS[with_variables] if with_variables else None)
     own = SERVICES[service].get("environment", {}).items()
@@ -118,6 +123,139 @@ def test_a_script_runs_commands_that_there_are() -> None:
         assert is_known(shlex.split(line))
     assert not is_known(["quickstart", "/federation/all", "--no-such-option"])
     assert not is_known(["no-such-command"])
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Path:
+    """Volumes as the service `keys` mounts them, empty, and a `chown` for who is not root."""
+    for volume in SERVICES["keys"]["volumes"]:
+        source, target, *_ = volume.split(":")
+        place = tmp_path / target.lstrip("/")
+        if source.startswith("./"):
+            place.symlink_to((ROOT / source).resolve())
+        else:
+            place.mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "chown").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "chown").chmod(0o755)
+    return tmp_path
+
+
+def hand_out(trial: Path, name: str | None = None) -> str | None:
+    """Do what `keys` does in a variant; return why it refuses, upon which nothing is given out."""
+    variables = given(ENVIRONMENTS[name] if name else None)
+    own = SERVICES["keys"]["environment"].items()
+    state = {
+        n: v.rpartition("+")[2].rstrip("}")
+        for n, v in own
+        if VARIABLE.findall(v)[0][0] in variables
+    }
+    path = f"{trial}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    handed = sorted((trial / "handout").rglob("*"))
+    done = subprocess.run(
+        ["sh", str(EXAMPLES / "hand-out-keys.sh"), str(trial)],
+        env={"PATH": path, **state},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return None
+    assert sorted((trial / "handout").rglob("*")) == handed
+    assert "sh examples/compose/trial.sh down" in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", [None, *ENVIRONMENTS])
+def test_one_command_starts_a_variant_unless_what_is_there_does_not_fit(
+    trial: Path, name: str | None
+) -> None:
+    variant = [] if name is None else [name]
+    with_file = [] if name is None else ["--env-file", f"examples/compose/{name}.env"]
+    compose = ["docker", "compose", *with_file]
+    check = [*compose, "run", "--rm", "--no-deps", "keys"]
+    start = [*compose, "up", "--detach", "--scale", "trainer-crowds=2"]
+    up = ["up", *variant, "--scale", "trainer-crowds=2"]
+    assert done_by(trial, *up) == (0, [[*compose, "build"], check, start])
+    # refused before anything is started or stopped
+    assert done_by(trial, *up, failing="run") == (1, [[*compose, "build"], check])
+
+
+def test_one_command_takes_every_variant_away(trial: Path) -> None:
+    down = ["docker", "compose", "--profile", "*", "down", "--volumes", "--remove-orphans"]
+    assert done_by(trial, "down") == (0, [down])
+    assert (
+        done_by(trial) == done_by(trial, "sideways") == done_by(trial, "up", "sideways") == (2, [])
+    )
+
+
+def done_by(trial: Path, *words: str, failing: str = "nothing") -> tuple[int, list[list[str]]]:
+    """Return how the trial's script ends, and what it has Compose do, which fails at a word."""
+    log, docker = trial / "log", trial / "bin" / "docker"
+    log.write_text("")
+    asked = "import json, sys; print(json.dumps(['docker', *sys.argv[1:]]))"
+    docker.write_text(
+        f'#!/bin/sh\n{sys.executable} -c "{asked}" "$@" >> {log}\n'
+        f'case " $* " in *" {failing} "*) exit 1 ;; esac\n'
+    )
+    docker.chmod(0o755)
+    path = f"{trial}/bin:{os.environ['PATH']}"
+    command = ["sh", str(EXAMPLES / "trial.sh"), *words]
+    done = subprocess.run(command, env={"PATH": path}, capture_output=True, check=False)
+    return done.returncode, [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def empty(directory: Path) -> None:
+    for each in directory.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+
+
+@pytest.mark.slow
+def test_keys_are_handed_out_once_and_again_over_what_is_there(trial: Path) -> None:
+    assert hand_out(trial) is None
+    assert (trial / "handout/vaults/hospital-a/holder.key").exists()
+    assert not (trial / "handout/clients/hospital-a/holder.key").exists()
+    before = {each: each.read_bytes() for each in (trial / "handout").rglob("*") if each.is_file()}
+    assert hand_out(trial, "monitoring") is None
+    assert {each: each.read_bytes() for each in before} == before
+
+
+@pytest.mark.slow
+def test_nothing_starts_over_what_an_earlier_trial_left(trial: Path) -> None:
+    assert hand_out(trial) is None
+    empty(trial / "federation")  # `down --volumes`, but for what a profile's containers held
+    assert "keys of an earlier trial" in (hand_out(trial) or "")
+    empty(trial / "federation")
+    for volume in (*(trial / "handout").rglob(".complete"),):
+        volume.unlink()
+    (trial / "left/postgres-data/PG_VERSION").touch()
+    assert "postgres-data has data of an earlier trial" in (hand_out(trial) or "")
+    assert not list((trial / "federation").iterdir())
+    (trial / "left/postgres-data/PG_VERSION").unlink()
+    assert hand_out(trial) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "party"), [("replicas", "compute-0"), ("crowd", "trainer")])
+def test_no_variant_starts_over_another_kind_of_database(
+    trial: Path, name: str, party: str
+) -> None:
+    assert hand_out(trial) is None
+    data = trial / "left" / f"{party}-data"
+    (data / "party.sqlite").touch()
+    assert f"{party} in SQLite, and this variant would in PostgreSQL" in (
+        hand_out(trial, name) or ""
+    )
+    assert hand_out(trial) is None
+    (data / "party.sqlite").unlink()
+    (data / "database").touch()
+    assert f"{party} in PostgreSQL, and this variant would in SQLite" in (hand_out(trial) or "")
+    assert hand_out(trial, name) is None
+
+
+def test_keys_see_every_volume_with_state() -> None:
+    seen = {each.split(":")[0] for each in SERVICES["keys"]["volumes"]}
+    assert seen >= {each for each in WHOLE["volumes"] if each.endswith("-data")} - UNSEEN
 
 
 def test_all_that_is_built_mounted_and_asked_for_is_there() -> None:

@@ -148,18 +148,10 @@ def test_a_service_needs_only_what_its_image_installs(service: str) -> None:
     assert import_without_the_rest(modules, PROJECT["dependency-groups"]["services"]) == ""
 
 
-WRITTEN_IN_NUMPYRO = {"shoal_learning.design_model"}
-
-
 @pytest.mark.slow
 def test_learners_need_only_what_the_trainers_image_installs() -> None:
     modules = modules_below("learning/shoal_learning")
-    light = [each for each in modules if each not in WRITTEN_IN_NUMPYRO]
-    assert len(light) == len(modules) - len(WRITTEN_IN_NUMPYRO)
-    services = PROJECT["dependency-groups"]["services"]
-    assert import_without_the_rest(light, services) == ""
-    extra = PROJECT["project"]["optional-dependencies"]["numpyro"]
-    assert import_without_the_rest(sorted(WRITTEN_IN_NUMPYRO), services + extra) == ""
+    assert import_without_the_rest(modules, PROJECT["dependency-groups"]["services"]) == ""
 
 
 @pytest.mark.slow

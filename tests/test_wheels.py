@@ -231,7 +231,7 @@ def test_modules_of_a_holder_load_without_extras(holder: Wheel, at_a_holders: In
 def test_modules_of_an_analyst_load_without_extras(
     analysis: Wheel, at_an_analysts: Installed
 ) -> None:
-    of_extras = {"shoal_learning.design_model", "shoal_command_groups.console.pages"}
+    of_extras = {"shoal_command_groups.console.pages"}
     modules = sorted(set(analysis.modules) - of_extras)
     program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
     at_an_analysts.run("-c", program, *modules)

@@ -26,6 +26,8 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.crowds.documents import Draw, SubmissionReceipt, weights_digest
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import design_rows, steps
 from shoal_protocol.wire.documents import Signed, decode
 
 _NOISE_TOGETHER: Final = 1000  # one draw for many phones costs far less than many draws
@@ -155,13 +157,21 @@ class CrowdLoad:
                 draw,
                 self._clients[phone],
                 self.key,
-                self.records[phone],
+                self._step(crowd.request.task, draw, self.records[phone]),
                 noise=own,
                 random_bytes=nacl.utils.random,
             )
             for phone, draw, own in zip(phones, draws, noise, strict=True)
         ]
         await self._submit(trainer, crowd, [Sent.of(each) for each in submissions])
+
+    @staticmethod
+    def _step(
+        task: CrowdTask, draw: Signed[Draw], record: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        design = design_rows(task, record[None])
+        [step] = steps(task, np.array(draw.body.weights)[None], *design)
+        return np.asarray(step)
 
     async def _draw(
         self, trainer: CrowdTrainer, crowd: Crowd, nonces: list[str]

@@ -6,6 +6,8 @@ posterior yet; 7 the log contradicts itself.
 """
 
 import importlib.util
+import io
+import sys
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -68,5 +70,8 @@ def available() -> list[EntryPoint]:
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command; what it prints is UTF-8, whatever the machine's locale."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     command_line(available())()

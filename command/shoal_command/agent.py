@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shlex
 from base64 import b64decode
 from collections import Counter
 from datetime import datetime
@@ -34,7 +33,17 @@ from shoal_command.connection import (
 )
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_options_of
 from shoal_command.owner_console import console
-from shoal_command.terminal import AsJson, ExitStatus, Yes, confirm, fail, now, present, tell
+from shoal_command.terminal import (
+    AsJson,
+    ExitStatus,
+    Yes,
+    confirm,
+    fail,
+    now,
+    present,
+    shell_command,
+    tell,
+)
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.keys import next_key_of
@@ -44,6 +53,7 @@ from shoal_hosting.private_files import replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.crowds.evidence import CrowdEvidence
 from shoal_protocol.trust.roster import key_fingerprint
+from shoal_protocol.wire.numbers import Count
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
 app.command()(console)
@@ -64,8 +74,8 @@ _NEEDED = {
 
 class _Left(pydantic.BaseModel):
     job: str
-    slots: int
-    answered_rounds: int
+    slots: Count
+    answered_rounds: Count
 
 
 class _Sealed(pydantic.BaseModel):
@@ -100,7 +110,7 @@ def new(
         f"Made a private key for {slots:,} slots in {directory}; keep it secret, and keep a copy.",
         f"Hand {enrolment} to the consortium's authority, and read it the fingerprint {named}.",
         "Compare the manifest's digest with the other parties, then pin it:",
-        f"shoal party pin {shlex.quote(str(directory))} DIGEST --consortium CONSORTIUM",
+        shell_command("shoal", "party", "pin", directory, "DIGEST", "--consortium", "CONSORTIUM"),
         f"Put {RECORDS} and {POLICY} beside the key; then `shoal agent run` starts the agent.",
     )
 

@@ -53,6 +53,10 @@ def as_json(verified: Verified) -> dict[str, Any]:
             "digest": verified.parties.digest,
             "consortium": manifest.consortium,
             "version": manifest.sequence,
+            "trusted": {
+                "digest": verified.trusted.digest,
+                "version": verified.trusted.manifest.sequence,
+            },
             "emergencies": {
                 each.manifest.sequence: each.manifest.emergency
                 for each in verified.versions.values()
@@ -140,7 +144,9 @@ def _lost(lost: LostRound) -> dict[str, Any]:
     return {
         "number": lost.spec.body.number,
         "round": lost.spec.digest,
-        "reason": "no client was asked" if word is None else word.body.reason.code,
+        "reason": "no client was asked, says the trainer alone"
+        if word is None
+        else word.body.reason.code,
         "ledger_entries": [_entry(each) for each in lost.ledger_entries],
     }
 
@@ -167,7 +173,7 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         "Under which agreement",
         [
             f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest "
-            f"{manifest['digest']}. {COMPARE}",
+            f"{manifest['digest']}. {_trusted(manifest)}",
             *(
                 f"Version {number} was signed in an emergency, without a quorum of the Compute "
                 f"nodes: {reason}."
@@ -193,7 +199,7 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     else:
         yield "Its rounds", list(round_groups.released(said))
     if said["lost_rounds"]:
-        yield "Rounds that released nothing", list(round_groups.lost(said))
+        yield "Lost rounds", list(round_groups.lost(said))
     yield (
         "At what price for each client, by replacement of all its records",
         [
@@ -257,6 +263,16 @@ def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
     opening = sharing.opening(nodes)
     found = coalitions(nodes=nodes, committee=sharing.committee, opening=opening)
     return [{**asdict(each), "says": str(each)} for each in found]
+
+
+def _trusted(manifest: dict[str, Any]) -> str:
+    trusted = manifest["trusted"]
+    if trusted["version"] == manifest["version"]:
+        return COMPARE
+    return (
+        f"You gave version {trusted['version']}, digest {trusted['digest']}, of the same history. "
+        f"{COMPARE.replace('it', 'that one', 1)}"
+    )
 
 
 def _party(party: dict[str, str]) -> str:

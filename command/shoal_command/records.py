@@ -16,8 +16,10 @@ from shoal_command.connection import open_book
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.records import Records
 from shoal_holder.site_files import MAPPING, RECORDS
+from shoal_holder.tables import open_table
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
+from shoal_protocol.wire.texts import canonical_text
 
 app = typer.Typer(no_args_is_help=True, help="Load and check a data holder's records.")
 
@@ -59,8 +61,9 @@ def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -
     if consortium is not None:
         _variables(directory, consortium)
         dictionary = str(consortium / _DICTIONARY)
-    words = [sys.executable, "-m", "shoal_loader", task, str(directory), dictionary, *bounds]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    program = [sys.executable, "-X", "utf8", "-m", "shoal_loader"]
+    words = [*program, task, str(directory), dictionary, *bounds]
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         # the last line only: a traceback could quote values
         fail(f"{(done.stderr.splitlines() or ['the loader ended'])[-1]}", ExitStatus.MISTAKE)
@@ -144,7 +147,11 @@ def check(
         }
         for name in found.columns
     ]
-    present(found, as_json, said, *([] if most is None else [over]), shown=shown)
+    table = None if file.suffix.lower() == ".npz" else open_table(file)
+    trimmed = [] if table is None else sorted(set(table.names) - set(table.written))
+    around = f"Read without spaces around the column's name: {', '.join(map(repr, trimmed))}."
+    sentences = [said, *([] if most is None else [over]), *([around] if trimmed else [])]
+    present(found, as_json, *sentences, shown=shown)
 
 
 def _column(text: str) -> tuple[str, ColumnBounds | None]:
@@ -153,7 +160,8 @@ def _column(text: str) -> tuple[str, ColumnBounds | None]:
     Raises:
         ValueError: the bounds are not two numbers in order.
     """
-    name, given, bounds = text.strip().partition("=")
+    written, given, bounds = text.partition("=")
+    name = canonical_text(written)
     if not given:
         return name, None
     lower, _, upper = bounds.partition(":")

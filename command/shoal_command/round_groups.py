@@ -34,7 +34,7 @@ def released(said: Said) -> Iterator[str]:
 
 
 def lost(said: Said) -> Iterator[str]:
-    """Say which rounds released nothing, and why."""
+    """Say which rounds were lost, and why."""
     for group in alike(said["lost_rounds"], lambda each: each["reason"]):
         yield f"{_counted(group)}: {group[0]['reason']}."
 

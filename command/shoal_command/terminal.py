@@ -6,6 +6,7 @@ contributed; 6 the job has no posterior yet; 7 the log contradicts itself, or wh
 """
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -68,6 +69,11 @@ def warn(message: str) -> None:
     """Print a warning to standard error."""
     line = Text.assemble(("Warning: ", "yellow"), plain(message))
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
+
+
+def shell_command(*words: object) -> str:
+    """Return a command to be pasted into a shell, whatever its paths and names are made of."""
+    return shlex.join(map(str, words))
 
 
 def say_json(value: Any, *, indent: int | None = 2) -> None:
@@ -138,7 +144,9 @@ def confirm(question: str, *facts: str | RenderableType, yes: bool) -> None:
 
 def fail(message: str, status: ExitStatus) -> NoReturn:
     """End the command with one line on standard error."""
-    line = Text.assemble(("Error: ", "bold red"), plain(" ".join(message.split())))
+    line = Text.assemble(
+        ("Error: ", "bold red"), plain(" ".join(map(str.strip, message.splitlines())))
+    )
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
     raise typer.Exit(status)
 

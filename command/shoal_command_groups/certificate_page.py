@@ -6,12 +6,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from shoal_command.certificate import checked
 from shoal_command.certificate_views import as_json, sections
-from shoal_command.connection import read_file
 from shoal_command.terminal import ExitStatus, fail, say
-from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.pages.templates import templates
-from shoal_protocol.certificates.checks import Verified, verify_certificate
+from shoal_protocol.certificates.checks import Verified
 from shoal_protocol.certificates.posterior_report import PrivacySpent
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.wire.errors import ProtocolError
@@ -31,13 +30,11 @@ def page(
 ) -> None:
     """Check a certificate offline, and write a page about it: its verdict first, in plain words.
 
-    The page needs no other file and no network. Exit status 1: the certificate does not hold, and
-    the page says so.
+    The page needs no other file and no network. Exit status: as `shoal certificate verify`; of a
+    certificate that does not hold the page says so, and where it cannot be told there is none.
     """
-    known = [] if consortium is None else open_chain(consortium)
-    encoded, pinned = read_file(file), read_file(manifest)
     try:
-        verified = verify_certificate(encoded, pinned, known=known)
+        verified = checked(file, manifest, consortium)
     except ProtocolError as error:
         out.write_text(rendered(None, refused=str(error)))
         fail(f"the certificate does not hold, and {out} says so. {error}", ExitStatus.MISTAKE)

@@ -42,7 +42,6 @@ from shoal_command.terminal import (
 )
 from shoal_command_groups.job_views import until
 from shoal_learning.crowds.model import CrowdModel
-from shoal_learning.crowds.privacy import statement
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.crowds.evidence import CrowdEvidence
 from shoal_protocol.queries.models.regressions import Family
@@ -81,40 +80,6 @@ def example(
 ) -> None:
     """Print a crowd file to begin with."""
     say(crowd_files.example(family))
-
-
-def _strictly_between(delta: float) -> float:
-    if not 0.0 < delta < 1.0:
-        raise typer.BadParameter("it must lie strictly between 0 and 1")
-    return delta
-
-
-@app.command()
-def privacy(
-    file: File,
-    later: Annotated[
-        int, typer.Option(min=0, help="Contributions after one's own, until somebody looks.")
-    ],
-    overlap: Annotated[
-        int,
-        typer.Option(min=0, help="Contributions that may arrive between a draw and its answer."),
-    ],
-    delta: Annotated[
-        float,
-        typer.Option(
-            help="Strictly between 0 and 1, for what later noise hides; the promise needs none.",
-            callback=_strictly_between,
-        ),
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Say what one contribution costs against whom: a listener, an insider, a latecomer.
-
-    It asks nobody: the task's own numbers are all that it takes.
-    """
-    task = crowd_files.read_crowd_file(file).task
-    said = statement(task, later=later, overlap=overlap, delta=delta).all
-    tell(said, as_json, *map(str, said))
 
 
 @app.command("list")

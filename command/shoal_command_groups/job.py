@@ -1,6 +1,5 @@
 """`shoal job` and `shoal certificate fetch`: submit a job, and show how it goes and ends."""
 
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +35,7 @@ from shoal_command.terminal import (
     present,
     say,
     say_json,
+    shell_command,
     show,
     tell,
     warn,
@@ -238,8 +238,8 @@ def fetch(
     write_new(out, pack(encoded) if out.suffix == ".gz" else encoded, private=False)
     version = open_book(party, consortium).get(read_certificate(encoded).body.manifest)
     manifest, _ = history_paths(consortium, version.manifest.sequence)
-    again = shlex.join(["verify", str(out), "--manifest", str(manifest)])
-    say(f"Written and checked: {out}. Anyone can check it again: shoal certificate {again}")
+    again = shell_command("shoal", "certificate", "verify", out, "--manifest", manifest)
+    say(f"Written and checked: {out}. Anyone can check it again: {again}")
 
 
 def _handle(job: str, party: Path, consortium: Path) -> Job:
@@ -252,11 +252,9 @@ def _going_on(job: str, party: Path, consortium: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        again = shlex.join(["--party", str(party), "--consortium", str(consortium)])
-        fail(
-            f"interrupted, but the job goes on; to see it: shoal job watch {job} {again}",
-            ExitStatus.NOT_YET,
-        )
+        where = ("--party", party, "--consortium", consortium)
+        again = shell_command("shoal", "job", "watch", job, *where)
+        fail(f"interrupted, but the job goes on; to see it: {again}", ExitStatus.NOT_YET)
 
 
 class _Progress:

@@ -194,6 +194,7 @@ def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None)
         "left": checked.left.model_dump(),
         "rounds": checked.request.task.rounds,
         "answering": checked.answering,
+        "services": checked.services,
         "holders": [asdict(each) for each in checked.holders],
         "expected_errors": None if errors is None else [asdict(each) for each in errors],
     }
@@ -217,6 +218,7 @@ def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> Re
         "Would answer",
         f"{checked.answering:,} clients, of {request.minimum_population:,} that are needed",
     )
+    head.add_row("Reached just now", plain(checked.reached))
     table = Table("holder", "clients", "can pay", "would answer")
     for each in checked.holders:
         verdict = plain("yes" if each.reason is None else f"no: {each.reason}")

@@ -123,7 +123,8 @@ def _said(reading: Reading, version: Consortium) -> dict[str, Any]:
         "size": reading.size,
         "root": reading.note.checkpoint.root.hex(),
         "signed_by": sorted(reading.signed_by),
-        "needed": version.manifest.quorum,
+        "version": reading.version.sequence,
+        "needed": reading.version.quorum,
         "signed_at": _signed_at(reading).isoformat(),
         "findings": [{"entry": each.place, "what": each.what} for each in reading.findings],
     }
@@ -136,10 +137,16 @@ def _signed_at(reading: Reading) -> datetime:
 def _sentences(reading: Reading, version: Consortium) -> list[str]:
     age = (now() - _signed_at(reading)).total_seconds()
     lying = lying_witnesses(version.manifest)
-    signed, needed = ", ".join(sorted(reading.signed_by)), version.manifest.quorum
+    signed, needed = ", ".join(sorted(reading.signed_by)), reading.version.quorum
+    newest = version.manifest.sequence
+    stale = [
+        f"They are nodes of version {reading.version.sequence} of the manifest. Those of version "
+        f"{newest} have not signed this checkpoint: it does not show whether the log went on."
+    ]
     return [
         f"The log holds: {reading.size:,} entries, signed by {signed}, {needed} of whom are "
         f"needed; the newest signature is {age:,.0f} s old.",
+        *(stale if reading.version.sequence < newest else []),
         f"To show somebody else another history, {lying} of the Compute nodes must lie, with the "
         "aggregator.",
     ]

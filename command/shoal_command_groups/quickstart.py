@@ -1,14 +1,13 @@
 """`shoal quickstart`: makes a federation on one machine and prints how to start it."""
 
 import secrets
-import shlex
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from shoal_command.options import VALID_DAYS, ExtraHosts
-from shoal_command.terminal import AsJson, now, tell, warn
+from shoal_command.terminal import AsJson, now, shell_command, tell, warn
 from shoal_command_groups.policy import policy_of, policy_options
 from shoal_consortium.dictionary_files import read_variables
 from shoal_consortium.example_dictionary import EXAMPLE_VARIABLES
@@ -112,12 +111,11 @@ def quickstart(
     started, later = services(home, consortium), agents(home)
     if not as_json:
         warn(WARNING)
-    who = f"--party {shlex.quote(f'{home}/parties/analyst')} --consortium "
-    who += shlex.quote(f"{home}/consortium")
+    who = ("--party", home / "parties" / "analyst", "--consortium", home / "consortium")
     crowds = (
         "\nOr open a crowd job; of the services it needs only the trainer, and each site's "
         "policy.toml must have maximum_local_epsilon and crowd_families:\n\n"
-        f"shoal crowd open {who} CROWD.toml"
+        + shell_command("shoal", "crowd", "open", *who, "CROWD.toml")
     )
     by_themselves = [
         "or each of these in a terminal of its own:\n",
@@ -131,9 +129,10 @@ def quickstart(
         as_json,
         f"Federation in {directory}, manifest {consortium.digest}.",
         f"Each site's records and policy.toml go into {directory}/clients/SITE.",
-        f"Start all of it with\n\nshoal up {shlex.quote(str(directory))}\n",
+        f"Start all of it with\n\n{shell_command('shoal', 'up', directory)}\n",
         *(by_themselves if processes else [_PROCESSES]),
-        f"Then submit a job:\n\nshoal job submit --wait {who} TASK.toml",
+        "Then submit a job:\n\n"
+        + shell_command("shoal", "job", "submit", "--wait", *who, "TASK.toml"),
         *([crowds] if consortium.manifest.policy.maximum_local_epsilon is not None else []),
     )
 

@@ -9,17 +9,18 @@ import typer
 from shoal_command.connection import PartyDirectory, own_service
 from shoal_command.rendering import rendered
 from shoal_command.terminal import AsJson, Yes, confirm, present
+from shoal_protocol.wire.numbers import Count
 
 
 class _Kind(pydantic.BaseModel):
     kind: str
-    documents: int
+    documents: Count
     stays: str
     why: str
 
 
 class _Kept(pydantic.BaseModel):
-    retention_days: int | None
+    retention_days: Count | None
     is_due: bool
     kinds: list[_Kind]
 

@@ -1,7 +1,6 @@
 """`shoal up`: runs a whole federation in one terminal, for trying out."""
 
 import secrets
-import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from shoal_command.options import VALID_DAYS
-from shoal_command.terminal import ExitStatus, asking, fail, now, say, warn
+from shoal_command.terminal import ExitStatus, asking, fail, now, say, shell_command, warn
 from shoal_command_groups.quickstart import WARNING, for_trying_out
 from shoal_consortium.processes import Federation, Process, logged
 from shoal_consortium.quickstart import agents, exists, make, records_of, services
@@ -84,9 +83,10 @@ def up(
             say("Agents take part without asking their owners; --ask-owners lets them ask.")
         for site in sites:
             site.begin(federation)
-        who = f"--party {home}/parties/analyst --consortium {home}/consortium"
-        say(f"Submit a job: shoal job submit --wait {who} TASK.toml")
-        say(f"The same in a browser: shoal console {who}")
+        who = ("--party", home / "parties" / "analyst", "--consortium", home / "consortium")
+        submit = shell_command("shoal", "job", "submit", "--wait", *who, "TASK.toml")
+        say(f"Submit a job: {submit}")
+        say(f"The same in a browser: {shell_command('shoal', 'console', *who)}")
         while not stopping.wait(_LOOK_SECONDS):
             _look_after(started, directory)
             for site in sites:
@@ -102,7 +102,7 @@ def _look_after(started: list[Process], directory: Path) -> None:
             warn(
                 f"{each.name} ended: {each.ending()} (see {each.log}). The others go on. "
                 "To start it again, in another terminal: "
-                f"shoal up {shlex.quote(str(directory))} --only {each.name}"
+                f"{shell_command('shoal', 'up', directory, '--only', each.name)}"
             )
             each.stop()
 
@@ -141,17 +141,18 @@ class _Site:
             self._tell_end()
         else:
             name, data = self._process.name, self._process.environment["SHOAL_DATA"]
-            own = f"--agent {self._home} --data {data} --url {self._url}"
+            own = ("--agent", self._home, "--data", data, "--url", self._url)
             say(
                 f"{name} runs at {self._url} as process {self._process.pid}; its owner's pages "
-                f"(to decide, add --owner KEY): shoal agent console {own}"
+                "(to decide, add --owner KEY): "
+                f"{shell_command('shoal', 'agent', 'console', *own)}"
             )
 
     def _tell_end(self) -> None:
         warn(
             f"{self._process.name} ended: {self._process.ending()} (log: {self._process.log}). "
             "The others go on. It starts again when one of its files changes: "
-            f"touch {shlex.quote(str(self._home / POLICY))}"
+            f"{shell_command('touch', self._home / POLICY)}"
         )
         self._process.stop()
 

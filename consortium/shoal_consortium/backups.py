@@ -115,7 +115,7 @@ def restore(backup: Path, data: Path) -> Restored:
         for role in ROLES:
             for ending in ("", "-wal"):  # a log without its database would be played into this one
                 path = data / f"{role}.sqlite{ending}"
-                if path.exists() and (path.stat().st_size or not ending):
+                if path.exists() and (path.stat().st_size or not ending) and not _is_new(path):
                     raise ValueError(f"{path} is there, and may know more: move it away first")
         with _beside(data / "restored") as scratch:
             role, manifests = _unpack(backup, scratch)
@@ -130,14 +130,24 @@ def restore(backup: Path, data: Path) -> Restored:
                     _settle(scratch / each)
                     (scratch / each).replace(target)
                     sync_directory(target.parent)
-            for ending in ("-wal", "-shm"):  # an empty log, and its index
-                (data / f"{role}.sqlite{ending}").unlink(missing_ok=True)
+            for each in ROLES:  # a database to which nothing was written
+                for ending in ("", "-wal", "-shm"):
+                    (data / f"{each}.sqlite{ending}").unlink(missing_ok=True)
             copy.replace(data / copy.name)  # last: until then nothing was restored
             sync_directory(data)
     lacks = None
     if mark is None or not is_whole(mark, found):
         lacks = what_is_lost(mark, found, data / _MARK)
     return Restored(_described(role, found, len(manifests) // 2), lacks)
+
+
+def _is_new(path: Path) -> bool:
+    """Tell whether a database was begun, and nothing was written to it."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True)) as database:
+            return _found(database, None).untouched
+    except (sqlite3.Error, ValueError):
+        return False
 
 
 def _described(role: str, found: Stored, manifests: int) -> Backup:

@@ -4,9 +4,6 @@
 the newest version.
 """
 
-import csv
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +21,6 @@ from shoal_protocol.wire.errors import ProtocolError
 
 DICTIONARY: Final = "dictionary.json"
 FILL_IN: Final = "?"
-MOST_DRAFTED_LEVELS: Final = 30
-_ROWS: Final = 10_000  # of a file, from which types and levels are guessed
-_FLAGS: Final = {"0", "1", "true", "false", "yes", "no", "y", "n"}
 
 
 class _Variables(Model):
@@ -45,7 +39,7 @@ def read_variables(path: Path) -> tuple[Variable, ...]:
         if content.keys() != {"variables"} or not isinstance(content["variables"], dict):
             raise ValueError(f"{path}: a dictionary has tables called [variables.NAME]")
         written = [
-            {"name": name, **each} if isinstance(each, dict) else each
+            {"name": name, **(each if isinstance(each, dict) else {})}
             for name, each in content["variables"].items()
         ]
         for each in written:
@@ -55,71 +49,6 @@ def read_variables(path: Path) -> tuple[Variable, ...]:
         return _Variables.model_validate({"variables": tuple(written)}).variables
 
     return read_toml(path, parse)
-
-
-def draft(path: Path) -> str:
-    """Return a dictionary in TOML for a person to finish: names, types and levels of a CSV file.
-
-    It has no bounds: those come from general knowledge, for data must not decide them.
-
-    Raises:
-        ValueError: the file is not CSV with one line of names.
-        OSError: it cannot be read.
-    """
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        try:
-            rows = csv.DictReader(file, strict=True)
-            names = list(rows.fieldnames or ())
-            seen: dict[str, dict[str, None]] = {name: {} for name in names}
-            for _, row in zip(range(_ROWS), rows, strict=False):
-                for name in names:
-                    if (value := (row[name] or "").strip()) and len(seen[name]) < _ROWS:
-                        seen[name][value] = None
-        except (csv.Error, UnicodeDecodeError):
-            raise ValueError(f"{path} is not CSV in UTF-8") from None
-    if not names or len(seen) != len(names) or not all(map(_is_name, names)):
-        raise ValueError(f"{path}: the first line must give each column a name of its own")
-    return "\n".join(
-        [
-            "# Finish this by hand, and remove columns that no job needs, such as ids. Bounds come",
-            "# from general knowledge, never from data. missing: complete_case or indicator.",
-            *(_drafted(name, list(values)) for name, values in seen.items()),
-        ]
-    )
-
-
-def _drafted(name: str, values: Sequence[str]) -> str:
-    lines = ["", f"[variables.{json.dumps(name)}]", f'meaning = "{FILL_IN}"']
-    if values and {each.lower() for each in values} <= _FLAGS:
-        lines.append('type = "flag"')
-    elif all(map(_is_number, values)):
-        lines += ['type = "number"', 'unit = ""', f'lower = "{FILL_IN}"', f'upper = "{FILL_IN}"']
-    elif all(map(_is_date, values)):
-        lines += ['type = "date"', f'earliest = "{FILL_IN}"', f'latest = "{FILL_IN}"']
-    elif len(values) <= MOST_DRAFTED_LEVELS:
-        levels = json.dumps(sorted(values), ensure_ascii=False)
-        lines += ['type = "category"', f"levels = {levels}"]
-    else:
-        lines += [f"# more than {MOST_DRAFTED_LEVELS} texts: an id?", 'type = "category"']
-        lines.append(f'levels = "{FILL_IN}"')
-    return "\n".join([*lines, 'missing = "complete_case"'])
-
-
-def _is_name(text: str) -> bool:
-    return bool(text) and text.isprintable()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_date(text: str) -> bool:
-    parts = text[:10].split("-")
-    return [len(part) for part in parts] == [4, 2, 2] and all(part.isdigit() for part in parts)
 
 
 def versions(directory: Path) -> list[Signed[DataDictionary]]:

@@ -5,6 +5,7 @@ A copy has the log's own paths, so that any web server can serve it.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -63,10 +64,12 @@ def from_files(directory: Path) -> Read:
 class Reading:
     """A log of which everything was checked.
 
-    `seen` is how many of the entries were in the copy; `findings` are of all of them.
+    `version` is the newest of which a quorum of the Compute nodes signed. `seen` is how many of the
+    entries were in the copy; `findings` are of all of them.
     """
 
     note: Note
+    version: Manifest
     signed_by: dict[str, int]
     size: int
     entries: Sequence[Entry]
@@ -118,7 +121,9 @@ def read_log(
     monitor, entries = Monitor(), [decode_entry(each) for each in encoded]
     for entry in entries:
         monitor.follow(entry)
-    return Reading(note, cosigners(note, manifest), head.size, entries, start, monitor.findings)
+    return Reading(
+        note, manifest, cosigners(note, manifest), head.size, entries, start, monitor.findings
+    )
 
 
 def tree_of(leaves: Sequence[bytes]) -> Tree:
@@ -135,13 +140,16 @@ def tree_of(leaves: Sequence[bytes]) -> Tree:
 
 
 def _version_of(note: Note, chain: Sequence[Consortium]) -> Manifest:
-    """Return the newest version whose aggregator signed; the newest of all if none did."""
-    for version in reversed(chain):
-        try:
-            signed_checkpoint(note, version.manifest)
-        except ProtocolError:
-            continue
-        return version.manifest
+    """Return the newest version whose aggregator and quorum of nodes signed, or the aggregator.
+
+    That is an earlier one of a copy from before nodes or their keys changed. It is the newest of
+    all if none did.
+    """
+    for check in (check_cosigned, signed_checkpoint):
+        for version in reversed(chain):
+            with suppress(ProtocolError):
+                check(note, version.manifest)
+                return version.manifest
     return chain[-1].manifest
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from shoal_learning.crowds.convolution import laplace_sum_epsilon
+from figures.draw_and_discard.convolution import laplace_sum_epsilon
 from shoal_protocol.privacy.curves import require_positive, require_probability
 
 PAPERS_SENSITIVITY: Final = math.sqrt(0.5)

@@ -1,10 +1,11 @@
 """Turns values as data frames have them into the numbers that records hold, as a dictionary says.
 
-A category's levels become their places, a flag 0 or 1, a date days; what is missing, and a text
-that is no level, becomes NaN. No library of data frames is imported.
+A category's levels become their places, a flag 0 or 1, a date days; what is missing becomes NaN.
+Places never come from numbers, and a text that is no level is refused. No library of data frames
+is imported. Errors begin with what a column does: the caller names it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import date
 from difflib import get_close_matches
 from typing import Any, Final
@@ -13,103 +14,156 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from shoal_protocol.posteriors.rows import array_of, is_missing, numbers_of, refuse_masked
 from shoal_protocol.trust.dictionary import EPOCH, MOST_LEVELS, Category, Date, Flag, Number
+from shoal_protocol.wire.texts import canonical_text
 
 Variable = Number | Flag | Category | Date
 
 _FLAG_VALUES: Final = frozenset({0.0, 1.0})
+_LONGEST_NAME: Final = 64
 _HOW_DAYS: Final = ": make them days, as pandas.to_datetime does"
-_MISSING: Final = frozenset({"NAType", "NaTType"})  # pandas' own
+_SHOWN: Final = 5  # values that are no levels
+_LEVELS_SHOWN: Final = 20
 
 
 def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
     """Return the numbers of one column, shape (n,), or what numbers of another shape are.
 
-    Numbers stay as they are: those of a category are places.
+    Without a `variable` days become numbers, and texts are refused.
 
     Raises:
-        TypeError, ValueError: a value is a text, and the variable is no category, or is something
-            else.
+        ValueError: values are not what the variable has: a number in place of a level's text, a
+            text that is no level, something else than a day, or than a number.
     """
-    found = np.asarray(values)
+    refuse_masked(values)
+    found = array_of(values)
+    if isinstance(variable, Category):
+        return _places(found, variable)
+    days = _days(found)
+    if days is not None:
+        if variable is None or isinstance(variable, Date):
+            return days
+        raise ValueError("holds days: every value must be a number, or its bounds be days, too")
+    numbers = numbers_of(values)
+    if isinstance(variable, Date) and np.isfinite(numbers).any():
+        raise ValueError(f"holds numbers, and its values are days{_HOW_DAYS}")
+    return numbers
+
+
+def _places(found: NDArray[Any], variable: Category) -> NDArray[np.float64]:
+    listed = found.tolist() if found.ndim == 1 else [found]
+    levels = ", ".join(map(repr, variable.levels[:_LEVELS_SHOWN]))
+    places: dict[str, float] = {level: float(place) for place, level in enumerate(variable.levels)}
+    numbers: list[float] = []
+    unknown: dict[str, None] = {}
+    for each in listed:
+        if is_missing(each):
+            numbers.append(np.nan)
+        elif isinstance(each, str):
+            text = canonical_text(each)
+            numbers.append(places.get(text, np.nan))
+            unknown |= {} if text in places else {text: None}
+        else:
+            kind = "numbers" if hasattr(each, "__float__") else "something else"
+            raise ValueError(
+                f"holds {kind}, and its levels are the texts {levels}: write the values as the "
+                "levels are spelt, or take bounds or levels without quotes"
+            )
+    if unknown:
+        raise ValueError(
+            f"holds {', '.join(map(repr, list(unknown)[:_SHOWN]))}, and has the levels {levels}"
+        )
+    return np.array(numbers, np.float64)
+
+
+def _days(found: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Return days since 1970-01-01, shape (n,), where values are days or times; else None."""
     if found.dtype.kind == "M":
         days = found.astype("datetime64[D]")
         return np.where(np.isnat(days), np.nan, (days - np.datetime64(EPOCH)).astype(np.float64))
-    if found.dtype.kind in "biuf":
-        return found.astype(np.float64)
-    if found.dtype.kind not in "OUT" or found.ndim != 1:
-        raise TypeError("a column holds numbers, texts or days")
-    places: Mapping[str, float] = {}
-    if isinstance(variable, Category):
-        places = {level: float(place) for place, level in enumerate(variable.levels)}
-    elif any(isinstance(each, str) for each in found):
-        raise ValueError("a text stands where a number is due")
-    return np.array([_number(each, places) for each in found], np.float64)
-
-
-def _number(value: Any, places: Mapping[str, float]) -> float:
-    if isinstance(value, str):
-        return places.get(value, np.nan)
-    if value is None or type(value).__name__ in _MISSING:
-        return np.nan
-    if isinstance(value, date):
-        return float((date(value.year, value.month, value.day) - EPOCH).days)
-    if hasattr(value, "__float__"):
-        return float(value)
-    raise TypeError("a column holds numbers, texts or days")
-
-
-def levels_of(values: Any) -> tuple[str, ...] | None:
-    """Return the texts of a column: in the order of its categories, if it has any, else sorted."""
-    found = np.asarray(values)
-    if found.ndim != 1 or found.dtype.kind not in "OUT":
+    if found.dtype.kind != "O" or found.ndim != 1:
         return None
-    texts = {str(each) for each in found if isinstance(each, str)}
+    numbers = []
+    for each in found.tolist():
+        if is_missing(each):
+            numbers.append(np.nan)
+        elif isinstance(each, date):
+            numbers.append(float((date(each.year, each.month, each.day) - EPOCH).days))
+        else:
+            return None
+    return None if np.isnan(numbers).all() else np.array(numbers)
+
+
+def decoded(numbers: NDArray[np.float64], variable: Variable | None) -> NDArray[Any]:
+    """Return what `coded` takes to these numbers, shape (n,): levels' texts, days, or numbers."""
+    gaps = np.isnan(numbers)
+    whole = np.where(gaps, 0.0, numbers).astype(np.int64)
+    if isinstance(variable, Category):
+        texts: NDArray[Any] = np.array(variable.levels, object)[whole]
+        texts[gaps] = None
+        return texts
+    if isinstance(variable, Date):
+        days: NDArray[Any] = np.datetime64(EPOCH) + whole
+        days[gaps] = np.datetime64("NaT")
+        return days
+    return numbers
+
+
+def levels_of(values: Any) -> tuple[str, ...]:
+    """Return the texts of a column: in the order of its categories, if it has any, else sorted."""
+    found = array_of(values)
+    if found.ndim != 1 or found.dtype.kind not in "OUT":
+        return ()
+    texts = {canonical_text(each) for each in found.tolist() if isinstance(each, str)}
     ordered = getattr(getattr(values, "dtype", None), "categories", ())
-    if texts and all(isinstance(each, str) for each in ordered) and texts <= set(ordered):
-        return tuple(map(str, ordered))
-    return tuple(sorted(texts)) or None
+    if texts and all(isinstance(each, str) for each in ordered):
+        in_order = tuple(dict.fromkeys(map(canonical_text, ordered)))
+        if texts <= set(in_order):
+            return in_order
+    return tuple(sorted(texts))
 
 
-def variable_of(name: str, values: Any) -> Variable | None:
-    """Return the variable that a column looks like, or None if it is none.
+def variable_of(name: str, values: Any) -> Variable | str:
+    """Return the variable that a column looks like, or what it is instead, without a value.
 
     Its levels, sorted, and its bounds are those of the values: only where there is no privacy.
     """
-    found = np.asarray(values)
+    found = array_of(values)
+    if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+        return f"has a name that is empty, not printable, or longer than {_LONGEST_NAME} characters"
+    levels = levels_of(values)
+    if levels:
+        if not all(isinstance(each, str) or is_missing(each) for each in found.tolist()):
+            return "holds texts and other values: make them all texts, or all numbers"
+        if len(levels) > MOST_LEVELS:
+            said = f"{len(levels):,} different texts, and a category has {MOST_LEVELS:,} at most"
+            return f"holds {said}{_HOW_DAYS if _is_day(levels[0]) else ''}"
+        if len(levels) == 1:
+            return "holds one text only: give its levels"
+        try:
+            return Category(name=name, meaning=name, levels=levels)
+        except pydantic.ValidationError:
+            return "holds a text that is empty, or too long for a level"
     try:
-        if found.ndim != 1:
-            return None
-        if levels := levels_of(values):
-            is_category = 2 <= len(levels) <= MOST_LEVELS
-            return Category(name=name, meaning=name, levels=levels) if is_category else None
         numbers = coded(found, None)
-        numbers = numbers[np.isfinite(numbers)]
-        if numbers.size and _FLAG_VALUES.issuperset(numbers.tolist()):
-            return Flag(name=name, meaning=name)
-        lower, upper = float(numbers.min()), float(numbers.max())
-        if found.dtype.kind == "M":
+    except ValueError:
+        return "holds neither numbers nor texts nor days"
+    numbers = numbers[np.isfinite(numbers)]
+    if not numbers.size:
+        return "has no value"
+    if found.dtype.kind != "M" and _days(found) is None and _FLAG_VALUES.issuperset(numbers):
+        return Flag(name=name, meaning=name)
+    lower, upper = float(numbers.min()), float(numbers.max())
+    if lower == upper:
+        return "is the same in all records"
+    try:
+        if _days(found) is not None:
             first, last = (date.fromordinal(EPOCH.toordinal() + int(day)) for day in (lower, upper))
             return Date(name=name, meaning=name, earliest=first, latest=last)
         return Number(name=name, meaning=name, lower=lower, upper=upper)
-    except (TypeError, ValueError, pydantic.ValidationError):  # constant, empty, or of other things
-        return None
-
-
-def fault_of_values(values: Any) -> str:
-    """Return in words, without a value, what a column is that `variable_of` takes for none."""
-    levels = levels_of(values)
-    if levels is not None and len(levels) > MOST_LEVELS:
-        found = f"{len(levels):,} different texts, and a category has {MOST_LEVELS:,} at most"
-        return f"holds {found}{_HOW_DAYS if _is_day(levels[0]) else ''}"
-    if levels is not None:
-        one, odd = "one text only: give its levels", "a text that is empty, or too long for a level"
-        return f"holds {one if len(levels) == 1 else odd}"
-    try:
-        numbers = coded(values, None)
-    except (TypeError, ValueError):
-        return "holds neither numbers nor texts nor days"
-    return "is the same in all records" if np.isfinite(numbers).any() else "has no value"
+    except (ValueError, OverflowError):
+        return "holds values too large, or too near to each other, for bounds"
 
 
 def _is_day(text: str) -> bool:

@@ -13,13 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.conditional_design import (
-    CoefficientDraws,
-    check_feasible,
-    conditional_posterior,
-)
 from shoal_learning.contract import RequestedRound
-from shoal_learning.design_moments import DesignMoments, largest_square
 from shoal_learning.grounds import grounds_of
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
@@ -29,7 +23,6 @@ from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import (
-    LinearRegressionDraws,
     LinearRegressionPosterior,
     LinearRegressionTask,
 )
@@ -62,8 +55,6 @@ class LinearRegression:
         """
         if population < 1:
             raise ValueError("the population must be positive")
-        if self.task.inference == "conditional_design":
-            check_feasible(len(self.task.features) + (self.task.intercept > 0.0), population)
         names = self.task.query_names()
         if [released.query.name for released in sums] != list(names[: len(sums)]):
             raise ValueError("the sums are not those of this task's rounds, in order")
@@ -130,17 +121,13 @@ def _posterior(
     constant = _lattice_intercept(query)
     if constant > 0.0:
         prior = np.append(2.0 * task.prior_sd / (constant * scales[-1]), prior)
-    if task.inference == "conditional_design":
-        design = DesignMoments.of(released, prior)
-        grounds = grounds_of(task, query, design.moments, prior, _to_data_units(query), spreads)
-        return _draws_in_data_units(query, conditional_posterior(design), records, grounds)
     moments = NoisyMoments(
         matrix=matrix,
         diagonal_sd=diagonal_sd,
         off_diagonal_sd=off_diagonal_sd,
         records=rows,
         records_sd=rows_sd,
-        largest_square=largest_square(query),
+        largest_square=_largest_square(query),
     )
     result = noise_aware_posterior(moments, prior)
     shrinkage = _mean_squared_shrinkage(query, moments)
@@ -173,26 +160,6 @@ def _in_data_units(
     )
 
 
-def _draws_in_data_units(
-    query: SecondMomentMatrix | UnitRowMatrix,
-    draws: CoefficientDraws,
-    records: int,
-    grounds: Grounds,
-) -> LinearRegressionDraws:
-    """Return draws in the units of the data."""
-    offset, transform = _to_data_units(query)
-    *features, target = query.columns
-    return LinearRegressionDraws.of(
-        ("intercept", *(column.name for column in features)),
-        target.name,
-        offset + draws.coefficients @ transform.T,
-        draws.residual_sd * target.scale,
-        divergences=draws.divergences,
-        records=records,
-        grounds=grounds,
-    )
-
-
 def _to_data_units(
     query: SecondMomentMatrix | UnitRowMatrix,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -220,6 +187,12 @@ def _to_data_units(
 def _lattice_intercept(query: SecondMomentMatrix | UnitRowMatrix) -> float:
     """Return the constant coordinate as the grid rounds it."""
     return math.floor(query.intercept * query.grid) / query.grid
+
+
+def _largest_square(query: SecondMomentMatrix | UnitRowMatrix) -> float:
+    """Return what no row's squared norm exceeds, in normalised units."""
+    limit = query.squared_norm_limit
+    return float(query.width if limit is None else limit / query.grid**2)
 
 
 def _mean_squared_shrinkage(

@@ -23,7 +23,7 @@ from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
-from shoal_protocol.trust.events import event_fault_of, uncoded_event
+from shoal_protocol.wire.texts import canonical_text
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,16 @@ class SimulatedFederation(OnRecords):
     def __getitem__(self, key: Any) -> Any:
         """Return a column by its name, shape (n,), or the federation of the clients at positions.
 
+        Levels of a column are texts, and days are days, as in a data frame.
+
         Raises:
             KeyError: there is no such column.
         """
         if isinstance(key, str):
-            if key not in self.columns:
+            name = canonical_text(key)
+            if name not in self.columns:
                 raise KeyError(key)
-            return self._records.select([key])[:, 0]
+            return self._records.column(name)
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # as scikit-learn takes rows
         part = copy(self)
@@ -138,7 +141,7 @@ class SimulatedFederation(OnRecords):
             ValueError: a column of the task is missing, or not as the variables that were agreed
                 say, its model is not at hand, or there are too few clients for it.
         """
-        self._require_coding(task)
+        self._require_codings(task.codings)
         self._require_dictionary(task)
         records = self._records.select(task.column_names)
         [seeds] = self._seeds.spawn(1)
@@ -181,24 +184,6 @@ class SimulatedFederation(OnRecords):
         as_levels = set(task.query_names()) <= COUNTING
         if fault := fault_of(known, columns, as_levels=as_levels):
             raise ValueError(fault)
-
-    def _require_coding(self, task: Task) -> None:
-        """Check that an event is 0 or 1, or that its value is named, and that classes are two."""
-        target, event = task.binary_target, task.coded_event
-        if target is not None and target.term is None and target.name in self.columns:
-            values = self[target.name]
-            if len(np.unique(values[~np.isnan(values)])) > 2:
-                raise ValueError(
-                    f"the target {target.name!r} has more than two values, and a logistic "
-                    f'regression is of two classes, as level({target.name}, "...") makes them'
-                )
-        if event is None or event not in self.columns:
-            return
-        if fault := event_fault_of(self.variables().get(event)):
-            raise ValueError(fault)
-        values = self[event]
-        if not np.isin(values[~np.isnan(values)], (0.0, 1.0)).all():
-            raise ValueError(uncoded_event(event, "2"))
 
     def _compiled(self, task: NumpyroTask) -> CompiledModel:
         if task.entry_point not in self._models:

@@ -8,26 +8,29 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal_learning.coding import Variable, coded, fault_of_values, levels_of, near_to, variable_of
-from shoal_protocol.trust.dictionary import MOST_LEVELS, Category
+from shoal_learning.coding import Variable, coded, decoded, levels_of, near_to, variable_of
+from shoal_protocol.posteriors.rows import array_of, columns_of
+from shoal_protocol.trust.codings import Coding, event_fault_of
+from shoal_protocol.trust.dictionary import Category, Date
+from shoal_protocol.wire.texts import near_text
 
 
 @dataclass(frozen=True)
 class SimulatedRecords:
     """Columns by name, shape (records, columns), as numbers that records hold; NaN where missing.
 
-    `variables` say what the numbers of a column mean, as far as is known. Columns in `faults` are
-    of none: what they are instead. Numbers of a text are places among its `levels`, and those in
-    `unusable` are none. `is_agreed` is whether the variables were given, and not made from the
-    columns.
+    `given` are the columns as they were handed over, by which levels can be read anew. `variables`
+    say what the numbers of a column mean, as far as is known. Columns in `faults` are of none: what
+    they are instead; those in `unreadable` hold no numbers, for the reason there. `is_agreed` is
+    whether the variables were given, and not made from the columns.
     """
 
     names: tuple[str, ...]
     values: NDArray[np.float64]
+    given: Mapping[str, NDArray[Any]]
     variables: Mapping[str, Variable]
-    levels: Mapping[str, tuple[str, ...]]
     faults: Mapping[str, str]
-    unusable: frozenset[str]
+    unreadable: Mapping[str, str]
     is_agreed: bool = False
 
     @classmethod
@@ -43,54 +46,46 @@ class SimulatedRecords:
         Without `variables` they are made from the columns.
 
         Raises:
-            ValueError: a number is not finite, or columns are no vectors of one length or have no
-                names.
+            ValueError: a number is not finite, columns are no vectors of one length, have no names,
+                a name twice, or are Series with different indexes.
         """
-        if not isinstance(records, Mapping) and not hasattr(records, "columns"):
+        columns = columns_of(records)
+        if columns is None:
             raise ValueError(
                 "records have columns by name: a data frame, or a mapping such as "
                 '{"age": array[:, 0], "sex": array[:, 1]}'
             )
-        keys = list(records.keys() if isinstance(records, Mapping) else records.columns)
+        agreed = () if variables is None else tuple(variables)
+        known, faults = {each.name: each for each in agreed}, {}
         if variables is None:
-            made = (variable_of(str(key), records[key]) for key in keys)
-            known = {each.name: each for each in made if each is not None}
-        else:
-            known = {each.name: each for each in variables}
-        columns, unusable, faults = [], set(), {}
-        levels: dict[str, tuple[str, ...]] = {}
-        for key in keys:
-            name, variable, texts = str(key), known.get(str(key)), levels_of(records[key])
-            if isinstance(variable, Category):
-                texts = variable.levels
-            elif variable is None and variables is None:
-                faults[name] = fault_of_values(records[key])
-                if texts is not None and len(texts) <= MOST_LEVELS:  # of one level, none yet
-                    variable = Category.model_construct(name=name, meaning=name, levels=texts)
-            try:
-                columns.append(coded(records[key], variable))
-                levels |= {} if texts is None else {name: texts}
-            except (TypeError, ValueError):
-                columns.append(np.full(np.shape(records[key]), np.nan))
-                unusable.add(name)
-        try:
-            values = np.column_stack(columns)
-        except ValueError:
-            values = np.empty(0)
-        if values.shape != (len(values), len(keys)) or any(each.ndim != 1 for each in columns):
+            for name, values in columns.items():
+                found = variable_of(name, values)
+                if isinstance(found, str):
+                    faults[name] = found
+                else:
+                    known[name] = found
+        given = {name: np.array(array_of(values)) for name, values in columns.items()}
+        if len({each.shape for each in given.values()}) != 1 or any(
+            each.ndim != 1 for each in given.values()
+        ):
             raise ValueError("records must have columns of one length")
-        names = tuple(map(str, keys))
-        text = [name in unusable or name in levels for name in names]
-        fine = np.isfinite(values) | np.isnan(values) & (missing | np.array(text, bool))
-        if not np.all(fine):
-            [wrong, *_] = np.array(names)[~fine.all(axis=0)].tolist()
-            raise ValueError(f"column {wrong!r}: every value must be a finite number")
-        found = cls(
-            names, values, known, levels, faults, frozenset(unusable), variables is not None
-        )
-        for each in () if variables is None else variables:
-            found = found._with_indicator(each)
-        return found
+        [rows] = {len(each) for each in given.values()}
+        values, unreadable = np.full((rows, len(columns)), np.nan), {}
+        for place, (name, column) in enumerate(columns.items()):
+            try:
+                values[:, place] = coded(column, known.get(name))
+            except ValueError as error:
+                unreadable[name] = faults.get(name, str(error))
+                continue
+            is_text = isinstance(known.get(name), Category)
+            if np.isinf(values[:, place]).any() or (
+                not (missing or is_text) and np.isnan(values[:, place]).any()
+            ):
+                raise ValueError(f"column {name!r}: every value must be a finite number")
+        whole = cls(tuple(columns), values, given, known, faults, unreadable, variables is not None)
+        for each in agreed:
+            whole = whole._with_indicator(each)
+        return whole
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -98,7 +93,8 @@ class SimulatedRecords:
 
     def of_clients(self, key: Any) -> Self:
         """Return the records at positions."""
-        return replace(self, values=self.values[key])
+        given = {name: column[key] for name, column in self.given.items()}
+        return replace(self, values=self.values[key], given=given)
 
     def select(self, names: Sequence[str]) -> NDArray[np.float64]:
         """Return a copy of these columns, shape (records, len(names)).
@@ -108,9 +104,17 @@ class SimulatedRecords:
         """
         self._require_columns(names)
         for name in names:
-            if name in self.unusable or (name in self.levels and name not in self.variables):
-                raise ValueError(f"column {name!r} {self.faults.get(name, 'holds no numbers')}")
+            if name in self.unreadable:
+                raise ValueError(f"column {name!r} {self.unreadable[name]}")
         return self.values[:, [self.names.index(name) for name in names]]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column as a data frame has it, shape (records,): levels as texts, days as days.
+
+        Raises:
+            ValueError: as `select`.
+        """
+        return decoded(self.select([name])[:, 0], self.variables.get(name))
 
     def require_variables(self, names: Iterable[str]) -> None:
         """Check that columns are what variables can be, if none were agreed.
@@ -141,34 +145,35 @@ class SimulatedRecords:
     def with_variables(self, given: Mapping[str, Variable], *, counts_others: bool = False) -> Self:
         """Return the same records by other levels and bounds; those that were agreed stay.
 
-        A value that is none of the levels given is missing; if somebody `counts_others`, levels
-        that are not given come after those that are.
+        If somebody `counts_others`, levels that are not given come after those that are.
 
         Raises:
-            ValueError: a level given is none of the records', and one of these is not given.
+            ValueError: a column holds something else than its variable has, or a level that is not
+                given.
         """
         if self.is_agreed:
             return self
-        values, known, levels = self.values.copy(), {**self.variables, **given}, {**self.levels}
+        values, known = self.values.copy(), {**self.variables, **given}
+        unreadable = {name: each for name, each in self.unreadable.items() if name not in given}
         for name, variable in given.items():
-            own = self.levels.get(name)
-            if own is not None and isinstance(variable, Category):
-                absent = [level for level in variable.levels if level not in own]
-                rest = [level for level in own if level not in variable.levels]
-                if absent and rest:
-                    raise ValueError(
-                        f"{name!r} is {', '.join(map(repr, rest[:5]))} in the records, and never "
-                        f"{', '.join(map(repr, absent[:5]))}"
-                    )
-                if counts_others:
-                    variable = variable.model_copy(update={"levels": (*variable.levels, *rest)})
-                    known[name] = variable
-                places = coded(np.array(own, object), variable)
-                levels[name] = variable.levels
-                column = self.names.index(name)
-                is_there = ~np.isnan(values[:, column])
-                values[is_there, column] = places[values[is_there, column].astype(np.intp)]
-        found = replace(self, values=values, variables=known, levels=levels)
+            if name not in self.given:
+                continue
+            own = levels_of(self.given[name])
+            if isinstance(variable, Category) and counts_others and {*own} & {*variable.levels}:
+                others = [each for each in own if each not in variable.levels]
+                for each in others:
+                    if near := near_text(each, variable.levels):
+                        raise ValueError(
+                            f"column {name!r} holds {each!r}, and has the level {near!r}: spell "
+                            "both alike"
+                        )
+                levels = (*variable.levels, *others)
+                known[name] = variable = variable.model_copy(update={"levels": levels})
+            try:
+                values[:, self.names.index(name)] = coded(self.given[name], variable)
+            except ValueError as error:
+                raise ValueError(f"column {name!r} {error}") from None
+        found = replace(self, values=values, variables=known, unreadable=unreadable)
         for variable in given.values():
             found = found._with_indicator(variable)
         return found
@@ -219,12 +224,39 @@ class OnRecords:
     def with_variables(self, given: Mapping[str, Variable], *, counts_others: bool = False) -> Self:
         """Return the same with other levels and bounds; those that were agreed stay.
 
-        A value that is none of a variable's levels then is missing, or, if somebody
-        `counts_others`, of a further level. Both draw from one seed.
+        If somebody `counts_others`, a text that is none of a variable's levels becomes a further
+        level. Both draw from one seed.
 
         Raises:
-            ValueError: a level given is none of the records', and one of these is not given.
+            ValueError: a column holds something else than its variable has.
         """
         part = copy(self)
         part._records = self._records.with_variables(given, counts_others=counts_others)
         return part
+
+    def _require_codings(self, codings: Iterable[Coding]) -> None:
+        """Check that outcomes, times, counts, weights and levels are coded as a task has it.
+
+        Raises:
+            ValueError: one is not; the message says what was found.
+        """
+        for coding in codings:
+            variable = self.variables().get(coding.variable)
+            is_text = isinstance(variable, Category)
+            fault = None
+            if isinstance(variable, Date) and coding.kind != "levels":
+                fault = (
+                    f"{coding.variable!r} holds days, and numbers are due: of a time those since a "
+                    "record is first at risk"
+                )
+            elif coding.kind == "event" and not coding.values:
+                fault = event_fault_of(variable)
+            elif isinstance(variable, Category) and coding.kind not in ("event", "levels"):
+                fault = (
+                    f"{coding.variable!r} has the levels {', '.join(variable.levels)}, and numbers "
+                    f'are due: name a level, as level({coding.variable}, "...") does'
+                )
+            if fault is None and not is_text and coding.variable in self.columns:
+                fault = coding.fault_of(self._records.select([coding.variable])[:, 0])
+            if fault is not None:
+                raise ValueError(fault)

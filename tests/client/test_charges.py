@@ -370,7 +370,9 @@ async def test_nothing_is_joined_before_all_nodes_have_answered(world: World) ->
     assert asked(world) == {"/v1/charges"}
     assert world.trainer.joined == {}
     [told] = [facts for event, facts in said if event == WAITING]
-    assert "SHOAL_WITHOUT_NODES" in str(told)
+    assert "compute-1: " in str(told) and "no route" in str(told)
+    assert "SHOAL_WITHOUT_NODES" not in str(said)
+    assert set((await holder.status()).unheard) == {f"compute-{node}" for node in range(3)}
 
     del world.scripts["compute-1"], world.scripts["compute-0"]
     world.clock.move(2)

@@ -3,12 +3,14 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
-from shoal_holder.choice import MOST_ROWS, chosen_records, in_chosen_order
+from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
 from shoal_holder.records import Records
 from tests.world.people import people
 
 SEED, OTHER_SEED = bytes(32), bytes([1]) * 32
+STARTS = [0, 500, 1000]
 FEW, MANY = 3, 5 * MOST_ROWS
 RECORDS = people(
     ("x",),
@@ -19,6 +21,12 @@ RECORDS = people(
 
 def rows_of(records: Records, position: int) -> list[float]:
     return records.of(position, ("x",))[:, 0].tolist()
+
+
+def chosen(records: Records, most: int) -> list[float]:
+    """Return the values of `x` of the first client's records that count."""
+    values, there = chosen_together(records, [0], ("x",), most=most)
+    return values[there][:, 0].tolist()
 
 
 def test_of_a_client_with_very_many_rows_as_many_are_kept_as_a_choice_has_time_for() -> None:
@@ -46,23 +54,66 @@ def test_the_order_is_the_same_every_time_and_another_keys_choice_is_another() -
 def test_a_larger_bound_takes_the_smaller_ones_records_and_more() -> None:
     rows = np.arange(50.0)[:, None]
     rows[::3] = np.nan
-    chosen = [
-        chosen_records(rows, [0], most=most, with_gaps=False)[:, 0].tolist()
-        for most in (0, 5, 20, 100)
-    ]
+    records = Records(("x",), rows, np.array([0, len(rows)]))
+    found = [chosen(records, most) for most in (0, 5, 20, 100)]
 
-    assert [len(each) for each in chosen] == [0, 5, 20, 33]
-    for fewer, more in pairwise(chosen):
+    assert [len(each) for each in found] == [0, 5, 20, 33]
+    for fewer, more in pairwise(found):
         assert more[: len(fewer)] == fewer
-    assert not np.isnan(chosen[-1]).any()
+    assert not np.isnan(found[-1]).any()
 
 
 def test_one_row_more_displaces_one_other_at_most() -> None:
     few, more = np.arange(40.0), np.arange(41.0)
 
-    def chosen(values: np.ndarray) -> set[float]:
+    def taken(values: np.ndarray) -> set[float]:
         records = Records(("x",), values[:, None], np.array([0, len(values)]))
-        ordered = in_chosen_order(records, [SEED])
-        return set(chosen_records(ordered.values, [0], most=10, with_gaps=False)[:, 0])
+        return set(chosen(in_chosen_order(records, [SEED]), 10))
 
-    assert len(chosen(few) - chosen(more)) <= 1
+    assert len(taken(few) - taken(more)) <= 1
+
+
+class Counting(np.ndarray):
+    """An array that counts the numbers that are copied out of it, whatever is looked at."""
+
+    read = 0
+
+    def __getitem__(self, key: object) -> np.ndarray:
+        found = super().__getitem__(key)  # type: ignore[call-overload]
+        if not np.may_share_memory(found, self):
+            Counting.read += found.size
+        return found
+
+    def take(self, *where: object, **named: object) -> np.ndarray:
+        found = np.asarray(self).take(*where, **named)  # type: ignore[arg-type]
+        Counting.read += found.size
+        return found
+
+
+@pytest.mark.parametrize("with_gaps", [False, True])
+def test_of_a_table_only_the_columns_that_are_asked_for_are_read(with_gaps: bool) -> None:
+    """An answer has time for these alone, by `release_timing.encoding_seconds`."""
+    rows, most, found = 500, 3, []
+    for width in (10, 300):
+        records = people([f"x_{each}" for each in range(width)], np.ones((2 * rows, width)), STARTS)
+        for name in ("values", "missing", "empty"):
+            records.__dict__[name] = getattr(records, name).view(Counting)
+        Counting.read = 0
+        asked = [f"x_{each}" for each in (7, 2, 5)]
+        values, present = chosen_together(
+            records, [0, None, 1], asked, most=most, with_gaps=with_gaps
+        )
+        assert present.sum() == 2 * most and values.sum() == 2 * most * len(asked)
+        found.append(Counting.read)
+    assert found[0] == found[1] <= 2 * (rows * len(asked) + most * len(asked))
+
+
+def test_records_that_count_are_left_out_by_number_and_beyond_a_limit() -> None:
+    values = np.array([[1.0], [np.nan], [2.0], [3.0], [4.0], [5.0]])
+    records = people(("x",), values, [0, 5, 6])
+    for skipped, limit, expected in ((0, 9, 1.0), (1, 9, 2.0), (3, 9, 4.0), (4, 9, 0), (1, 1, 0)):
+        found, there = chosen_together(
+            records, [0, 1], ("x",), most=1, skipping=[skipped, 0], limit=limit
+        )
+        assert found[:, 0, 0].tolist() == [expected, 5.0]
+        assert there[:, 0].tolist() == [expected > 0, True]

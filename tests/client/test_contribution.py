@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from nacl.signing import SigningKey
 
+from shoal_holder import contribution
 from shoal_holder.contribution import (
     answer_id,
     box_keys,
@@ -168,21 +169,20 @@ def test_two_answers_differ_in_their_ids_even_with_the_same_random_bytes(noisy: 
     assert answer_id(SigningKey(b"k" * 32), "0" * 64, first, bytes(32)) not in ids
 
 
-def test_what_slots_contribute_together_is_the_sum_of_what_each_contributes(world: World) -> None:
-    """Of two records each at most; portions and places of absent ones change nothing."""
+def test_what_slots_contribute_together_is_the_sum_of_what_each_contributes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two records each at most; how many are worked out at once changes nothing."""
     query = QUERY.model_copy(update={"records_per_client": 2})
     generator = np.random.default_rng(5)
     values = generator.uniform(-50.0, 250.0, (9, 2, 2))
     present = generator.random((9, 2)) < 0.6
     expected = np.sum([query.encode(values[k][present[k]]) for k in range(9)], axis=0)
     filled = np.where(present[:, :, None], values, 0.0)
-    for size in (1, 2, 9):
-        portions = [
-            (filled[start : start + size], present[start : start + size])
-            for start in range(0, 9, size)
-        ]
-        assert encoded_together(query, portions).tolist() == expected.tolist()
-    assert not encoded_together(query, []).any()
+    for most in (1, 10, 50, 1 << 20):
+        monkeypatch.setattr(contribution, "MOST_ENTRIES", most)
+        assert encoded_together(query, filled, present).tolist() == expected.tolist()
+    assert not encoded_together(query, filled[:0], present[:0]).any()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_records_that_do_not_fit_the_query_are_refused(
     spec: RoundSpec, records: np.ndarray
 ) -> None:
     with pytest.raises(ValueError):
-        encoded_together(spec.query, [(records, np.ones((1, 1), np.bool_))])
+        encoded_together(spec.query, records, np.ones((1, 1), np.bool_))
 
 
 def test_no_single_node_can_tell_two_records_apart_when_seeds_repeat(

@@ -49,16 +49,6 @@ def test_a_schedule_that_begins_again_has_the_rest_in_what_is_left_of_the_time()
     assert all(500 < seconds <= 950 for seconds, _ in found)
 
 
-def test_what_came_to_nothing_is_due_at_once_and_once() -> None:
-    schedule = Schedule({0: 2, 1: 1}, now=NOW, end=END, random_bytes=os.urandom)
-    first = schedule.next_moment
-    assert first is not None
-    clients = schedule.due(first, most=9)
-    schedule.again(clients, first)
-    assert schedule.due(first, most=9) == clients
-    assert len(moments(schedule)) == 2
-
-
 def test_who_is_late_is_due_in_portions() -> None:
     schedule = Schedule(dict.fromkeys(range(10), 1), now=NOW, end=END, random_bytes=os.urandom)
     portions = [schedule.due(END, most=4) for _ in range(4)]

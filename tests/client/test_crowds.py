@@ -551,7 +551,7 @@ async def test_a_data_holder_goes_on_after_a_restart_and_spends_nothing_twice(
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
 
 
-class Died(Exception):
+class Died(BaseException):
     """The process was killed."""
 
 

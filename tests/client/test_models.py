@@ -151,7 +151,7 @@ def test_one_records_gradient_does_not_depend_on_another_clients(
     records = np.stack([world.records.of(client, COLUMNS) for client in (3, 4)])
 
     def contributed(present: list[list[bool]]) -> list[int]:
-        return encoded_together(query, [(records, np.array(present, np.bool_))]).tolist()
+        return encoded_together(query, records, np.array(present, np.bool_)).tolist()
 
     both, first, second = (contributed([[a], [b]]) for a, b in ((1, 1), (1, 0), (0, 1)))
     assert np.add(first, second).tolist() == both

@@ -1,6 +1,7 @@
 """A peer as seen from here: what counts as an answer, and how long it is left in peace."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -83,6 +84,20 @@ async def test_a_retry_after_is_honoured_within_reason(
 ) -> None:
     headers = [(b"Retry-After", wish.encode())]
     assert await pause_after(world, httpx.Response(503, headers=headers)) == seconds
+
+
+async def test_why_a_peer_is_left_in_peace_is_said_as_long_as_it_is(world: World) -> None:
+    peer = connect(world, lambda request: problem(500, "ledger-broken"))
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="500, ledger-broken: ledger-broken"):
+            await peer.get("/v1/jobs")
+    await peer.close()
+
+
+def test_what_a_peer_says_of_a_refusal_is_bounded_and_printable() -> None:
+    said = {"type": "urn:shoal:problem:too-late", "detail": "late\x1b[31m\n" + "x" * 100_000}
+    reason = Answer(409, json.dumps(said).encode()).reason
+    assert reason.startswith("too-late: late[31mxxx") and len(reason) < 5000
 
 
 async def test_a_random_part_spreads_the_return(world: World) -> None:

@@ -56,6 +56,17 @@ def test_columns_may_have_ranges(tmp_path: Path) -> None:
     assert found.declared is not None and found.declared.ranges == found.ranges
 
 
+def test_names_of_columns_are_read_in_one_form_and_an_editors_mark_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "policy.toml"
+    columns = '{"e\u0301ge " = [0, 120], " pressure" = "any"}'
+    path.write_text("\ufeff" + RULES.replace('["age", "pressure"]', columns), encoding="utf-8")
+    found = Policy.from_toml(path)
+    assert found.columns == ("\u00e9ge", "pressure")
+    assert found.ranges == (ColumnBounds(name="\u00e9ge", lower=0, upper=120),)
+
+
 @pytest.mark.parametrize("value", ['"some"', "[1]", "[2, 1]", "18", "[1, 2, 3]", "{lower = 1}"])
 def test_a_range_is_two_numbers_in_order(tmp_path: Path, value: str) -> None:
     with pytest.raises(ValueError, match=r"columns|ranges"):

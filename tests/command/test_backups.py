@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, inspect
 
 from shoal_compute import schema
 from shoal_consortium.backups import back_up
@@ -24,6 +24,7 @@ from shoal_hosting.storage.data_directory import LOCK
 from shoal_hosting.storage.database import StorageThread, sqlite_url
 from shoal_hosting.storage.database_choice import note_choice
 from tests.command.running import refused, shoal
+from tests.world.trust import make_trust
 
 STAGES = {
     "the database is copied": "sqlite3.connect",
@@ -324,7 +325,7 @@ def test_a_state_in_postgresql_is_backed_up_by_its_own_tools_as_is_said(
     urls = [server.format(each) for each in ("lost", "anew")]
     data, dump = tmp_path / "data", tmp_path / "dump"
     data.mkdir()
-    note_choice(data, urls[0])
+    note_choice(data, urls[0], make_trust(tmp_path / "trust").consortium)
     with admin.connect() as db:
         for each in ("lost", "anew"):
             db.exec_driver_sql(f"CREATE DATABASE {each}")
@@ -350,3 +351,55 @@ def in_bash(command: str, url: str) -> None:
     environment = os.environ | {"SHOAL_DATABASE_URL": url}
     done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_refused_start_leaves_no_database_in_the_way_of_a_restore(
+    data: Path, tmp_path: Path
+) -> None:
+    shoal("party", "backup", "--data", data, "--to", tmp_path / "backup")
+    for each in data.glob("compute.sqlite*"):
+        each.unlink()
+    before = sorted(data.iterdir())
+    for _ in range(2):  # a second start is told the same, and by the same token
+        with pytest.raises(StartupRefused, match="the database is gone") as why, node(data):
+            pass
+        assert sorted(data.iterdir()) == before
+    shoal("party", "restore", tmp_path / "backup", "--data", data)
+    with node(data):
+        pass
+
+    for each in data.glob("compute.sqlite*"):
+        each.unlink()
+    with node(data, accept=str(why.value).rpartition("=")[2]):  # or the loss is accepted
+        pass
+
+
+def test_a_database_to_which_nothing_was_written_is_in_no_restores_way(
+    data: Path, tmp_path: Path
+) -> None:
+    shoal("party", "backup", "--data", data, "--to", tmp_path / "backup")
+    with node(tmp_path / "new"):
+        pass
+    shoal("party", "restore", tmp_path / "backup", "--data", tmp_path / "new")
+    assert counts(tmp_path / "new" / "compute.sqlite") == counts(data / "compute.sqlite")
+    line = refused("party", "restore", tmp_path / "backup", "--data", tmp_path / "new")
+    assert "may know more" in line
+
+
+def test_a_refused_start_leaves_an_empty_postgresql_database_empty(
+    data: Path, postgresql_url: str
+) -> None:
+    for each in data.glob("compute.sqlite*"):
+        each.unlink()
+    for _ in range(2):
+        with (
+            pytest.raises(StartupRefused, match="the database is gone") as why,
+            node(data, url=postgresql_url),
+        ):
+            pass
+        engine = create_engine(postgresql_url)
+        assert inspect(engine).get_table_names() == []
+        engine.dispose()
+    token = str(why.value).rpartition("=")[2]
+    with node(data, accept=token, url=postgresql_url):
+        pass

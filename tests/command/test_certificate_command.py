@@ -11,6 +11,7 @@ from shoal_command import connection, round_groups
 from shoal_command.certificate_views import COMPARE, NOT_SHOWN
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.epsilons import epsilon_at
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import canonical_json
 from tests.command.running import run
 from tests.world import examples
@@ -171,20 +172,10 @@ REFUSED: dict[str, tuple[bytes, bytes, str]] = {
         TWO_ROUNDS.manifest,
         "the certificate: the JSON is not in canonical form",
     ),
-    "another version of the manifest": (
-        TWO_ROUNDS.encode(),
-        CHANGED.signed_manifest.encode(),
-        "bound to another manifest",
-    ),
-    "another consortium's manifest": (
-        TWO_ROUNDS.encode(),
-        examples.consortium(consortium="another").signed_manifest.encode(),
-        "bound to another manifest",
-    ),
     "a changed byte of the manifest": (
         TWO_ROUNDS.encode(),
         TWO_ROUNDS.manifest.replace(b"Operator of trainer", b"Operator of Trainer"),
-        "bound to another manifest",
+        "the manifest: The signature does not verify",
     ),
     "an unsigned manifest": (
         TWO_ROUNDS.encode(),
@@ -197,7 +188,7 @@ REFUSED: dict[str, tuple[bytes, bytes, str]] = {
             examples.CONSORTIUM.signed_manifest.to_json()
             | {"signature": examples.DOCUMENTS["vote"].signature}
         ),
-        "version 1 of the manifest: The signature does not verify",
+        "the manifest: The signature does not verify",
     ),
     "the files changed for one another": (
         TWO_ROUNDS.manifest,
@@ -218,6 +209,26 @@ def test_what_does_not_hold_ends_with_status_1_and_the_reason(
     assert result.stdout == ""
     assert "the certificate does not hold" in result.stderr
     assert reason in in_one_line(result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (CHANGED, f"to the manifest {examples.CONSORTIUM.digest}, which is not at hand"),
+        (examples.consortium(consortium="another"), "at hand are versions 1 of it"),
+    ],
+    ids=["a later version", "another consortium's"],
+)
+def test_without_the_version_that_it_is_bound_to_nothing_is_said_of_a_certificate(
+    tmp_path: Path, other: Consortium, said: str
+) -> None:
+    result = verify(tmp_path, TWO_ROUNDS.encode(), other.signed_manifest.encode(), status=6)
+    assert result.stdout == ""
+    told = in_one_line(result.stderr)
+    assert "whether the certificate holds cannot be told yet" in told
+    assert said in told
+    assert "Put the missing versions into" in told
+    assert "does not hold" not in told
 
 
 def test_a_file_that_is_missing_is_a_mistake(tmp_path: Path) -> None:

@@ -326,32 +326,6 @@ def test_what_is_commented_out_in_the_example_can_be_had(tmp_path: Path) -> None
     assert read_crowd_file(tmp_path / "crowd.toml").task.start == (0.0, 0.0, 0.0)
 
 
-def test_the_price_against_each_adversary_is_said_without_asking_anybody(tmp_path: Path) -> None:
-    (tmp_path / "crowd.toml").write_text(CROWD)
-    options = ["--later", 100_000, "--overlap", 50, "--delta", 1e-6]
-    said = run("crowd", "privacy", tmp_path / "crowd.toml", *options)
-    assert said.exit_code == 0, said.output
-    assert [line.split(" (")[0] for line in said.stdout.splitlines()] == [
-        "I, listener",
-        "II, insider",
-        "III, latecomer",
-    ]
-    listed = json.loads(run("crowd", "privacy", tmp_path / "crowd.toml", *options, "--json").stdout)
-    assert [each["epsilon"] for each in listed][:2] == [0.5, 0.5]
-
-
-@pytest.mark.parametrize("delta", ["0", "1", "2", "nan"])
-def test_a_delta_that_is_no_probability_is_refused_by_its_option(
-    tmp_path: Path, delta: str
-) -> None:
-    (tmp_path / "crowd.toml").write_text(CROWD)
-    options = ["--later", 100_000, "--overlap", 50, "--delta", delta]
-    refused = run("crowd", "privacy", tmp_path / "crowd.toml", *options)
-    assert refused.exit_code == 2
-    assert "--delta" in refused.output
-    assert "strictly between 0 and 1" in refused.output
-
-
 def with_token(data: Path) -> Path:
     (data / "owner.token").write_text("secret")
     (data / "owner.token").chmod(0o600)

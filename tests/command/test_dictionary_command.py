@@ -1,10 +1,16 @@
 """`shoal dictionary`: a draft has no bounds, and versions are signed one after another."""
 
 import json
+import os
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from shoal_consortium import consortium_files, dictionary_files
 from shoal_consortium.party_files import make_authority_directory
@@ -12,11 +18,12 @@ from shoal_consortium.publishing import publish_dictionary
 from tests.command.running import refused, shoal
 from tests.command.test_consortium_building import AUTHORITY, consortium
 
-RECORDS = """id,age,smoker,stage,born
-p-1,71.5,yes,II,1950-02-01
-p-2,,no,I,1948-12-31
-p-3,64,no,,1970-05-05
-"""
+RECORDS = "id,age,smoker,stage,born\n" + "".join(
+    f"p-{each},{age},{smoker},{stage},19{50 + each % 4}-02-01\n"
+    for each, (age, smoker, stage) in enumerate(
+        [("64.5", "no", "I"), ("", "yes", "II"), ("64.5", "no", "")] * 10
+    )
+)
 FINISHED = """
 [variables.age]
 meaning = "age at admission"
@@ -53,11 +60,13 @@ def sign(directory: Path) -> dict[str, object]:
 def test_a_draft_has_names_types_and_levels_and_no_bounds(tmp_path: Path) -> None:
     (tmp_path / "records.csv").write_text(RECORDS)
     drafted = shoal("dictionary", "draft", tmp_path / "records.csv").stdout
-    assert "71.5" not in drafted and "1950" not in drafted
+    assert "64.5" not in drafted and "195" not in drafted and "p-" not in drafted
+    assert 'levels = ["I", "II"]' in drafted
     (tmp_path / "dictionary.toml").write_text(drafted)
     assert "fill in meaning" in refused("dictionary", "check", tmp_path / "dictionary.toml")
     finished = (
-        drafted.replace('meaning = "?"', 'meaning = "as written"')
+        drafted.replace('levels = "?"', 'levels = ["a", "b"]')
+        .replace('meaning = "?"', 'meaning = "as written"')
         .replace('lower = "?"\nupper = "?"', "lower = 0\nupper = 120")
         .replace('earliest = "?"\nlatest = "?"', "earliest = 1900-01-01\nlatest = 2026-01-01")
     )
@@ -73,21 +82,124 @@ def test_a_draft_has_names_types_and_levels_and_no_bounds(tmp_path: Path) -> Non
     }
 
 
-def test_a_column_of_many_texts_is_no_draft_of_levels(tmp_path: Path) -> None:
-    lines = ["id", *(f"patient-{each}" for each in range(31))]
-    (tmp_path / "records.csv").write_text("\n".join(lines))
-    assert "patient-" not in shoal("dictionary", "draft", tmp_path / "records.csv").stdout
+PERSONS = 60
+HIDDEN = {
+    "many texts": ("mood", [f"mood {chr(97 + each % 23)}" for each in range(PERSONS)]),
+    "a rare text": ("mood", ["rare", *["common"] * (PERSONS - 1)]),
+    "a name that says so": ("surname", ["Bauer", "Smith"] * 30),
+    "one in two words": ("treatingPhysician", ["Bauer", "Smith"] * 30),
+    "one in capitals": ("PATIENT_NO", ["Qx", "Qy"] * 30),
+    "digits": ("code", ["A-10117", "B-10115"] * 30),
+    "mail addresses": ("contact", ["a@example.org", "b@example.org"] * 30),
+    "sentences": ("said", ["was much too tired", "felt well enough today"] * 30),
+    "numbered texts": ("subject7", [f"s{each % 10:02}" for each in range(PERSONS)]),
+    "numbers": ("weight", [f"{70 + each % 3}" for each in range(PERSONS)]),
+    "numbers and gaps": ("weight", ["71", "NA", "72"] * 20),
+    "decimal commas": ("weight", ['"71,5"', '"72,5"'] * 30),
+    "numbers beyond a limit": ("weight", ["<71", "72"] * 30),
+    "amounts": ("dose", ["71 mg", "72 mg"] * 30),
+    "days": ("seen", ["1971-02-01", "1972-02-01"] * 30),
+    "days otherwise": ("seen", ["1.2.71", "28/2/72"] * 30),
+    "days in words": ("seen", ["3 Feb 71", "Mar 72"] * 30),
+    "moments": ("seen", ["1971-02-01T10:30:00+01:00", "1972-02-01 11:00"] * 30),
+    "hours": ("seen", ["10:30", "11:00"] * 30),
+}
 
 
-@pytest.mark.parametrize("text", ["", "a,a\n1,2\n", "a,\n1,2\n", '"a\n', "a\x00,b\n1,2\n"])
-def test_a_file_without_names_of_columns_has_no_draft(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("why", HIDDEN)
+def test_no_value_of_a_column_that_may_identify_or_is_no_clear_code_is_shown(
+    tmp_path: Path, why: str, kind: str
+) -> None:
+    name, values = HIDDEN[why]
+    path = tmp_path / f"records.{kind}"
+    if kind == "csv":
+        rows = "".join(f"p-{each},{value}\n" for each, value in enumerate(values))
+        path.write_text(f"id,{name}\n{rows}")
+    else:
+        bare = pa.array([value.strip('"') for value in values])
+        ids = pa.array([f"p-{each}" for each in range(len(values))])
+        parquet.write_table(pa.table({"id": ids, name: bare}), path)
+    drafted = shoal("dictionary", "draft", path).stdout
+    shown = tomllib.loads(drafted)["variables"][name]
+    assert shown.get("levels", "?") == "?"
+    assert [value for value in set(values) if value.strip('"') in drafted] == []
+
+
+def test_a_text_of_few_persons_is_not_shown_however_many_rows_they_have(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    for persons, shown in ((4, False), (5, True)):
+        rows = (f"p-{each % persons},{each % 2 * persons},v\n" for each in range(60))
+        path.write_text("id,visit,arm\n" + "".join(rows))
+        assert ('levels = ["v"]' in shoal("dictionary", "draft", path).stdout) is shown
+
+
+@pytest.mark.slow
+def test_a_draft_is_the_same_whatever_the_locale_of_the_machine_is(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    texts = ("Zo\u00eb ", "o\u0308l")
+    rows = (f"p-{each},{texts[each % 2]}\n" for each in range(30))
+    path.write_text("id, r\u00e9gime\n" + "".join(rows), encoding="utf-8")
+    found = set()
+    for environment in (
+        {},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "latin-1"},
+    ):
+        words = [sys.executable, "-m", "shoal_command", "dictionary", "draft", str(path)]
+        done = subprocess.run(words, capture_output=True, env={**os.environ, **environment})
+        found.add(done.stdout)
+    (drafted,) = found
+    assert tomllib.loads(drafted.decode())["variables"]["r\u00e9gime"]["levels"] == [
+        *("Zo\u00eb", "\u00f6l")
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "a,a\n1,2\n",
+            "a,\n1,2\n",
+            '"a\n',
+            "a\x00,b\n1,2\n",
+            "a;b\nAda;2\n",
+            "a\tb\nAda\t2\n",
+        ),
+        *(
+            "a|b\nAda|2\n",
+            "a b\nAda 2\n",
+            "a:b\nAda:2\n",
+            "a;b,c\nAda;2,3\n",
+            '"a";"b"\n"Ada";"2"\n',
+        ),
+        *(
+            "Ada-1950,x\nBob-1951,y\n",
+            "Ada,female\nBob,female\n",
+            "Ada,1950-01-01\nBob,1950-01-02\n",
+        ),
+        *(
+            "ada@example.org,x\nb@example.org,y\n",
+            "Ada,NA\nBob,NA\n",
+            "Ada,0301234567\n",
+            "Ada,7\n",
+        ),
+    ],
+)
+def test_a_file_that_may_lack_names_of_columns_or_commas_has_no_draft(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "records.csv").write_text(text)
-    refused("dictionary", "draft", tmp_path / "records.csv")
+    told = refused("dictionary", "draft", tmp_path / "records.csv")
+    assert "records.csv" in told
+    assert not any(each in told for each in ("Ada", "Bob", "ada@", "female", "1950", "0301"))
 
 
 def test_what_is_unknown_or_out_of_range_is_named_by_its_place(tmp_path: Path) -> None:
     for text in (
         "variables = 3",
+        "[variables]\nage = 3",
         "[variable.age]",
         FINISHED + "more = 1",
         FINISHED.replace("upper = 110", "upper = 1"),

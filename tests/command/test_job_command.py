@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import socket
 import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,9 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, get_args
 
+import httpx
 import pytest
 import structlog
 from fastapi import FastAPI, Request, Response
+from nacl.signing import SigningKey
 from rich.console import Console
 from typer.testing import Result
 
@@ -36,6 +39,7 @@ from shoal_protocol.certificates.posterior_report import (
 )
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
+from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import GENESIS
@@ -48,6 +52,7 @@ from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import assemble
 from tests.command.running import run
 from tests.protocol.test_ledger import LEDGER
+from tests.world.consoles import HOSTILE_NAME
 from tests.world.logs import prove
 from tests.world.parties import client_of
 
@@ -160,7 +165,7 @@ def no_logs() -> Iterator[None]:
 def trial(tmp_path, request) -> Iterator[Trial]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        home = tmp_path / "federation"
+        home = tmp_path / HOSTILE_NAME
         rules = ["--colluding-holders", "0", "--minimum-holders", "1"]
         arguments = ["--clients", "site=30", *rules, "--first-port", str(port - 4)]
         made = run("quickstart", str(home), *arguments, *getattr(request, "param", NO_DICTIONARY))
@@ -221,8 +226,7 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         await step()
         ended = await shoal("job", "watch", job, *trial.who, status=5)
         assert "failed: 0 joined" in ended.stdout
-        assert "0 clients joined, 25 are needed: `shoal job check` tells" in ended.stderr
-        assert "Ask the data holders" in ended.stderr
+        assert "0 clients joined, 25 are needed: data holder 0: not heard of since" in ended.stderr
         assert (await shoal("job", "result", job, *trial.who, status=5)).stdout == ""
         assert json.loads((await shoal("ledger", "trainer", *trial.operator, "--json")).stdout) == {
             "entries": [],
@@ -242,7 +246,7 @@ async def test_an_interrupted_wait_says_that_the_job_goes_on(trial, monkeypatch)
         listed = await shoal("job", "list", *trial.who, "--json")
         [job] = json.loads(listed.stdout)["jobs"]
         watched = await shoal("job", "watch", job["job"], "--json", *trial.who, status=6)
-    again = f"shoal job watch {job['job']} {' '.join(trial.who)}"
+    again = shlex.join(["shoal", "job", "watch", job["job"], *trial.who])
     for result in (submitted, watched):
         assert "the job goes on" in result.stderr and again in result.stderr
 
@@ -295,7 +299,7 @@ async def test_a_job_is_checked_against_the_dictionary_before_it_is_submitted(tr
         assert [each["name"] for each in shown] == ["age", "pressur"]
         for command, status in (("check", 1), ("submit", 3)):
             refused = await shoal("job", command, *trial.who, trial.task, status=status)
-            assert "column 2 is not in the consortium's data dictionary" in refused.stderr
+            assert "column 'pressure' is not in the consortium's data dictionary" in refused.stderr
             assert "near to it are pressur" in refused.stderr
 
 
@@ -324,7 +328,16 @@ def test_a_quickstart_takes_a_dictionary_of_ones_own_or_none(tmp_path) -> None:
     assert run("quickstart", tmp_path / "both", *own, *none).exit_code != 0
 
 
-async def test_a_check_says_who_would_answer_and_exits_with_0_if_the_job_would_run(trial) -> None:
+async def ask_for_jobs(http: httpx.AsyncClient, trial: Trial, key: SigningKey) -> NoReturn:
+    """Ask the trainer for jobs as the site's agent does, again and again."""
+    manifest = trial.book(trial.home / "data" / "site").current.digest
+    while True:
+        query = HolderQuery(manifest=manifest, holder=0, at=trial.clock())
+        await http.post("/v1/jobs/joining", content=sign(query, Role.HOLDER, key).encode())
+        await asyncio.sleep(0.2)
+
+
+async def test_a_check_says_who_would_answer_and_which_services_are_away(trial) -> None:
     key = read_holder_key(trial.home / "clients" / "site" / "holder.key")
     body = HolderDeclaration(
         manifest=trial.book(trial.home / "data" / "site").current.digest,
@@ -346,16 +359,22 @@ async def test_a_check_says_who_would_answer_and_exits_with_0_if_the_job_would_r
         async with client_of(step.__self__.app) as http:
             declared = sign(body, Role.HOLDER, key).encode()
             assert (await http.post("/v1/declarations", content=declared)).status_code == 201
-        shown = await shoal("job", "check", *trial.who, trial.task)
+            asking = asyncio.create_task(ask_for_jobs(http, trial, key))
+            shown = await shoal("job", "check", *trial.who, trial.task, status=1)
+            short = ("job", "check", "--json", *trial.who, trial.task)
+            facts = json.loads((await shoal(*short, status=1)).stdout)
+            brief = json.loads((await shoal(*short, "--no-simulate", status=1)).stdout)
+            asking.cancel()
         assert "30 clients, of 25 that are needed" in shown.stdout
         assert "Known to data holders alone: caps" in shown.stdout
         assert "expected of" in shown.stdout and "Assumed: values spread evenly" in shown.stdout
-        short = ("job", "check", "--no-simulate", "--json", *trial.who, trial.task)
-        assert json.loads((await shoal(*short)).stdout)["expected_errors"] is None
-        facts = json.loads((await shoal("job", "check", "--json", *trial.who, trial.task)).stdout)
+        assert "compute-0 is away: it refuses connections" in " ".join(shown.stdout.split())
+        assert brief["expected_errors"] is None
         assert [each["name"] for each in facts["expected_errors"]] == ["intercept", "age"]
-        assert facts["would_run"] and facts["advice"] == []
-        assert facts["holders"] == [{"holder": 0, "slots": 30, "able": 30, "reason": None}]
+        [advice], [holder] = facts["advice"], facts["holders"]
+        assert "aggregator and 3 of 3 Compute nodes are needed" in advice
+        assert holder.pop("heard_at") is not None
+        assert holder == {"holder": 0, "slots": 30, "able": 30, "reason": None}
         assert json.loads((await shoal("job", "list", *trial.who, "--json")).output)["jobs"] == []
         assert facts["price"]["epsilon"] == 1.0 < facts["left"]["gaussian"]
 
@@ -506,7 +525,7 @@ def test_a_submission_that_nobody_answers_is_given_up_after_a_word(trial, monkey
     assert result.exit_code == 4
     told, ended = result.stderr.splitlines()
     silent = f"the trainer at https://127.0.0.1:{port} does not answer"
-    assert told == f"Warning: {silent}; trying again"
+    assert told.startswith(f"Warning: {silent}: ") and told.endswith("; trying again")
     assert f"could not be reached: {silent}" in ended
 
 

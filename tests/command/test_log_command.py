@@ -11,6 +11,7 @@ from shoal_protocol.log.entries import Entry
 from shoal_protocol.log.notes import Note
 from tests.command.running import refused, shoal, words
 from tests.world import examples
+from tests.world.certified import successor
 from tests.world.logs import NODES, certificate, digest, rounds, signed, tree, version, write
 
 FIRST: list[Entry] = [version(of=examples.CONSORTIUM.digest), *rounds(3), certificate(3)]
@@ -45,6 +46,21 @@ def test_a_log_that_holds_is_said_to_hold(tmp_path: Path, consortium: Path) -> N
     told = json.loads(shoal("log", "verify", consortium, "--files", log, "--json").stdout)
     assert told["signed_by"] == NODES
     assert (told["size"], told["root"]) == (len(LATER), tree(LATER).root().hex())
+
+
+def test_a_log_from_before_the_nodes_changed_holds_and_says_under_which_version(
+    tmp_path: Path, consortium: Path
+) -> None:
+    log, first = files(tmp_path, "log", LATER), examples.CONSORTIUM
+    nodes = [node.model_dump() for node in first.manifest.compute_nodes]
+    for node in nodes[1:]:
+        node["verify_key"] = bytes(examples.signing_key(f"new {node['name']}").verify_key).hex()
+    second = successor(first, compute_nodes=nodes)
+    consortium_files.add_version(consortium, second.signed_manifest, second.roster)
+    told = words(shoal("log", "verify", consortium, "--files", log))
+    assert "They are nodes of version 1 of the manifest. Those of version 2 have not" in told
+    one = signed(LATER, NODES[:1])
+    shoal("log", "verify", consortium, "--files", files(tmp_path, "one", LATER, one), status=3)
 
 
 def test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log(

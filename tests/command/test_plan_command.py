@@ -1,10 +1,12 @@
 """`shoal plan` says what a study would cost, by sizes alone, and refuses sizes that make none."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.command.running import shoal
+from shoal.jobs import crowd_files
+from tests.command.running import run, shoal
 
 SIZES = ("--clients", 50_000, "--features", 4, "--epsilon", 2)
 
@@ -82,3 +84,28 @@ def test_a_study_without_noise_is_a_mistake_in_one_line() -> None:
     few = ("--clients", 20, "--features", 4, "--epsilon", 2, "--dropouts", 15, "--colluders", 4)
     result = shoal("plan", *few, status=1)
     assert "more clients than dropouts + colluders + 1" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["linear", "logistic", "poisson"])
+@pytest.mark.parametrize(
+    "extreme",
+    [("--effect", "100"), ("--effect", "5e-324"), ("--open-sessions", "5e-324"), ("--step", "1e6")],
+)
+def test_a_plan_of_extreme_numbers_is_made_or_refused(
+    family: str, extreme: tuple[str, str]
+) -> None:
+    study = ["--clients", "2000", "--features", "3", "--epsilon", "1", "--family", family]
+    result = run("plan", *study, *extreme)
+    assert isinstance(result.exception, SystemExit | None), result.exception
+
+
+@pytest.mark.parametrize("number", ["1e200", "nan", str(10**30), str(10**400), "-1"])
+def test_what_a_contribution_costs_is_told_of_numbers_within_reason(
+    tmp_path: Path, number: str
+) -> None:
+    file = tmp_path / "crowd.toml"
+    file.write_text(crowd_files.example("logistic"))
+    for later, overlap, delta in ((number, "1", "1e-6"), ("1", number, "1e-6"), ("1", "1", number)):
+        options = ("--later", later, "--overlap", overlap, "--delta", delta)
+        assert run("crowd", "privacy", str(file), *options).exit_code == 2

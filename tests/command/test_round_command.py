@@ -12,12 +12,14 @@ from shoal.jobs import round_documents
 from shoal_command_groups import round as command
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, StoredAnswers
 from shoal_protocol.rounds.attestations import Result as Outcome
-from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import UnknownManifest
 from tests.command import running
 from tests.protocol.test_round_audit import NODES, SIGNED_SPEC, holdings, published, vote
 from tests.world import examples
+from tests.world.certified import successor
 from tests.world.examples import CONSORTIUM, DOCUMENTS, SPEC, signing_key
 
 MIXED = StoredAnswers.of(
@@ -50,10 +52,47 @@ class Parties:
 @pytest.fixture
 def parties(monkeypatch: pytest.MonkeyPatch) -> Parties:
     made = Parties(published([examples.held(range(12)), MIXED, examples.held(range(12))]))
-    book = SimpleNamespace(current=CONSORTIUM, get=lambda digest: CONSORTIUM)
+    book = book_of(CONSORTIUM)
     monkeypatch.setattr(command, "open_book", lambda party, consortium: book)
     monkeypatch.setattr(round_documents, "ask", made.ask)
     return made
+
+
+def book_of(*versions: Consortium) -> SimpleNamespace:
+    found = {each.digest: each for each in versions}
+
+    def get(digest: str) -> Consortium:
+        if digest not in found:
+            raise UnknownManifest
+        return found[digest]
+
+    return SimpleNamespace(current=versions[-1], versions=versions, get=get)
+
+
+def test_parties_of_the_round_that_others_replaced_since_are_asked_too(
+    parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [
+        node.model_dump() | {"name": f"{node.name}-new"}
+        for node in CONSORTIUM.manifest.compute_nodes
+    ]
+    aggregator = CONSORTIUM.manifest.aggregator.model_dump() | {"name": "aggregator-new"}
+    book = book_of(CONSORTIUM, successor(CONSORTIUM, compute_nodes=nodes, aggregator=aggregator))
+    monkeypatch.setattr(command, "open_book", lambda party, consortium: book)
+    shown = run()
+    assert shown.exit_code == 0, shown.output
+    assert "The round is published." in shown.stdout
+    assert "10 │ in the cohort" in shown.stdout
+
+
+def test_a_round_of_a_version_that_is_not_at_hand_is_not_said_to_be_unknown(
+    parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = book_of(examples.LAPLACE_CONSORTIUM)
+    monkeypatch.setattr(command, "open_book", lambda party, consortium: book)
+    shown = run()
+    assert shown.exit_code == 3
+    assert f"is bound to the manifest {SPEC.manifest}" in " ".join(shown.stderr.split())
 
 
 def run(*arguments: str, round_id: str = SPEC.digest) -> Result:

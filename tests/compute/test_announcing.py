@@ -11,6 +11,7 @@ from pyroaring import BitMap
 
 from shoal_compute import announcing
 from shoal_hosting import work
+from shoal_hosting.manifests import manifest_book
 from shoal_hosting.storage.database import StorageThread
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.curves import gaussian_mu
@@ -226,14 +227,14 @@ async def test_specs_that_take_long_to_read_hold_no_upload_up(
     spec = federation.spec()
     await federation.announce(spec, [0])
     begun, go_on = threading.Event(), threading.Event()
-    decode = announcing.decode
+    decode = manifest_book.decode
 
-    def take_long(encoded: bytes, *kinds: type[RoundSpec]) -> Signed[RoundSpec]:
+    def take_long(encoded: bytes, *kinds: type[RoundSpec], **more: Any) -> Signed[RoundSpec]:
         begun.set()
         go_on.wait()
-        return decode(encoded, *kinds)
+        return decode(encoded, *kinds, **more)
 
-    monkeypatch.setattr(announcing, "decode", take_long)
+    monkeypatch.setattr(manifest_book, "decode", take_long)
     monkeypatch.setattr(work, "SMALL_BYTES", 0)  # as if all specs were large
     slow = [asyncio.create_task(announce(federation, federation.spec())) for _ in range(8)]
     try:
@@ -249,7 +250,7 @@ async def test_specs_that_take_long_to_read_hold_no_upload_up(
 def test_the_largest_spec_fits_the_limit() -> None:
     # no index is next to another, and every 65,536 of them take a whole bitmap
     population = encode_clients(BitMap(range(0, LARGEST_SET, 2)))
-    numbers = {"centre": -1.2345678901234567e-300, "scale": 1.2345678901234567e-300}
+    numbers = {"centre": -1.2345678901234567e-300, "scale": 1.2345678901234567e-30}
     columns = tuple(Column(name=chr(0x20000 + n) * 64, **numbers) for n in range(512))
     query = examples.MATRIX.model_copy(update={"columns": columns})
     nodes = tuple(f"{node:063}" for node in range(255))

@@ -122,7 +122,7 @@ async def test_a_recorded_request_is_answered_to_nobody_else_and_is_soon_too_old
     asked = query(federation, 3)
     assert (await ask(federation, asked))[0] == 200
     status, problem = await ask(federation, asked)
-    assert (status, problem["type"]) == (409, "urn:shoal:problem:stale-query")
+    assert (status, problem["type"]) == (409, "urn:shoal:problem:query-answered")
     federation.crash(0)  # which forgets it: then its age alone counts
     assert (await ask(federation, asked))[0] == 200
     federation.crash(0)

@@ -41,7 +41,7 @@ def test_an_agents_image_reads_parquet_files(tag: str, tmp_path: Path) -> None:
         parquet.write_table(table, tmp_path / f"{compression}.parquet", compression=compression)
     script = (
         "import json, pathlib, shoal_holder.records as r; print(json.dumps({p.stem: "
-        "r.Records.from_parquet(p).values.tolist() for p in pathlib.Path('/files').iterdir()}))"
+        "r.Records.from_file(p).values.tolist() for p in pathlib.Path('/files').iterdir()}))"
     )
     mounted = f"{tmp_path}:/files:ro"
     answer = docker(

@@ -234,7 +234,7 @@ def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     rules.write_text("\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items()))
     return DataHolder(
         key=read_holder_key(home / "holder.key"),
-        records=Records.from_csv(table),
+        records=Records.from_file(table),
         policy=Policy.from_toml(rules),
         book=ManifestBook.open(trust.directory / "consortium", read_pin(home), data),
         data_directory=data,

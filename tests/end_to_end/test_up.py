@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import first_free_port
-from tests.world.consoles import console
+from tests.world.consoles import HOSTILE_NAME, console
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
 
@@ -71,7 +72,7 @@ def children_of(pid: int) -> list[int]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    home = tmp_path / "federation"
+    home = tmp_path / HOSTILE_NAME
     command = [*SHOAL, "quickstart", str(home), "--first-port", str(first_free_port())]
     sites = [f"--clients={name}=400" for name in ("hospital-a", "hospital-b")]
     subprocess.run([*command, *sites], check=True, capture_output=True)
@@ -84,8 +85,12 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
     with up(home) as terminal:
         terminal.wait_for("hospital-b waits for policy.toml and records")
         assert "5 services run" in terminal.said
-        wanted = f"shoal console --party {home}/parties/analyst --consortium {home}/consortium\n"
-        assert wanted in terminal.said
+        for command in ("shoal console ", "shoal job submit --wait "):
+            words = shlex.split(terminal.said.split(command)[1].splitlines()[0])
+            assert words[:4] == [
+                *("--party", f"{home}/parties/analyst"),
+                *("--consortium", f"{home}/consortium"),
+            ]
         url = re.search(r"https://127\.0\.0\.1:\d+/console", terminal.said)
         assert url is not None
         context = ssl._create_unverified_context()
@@ -99,7 +104,7 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
             shutil.copy(HOSPITALS / "policy.toml", site)
             terminal.wait_for(f"{name} runs at https://127.0.0.1:")
         said = terminal.said.split("shoal agent console ")[1].splitlines()[0]
-        with console(*said.split(), command=("agent", "console")) as (browser, token, _):
+        with console(*shlex.split(said), command=("agent", "console")) as (browser, token, _):
             browser.post("/console/sign-in", data={"token": token})
             assert "400 are enrolled" in browser.get("/console/policy", timeout=30).text
         running = children_of(terminal.process.pid)
@@ -127,7 +132,7 @@ def test_a_site_that_was_enrolled_later_runs_too_and_owners_are_asked_if_that_is
         terminal.wait_for("hospital-c runs at https://127.0.0.1:")
         said = terminal.said.split("shoal agent console ")[1].splitlines()[0]
         assert "without asking their owners" not in terminal.said
-        with console(*said.split(), command=("agent", "console")) as (browser, token, _):
+        with console(*shlex.split(said), command=("agent", "console")) as (browser, token, _):
             browser.post("/console/sign-in", data={"token": token})
             assert "One owner of:" in browser.get("/console/policy", timeout=30).text
 

@@ -24,7 +24,6 @@ from shoal.estimators import (
 )
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.posteriors.base import RegressionPosterior
-from shoal_protocol.studies.linear_regression import LinearRegressionDraws
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, Verdict
 
 CLIENTS = 800
@@ -195,18 +194,6 @@ def test_a_posterior_reads_columns_by_name_and_arrays_by_position(as_frame: Any)
             refused()
     with pytest.raises(ValueError, match="must be numbers"):
         found.predict(as_frame({"age": ["old"], "dose": ["much"]}))
-
-
-def test_of_draws_each_has_its_own_residual() -> None:
-    generator = np.random.default_rng(1)
-    draws, residuals = generator.normal(size=(2, 50, 3)), generator.uniform(1, 2, (2, 50))
-    found = LinearRegressionDraws.of(
-        ("intercept", "age", "dose"), "pressure", draws, residuals, divergences=0, records=100
-    )
-    rows, targets = generator.normal(size=(5, 2)), generator.normal(size=5)
-    values = found.to_arviz(rows=rows, targets=targets).log_likelihood["pressure"].values
-    expected = stats.norm.logpdf(targets, draws[1, 3, 0] + rows @ draws[1, 3, 1:], residuals[1, 3])
-    assert values[1, 3] == pytest.approx(expected)
 
 
 def test_scattered_counts_have_no_likelihood_of_a_record() -> None:

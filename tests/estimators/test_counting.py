@@ -65,9 +65,9 @@ IN_FULL = [
         IN_FULL,
         {"age": (18, 90), "sex": ("female", "male"), "stage": STAGES},
         ["age", "sex", "stage"],
-        [{"name": "age"}, {"name": "sex", "levels": [0, 1]}, "stage"],
+        [{"name": "age"}, {"name": "sex", "levels": ["female ", "male"]}, "stage"],
     ],
-    ids=["in full", "by bounds and levels", "by name", "by places"],
+    ids=["in full", "by bounds and levels", "by name", "in full by name"],
 )
 def test_a_card_shows_levels_by_their_names_however_they_were_given(variables: Any) -> None:
     model = CohortCard(variables=variables, crosses=[("sex", "stage")]).fit(federation())
@@ -120,8 +120,8 @@ def test_the_picture_has_the_names_and_a_bar_of_what_is_missing() -> None:
     [
         ({"variables": ["agee"]}, "no column 'agee'; near to it are age"),
         ({"variables": {"agee": (18, 90)}}, "no column 'agee'; near to it are age"),
-        ({"variables": {"sex": ("Male", "Female")}}, "'sex' is 'female', 'male' in the records"),
-        ({"variables": [{"name": "sex", "levels": [1, 2]}]}, "name some of female, male"),
+        ({"variables": {"sex": ("Male", "Female")}}, "and has the levels 'Male', 'Female'"),
+        ({"variables": [{"name": "sex", "levels": [0, 1]}]}, "name some of 'female', 'male'"),
         ({"variables": [{**IN_FULL[0], "name": "sex"}]}, "no number: it is a category"),
         ({"variables": [{**IN_FULL[0], "kind": "numeric"}]}, '"number" or "category"'),
         ({"variables": [{**IN_FULL[0], "bins": 10}]}, "bins: should be 4, 16, 64, 256 or 1024$"),

@@ -61,7 +61,7 @@ def test_a_named_event_is_the_indicator_of_it(kind: Any, event: Any) -> None:
             r'is not coded 0 and 1: name the value that is the event, as event=\{"coded": 2\}',
         ),
         ("status", r'name the value that is the event, as event=\{"status": "lost"\}'),
-        ({"status": "died"}, "is no level of 'status', which has alive, dead, lost"),
+        ({"status": "died"}, "is no level of 'status', which has 'alive', 'dead', 'lost'"),
         ({"coded": "dead"}, "has no levels that are known"),
         ({"coded": 3}, "beyond the bounds of 'coded'"),
         ({"coded": 1, "died": 1}, "one with the value that is the event"),

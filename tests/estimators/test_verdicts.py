@@ -100,7 +100,7 @@ def test_moments_say_which_columns_bounds_cut(seed: int) -> None:
 @pytest.mark.parametrize("target", ["age", "wage", "school"])
 def test_a_logistic_regression_of_a_quantity_is_refused(target: str) -> None:
     model = LogisticRegression(features={"male": (0, 1)}, target={target: (0, 60)})
-    with pytest.raises(ValueError, match=f"'{target}' has more than two values"):
+    with pytest.raises(ValueError, match=f"'{target}' .* of two classes, coded 0 and 60"):
         model.fit(there())
     halves = np.where(workers()["wage"] > 15.0, 60.0, 0.0)
     assert (
@@ -161,11 +161,11 @@ def test_splines_that_the_prior_decides_want_fewer_knots() -> None:
 def test_levels_that_hardly_a_record_has_are_said_to_leave_few_records(kind: Any) -> None:
     target = {"male": (0, 1)} if kind is LogisticRegression else {"wage": WAGE}
     spelt = np.where(workers()["sex"] == 2.0, "nurse", "driver")
-    job = np.where(np.arange(len(spelt)) % 100, spelt, np.char.capitalize(spelt))
-    model = kind(features={"job": ("Nurse", "Driver"), "age": AGE}, target=target)
+    job = np.where(np.arange(len(spelt)) % 100, None, spelt)
+    model = kind(features={"job": ("nurse", "driver"), "age": AGE}, target=target)
     for said in wordings(model, 3, job=job):
         assert said.startswith("doubtful: only about ")
-        assert "of 4,000 clients have a complete record: are all levels spelt" in said
+        assert "of 4,000 clients have a complete record: are values missing" in said
 
 
 def test_a_clear_slope_beside_one_that_nothing_tells_of_is_not_said_to_be_outweighed() -> None:

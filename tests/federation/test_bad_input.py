@@ -22,6 +22,7 @@ from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from shoal_redteam.requests import request_for
 from tests.world.clock import NOW
 from tests.world.federation import Federation
+from tests.world.parties import signed_bytes
 from tests.world.trust import SITES, TASK, Trust
 
 CLIENTS = sum(SITES.values())
@@ -155,9 +156,10 @@ async def test_specs_of_a_foreign_trainer_or_consortium_are_refused(
 async def test_a_job_with_contradicting_bounds_is_refused(
     federation: Federation, trust: Trust, bounds: dict[str, Any]
 ) -> None:
-    signed = federation.request().to_json()
-    signed["body"]["task"]["target"] |= bounds
-    content = canonical_json(signed)
+    body = federation.request().to_json()["body"]
+    body["task"]["target"] |= bounds
+    key = load_party(trust.directory / "parties" / "analyst").signing_key
+    content = signed_bytes(body["kind"], canonical_json(body), "analyst", key)
     answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=content)
 
     assert answer.status_code == 422, answer.text

@@ -12,13 +12,14 @@ from shoal.jobs.job_failures import JobRefused
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.certificates.packing import read_certificate
-from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.certificates.release_certificate import LostRound, ReleaseCertificate, prices
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.batches import Owners, largest_part
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import sign
-from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from shoal_trainer import progress
 from tests.federation.test_consortium_changes import REVOKED, both, publish, second_version
@@ -155,17 +156,53 @@ async def test_a_lost_round_is_paid_for_and_the_certificate_says_so(
     (missing,) = told.lost_rounds
     assert missing.abandonment is not None
     assert missing.abandonment.body.reason.code != ""
-    *against, opened = told.prices
-    for price in against:
-        assert price.promised is not None
-        assert price.bought is not None
-        assert price.bought.epsilon < price.promised.epsilon  # it released nothing
-    assert opened.promised is not None
+    public, *others = bought(told)
+    assert public < min(others)  # who may see partial sums or shares is taken to have added them up
+    unsigned = (missing.model_copy(update={"abandonment": None}),)
+    assert bought(priced(told, lost_rounds=unsigned)) == pytest.approx([others[0], *others])
 
     for what, changes in lies(told).items():
         with pytest.raises(RefusedCertificate):
             verify_certificate(*lied(trust, told, changes))
             pytest.fail(what)
+
+
+async def test_a_released_round_that_is_told_as_lost_lowers_no_price(
+    federation: Federation, trust: Trust
+) -> None:
+    job = await federation.submit(task=TASK)
+    assert (await federation.finish(job))["phase"] == "finished"
+    told = (await certified(federation, trust, job)).certificate
+    *shown, hidden = told.rounds
+    lost = (LostRound(spec=hidden.spec, abandonment=None, charge=hidden.charge),)
+    lie = priced(told, rounds=tuple(shown), lost_rounds=lost)
+    report = PosteriorReport.of(
+        told.request.body,
+        [(each.spec.body, each.result.body) for each in shown],
+        lost=[hidden.spec.body],
+        population=decode_clients(told.population),
+        posterior=told.report.body.posterior,
+    )
+    changes = {"rounds": lie.rounds, "lost_rounds": lost, "report": dict(report)}
+    honest, stated = bought(told), bought(lie)
+    assert all(one <= other for one, other in zip(honest, stated, strict=True))
+    assert stated[0] > honest[0]  # the noise of a whole cohort is not known to have been there
+    held = verify_certificate(*lied(trust, told, changes | {"prices": lie.prices}))
+    assert bought(held.certificate) == stated
+    with pytest.raises(RefusedCertificate, match="the price stated against public"):
+        verify_certificate(*lied(trust, told, changes))
+
+
+def bought(told: ReleaseCertificate) -> list[float]:
+    """Return the epsilon that the noise of the rounds bought, against each adversary."""
+    return [each.bought.epsilon for each in told.prices if each.bought is not None]
+
+
+def priced(told: ReleaseCertificate, **changes: Any) -> ReleaseCertificate:
+    """Return the certificate with changes, and the prices that follow from them."""
+    changed = told.model_copy(update=changes)
+    fair = prices(changed.request.body, changed.rounds, changed.lost_rounds)
+    return changed.model_copy(update={"prices": fair})
 
 
 def lies(told: ReleaseCertificate) -> dict[str, dict[str, Any]]:

@@ -115,8 +115,8 @@ async def test_a_job_that_owners_rules_leave_too_few_clients_is_refused_at_once_
         await varied.submit()
     for said in (
         "data holders of 2 clients would answer, 10 are needed",
-        "1 × this data holder does not allow the query second_moment_matrix",
-        "1 × it declares no variable 'pressure'",
+        ": this data holder does not allow the query second_moment_matrix",
+        "data holder 1: it declares no variable 'pressure'",
     ):
         assert said in str(refused.value)
     assert (await varied.after(varied.analyst.jobs())).jobs == ()
@@ -173,6 +173,38 @@ async def test_a_check_says_which_range_an_owner_allows(trust: Trust, tmp_path: 
         report = await checked(federation)
         [reason] = [each.reason for each in report.holders if each.reason]
         assert reason == "this data holder allows the column 'age' between 18 and 65 alone"
+
+
+async def test_who_is_away_is_said_and_is_not_counted_among_those_who_would_answer(
+    federation: Federation,
+) -> None:
+    for _ in range(2):
+        await federation.step()
+    for away in ("clinic-a", "compute-1", "aggregator"):
+        federation.absent.add(away)
+        await federation.crash(away)
+    federation.clock.move(60)
+    report = await checked(federation)
+    assert not report.would_run
+    assert report.answering == sum(SITES.values()) - SITES["clinic-a"]
+    [gone] = [each for each in report.holders if each.reason is not None]
+    assert gone.holder == holder_of(federation, "clinic-a")
+    assert "it is away, not heard of for 6" in str(gone.reason)
+    assert gone.heard_at is not None
+    assert {name for name, why in report.services.items() if why} == {"compute-1", "aggregator"}
+    assert report.reached == (
+        "trainer, compute-0, compute-2; aggregator is away: nobody listens; "
+        "compute-1 is away: nobody listens"
+    )
+    assert "The aggregator and 3 of 3 Compute nodes are needed" in report.advice[-1]
+
+
+async def test_a_trainer_that_has_just_started_waits_until_agents_ask_again(
+    federation: Federation,
+) -> None:
+    await federation.step()
+    await federation.crash("trainer")
+    assert (await checked(federation)).answering == sum(SITES.values())
 
 
 async def test_an_owner_who_declares_nothing_is_named_as_such(trust: Trust, tmp_path: Path) -> None:

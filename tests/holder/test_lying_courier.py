@@ -14,6 +14,7 @@ from nacl.signing import SigningKey
 
 from shoal_consortium.parties import next_manifest
 from shoal_holder import frames, ledger, messages, spending
+from shoal_holder.faults import VaultFailed
 from shoal_holder.messages import (
     AskAgenda,
     AskCharges,
@@ -203,14 +204,14 @@ def test_a_data_holder_that_was_revoked_between_two_questions_asks_nobody_any_mo
     vault.close()
 
 
-def test_an_answer_that_is_too_large_to_be_read_is_a_failure_and_not_the_end(
+def test_an_answer_that_is_too_large_to_be_read_is_a_refusal_and_not_the_end(
     courier: Courier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = frames.encode(messages.Hello())
     with monkeypatch.context() as patched:
         patched.setattr(frames, "LARGEST_BYTES", 150)
         answer = frames.decode(courier.vault.answer(asked), ANSWERS)
-    assert isinstance(answer, Failure) and "must not be larger" in answer.reason
+    assert isinstance(answer, Refusal) and answer.code == VaultFailed.code
     assert isinstance(courier.ask(messages.Hello()), Opened)
 
 

@@ -72,12 +72,10 @@ class Courier:
 def ages(vault: Vault) -> dict[int, float]:
     """Return {slot: age} of those who have a record."""
     site: Any = vault._site
-    found = {
-        slot: site.records_of(position, ("age",), most=1)
-        for slot, position in site.positions().items()
-        if position < len(site.records)
-    }
-    return {slot: float(rows[0, 0]) for slot, rows in found.items()}
+    positions = site.positions()
+    values, there = site.records_together(list(positions.values()), ("age",), most=1)
+    ages = zip(positions, values[:, 0, 0], there[:, 0], strict=True)
+    return {slot: float(age) for slot, age, is_there in ages if is_there}
 
 
 async def test_new_records_are_used_without_a_restart_and_ids_keep_their_slots(

@@ -1,20 +1,28 @@
 """A connection trusts one certificate and nothing else."""
 
 import asyncio
+import re
 import socket
 import ssl
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from shoal_hosting.peers import lines
 from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.peers.exchange import Connection, OtherCertificate, Unavailable
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.application import create_application
 from tests.world.loopback import pinned_client, served
 from tests.world.tls_identities import Identity, make_identity
+
+IDENTITY = make_identity()
 
 
 async def ready() -> None:
@@ -59,6 +67,113 @@ async def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
     expired = make_identity(days=1)
     with pytest.raises(httpx.ConnectError, match="expired"):
         await ask(expired, expired, tmp_path)
+
+
+async def refused(url: str, pinned: Identity) -> Unavailable:
+    """Ask who is at a URL, in vain; return what is raised."""
+    async with Connection(url, pinned.pem) as connection:
+        with pytest.raises(Unavailable) as raised:
+            await connection.ask("GET", "/healthz")
+    return raised.value
+
+
+CERTIFICATES = {
+    "another": (make_identity(), make_identity(), "another certificate than the one listed"),
+    "expired": (
+        *[make_identity(days=1)] * 2,
+        r"ended at 2020-01-02 00:00 UTC, and this machine's clock says 20.*if that is right",
+    ),
+    "not yet valid": (
+        *[make_identity(valid_from=datetime(2999, 1, 1, tzinfo=UTC), days=1)] * 2,
+        r"begins at 2999-01-01 00:00 UTC, and this machine's clock says 20.*set it right",
+    ),
+    "another host": (*[make_identity(address="127.0.0.2")] * 2, "for another host name"),
+}
+
+
+@pytest.mark.parametrize("what", CERTIFICATES)
+async def test_what_is_wrong_with_a_certificate_is_told_apart(tmp_path: Path, what: str) -> None:
+    server, pinned, said = CERTIFICATES[what]
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+    async with served(app, server_tls(*server.write(tmp_path), server.pem)) as port:
+        error = await refused(f"https://127.0.0.1:{port}", pinned)
+    assert re.search(said, str(error))
+    assert isinstance(error, OtherCertificate) == (what == "another")
+
+
+async def test_why_there_is_no_connection_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SHOAL_HTTPS_PROXY", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    app, identity = create_application("t", ready=ready, registry=CollectorRegistry()), IDENTITY
+    async with served(app) as port:
+        no_tls = str(await refused(f"https://127.0.0.1:{port}", identity))
+    assert "does not speak TLS as a party does" in no_tls
+    nobody = str(await refused(f"https://127.0.0.1:{port}", identity))
+    assert nobody.startswith("it refuses connections: nobody listens")
+    unknown = str(await refused("https://no-such-host.invalid", identity))
+    assert "host name has no address here" in unknown
+    monkeypatch.setattr(lines, "CONNECT_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        late = await refused(f"https://127.0.0.1:{silent.getsockname()[1]}", identity)
+    assert str(late).startswith("no connection in time")
+    assert len({no_tls, nobody, unknown, str(late)}) == 4
+    assert "proxy" not in nobody
+    monkeypatch.setenv("https_proxy", "http://s3cret@127.0.0.1:9")
+    said = str(await refused(f"https://127.0.0.1:{port}", identity))
+    assert said.startswith(nobody) and "https_proxy is set and not used" in said
+    assert "s3cret" not in said
+
+
+@asynccontextmanager
+async def forward_proxy(
+    port: int, *, status: bytes = b"200 OK"
+) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Yield the port of a forward proxy that leads to `port` here, and what it was asked."""
+    asked: list[bytes] = []
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+        writer.close()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.0 " + status + b"\r\n\r\n")
+        if status.startswith(b"200"):
+            to_reader, to_writer = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(pump(reader, to_writer), pump(to_reader, writer))
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1], asked
+    server.close()
+
+
+async def test_a_forward_proxy_carries_tls_to_the_party_that_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+    identity = make_identity(address="192.0.2.7")
+    url = "https://192.0.2.7:8443"
+    async with (
+        served(app, server_tls(*identity.write(tmp_path), identity.pem)) as port,
+        forward_proxy(port) as (proxy, asked),
+    ):
+        monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://me:s3cret@127.0.0.1:{proxy}")
+        async with Connection(url, identity.pem) as connection:
+            for _ in range(2):
+                assert (await connection.ask("GET", "/healthz")).status == 200
+        [head] = asked
+        assert head.startswith(b"CONNECT 192.0.2.7:8443 HTTP/1.1\r\n")
+        assert b"Proxy-Authorization: Basic bWU6czNjcmV0\r\n" in head
+        other = await refused(url, IDENTITY)
+        assert isinstance(other, OtherCertificate)
+        async with forward_proxy(port, status=b"407 Who are you") as (strict, _):
+            monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://127.0.0.1:{strict}")
+            said = str(await refused(url, identity))
+            assert said == "the proxy that SHOAL_HTTPS_PROXY names refuses: 407"
+    said = str(await refused(url, identity))
+    assert said.startswith("the proxy that SHOAL_HTTPS_PROXY names is not reached: ")
 
 
 def test_blocking_sockets_are_held_to_the_same_pin(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_choice import MARKER, check_choice, note_choice, why_unavailable
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from tests.world.examples import consortium
 
 URL = "postgresql+psycopg://shoal:s3cret@127.0.0.1:9/shoal"  # nothing listens there
 OTHERS = {"SHOAL_PARTY": "/p", "SHOAL_CONSORTIUM": "/c", "SHOAL_DATA": "/d", "SHOAL_PORT": "1"}
@@ -28,23 +29,23 @@ def test_state_in_an_sqlite_file_is_not_forgotten_for_a_database(tmp_path: Path)
 
 def test_state_in_a_database_is_not_forgotten_for_an_sqlite_file(tmp_path: Path) -> None:
     check_choice(tmp_path, "compute", URL)
-    note_choice(tmp_path, URL)
-    assert (tmp_path / MARKER).read_bytes() == b"postgresql\n"
+    note_choice(tmp_path, URL, consortium())
+    assert (tmp_path / MARKER).read_text() == f"postgresql {consortium().manifest.identity}\n"
     with pytest.raises(StartupRefused, match="SHOAL_DATABASE_URL is not set"):
         check_choice(tmp_path, "compute", None)
     check_choice(tmp_path, "compute", URL)
-    note_choice(tmp_path, URL)
+    note_choice(tmp_path, URL, consortium())
 
 
 def test_nothing_is_noted_without_a_database(tmp_path: Path) -> None:
-    note_choice(tmp_path, None)
+    note_choice(tmp_path, None, consortium())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_marker_that_cannot_be_written_keeps_the_service_from_starting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StartupRefused, match="cannot be written"):
-        note_choice(tmp_path / "file", URL)
+        note_choice(tmp_path / "file", URL, consortium())
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ async def test_a_path_with_a_stray_slash_is_not_redirected(app: FastAPI) -> None
 async def test_a_wrong_method_is_told_the_right_one(app: FastAPI) -> None:
     response = await send(app, "DELETE", "/v1/boom")
     assert_problem(response, "method-not-allowed", 405)
-    assert response.headers["allow"] == "GET"
+    assert response.headers["allow"] == "GET, HEAD"
 
 
 async def test_other_http_errors_lose_their_words(app: FastAPI) -> None:

@@ -103,14 +103,6 @@ def test_a_prior_is_said_in_the_units_of_the_data(constant):
     assert LinearRegressionPosterior.model_validate(posterior.model_dump(mode="json")) == posterior
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive  # it compiles a model for some half a minute
-def test_draws_say_what_a_normal_posterior_says():
-    draws, normal = line(method="plain", inference="conditional_design"), line(method="plain")
-    assert draws.grounds == normal.grounds
-    assert "its share" in str(draws.summary())
-
-
 def test_a_variational_posterior_says_its_priors_share():
     generator = np.random.default_rng(5)
     x = generator.uniform(-1.0, 1.0, 500)

@@ -1,6 +1,8 @@
 """The loader maps raw data by SQL that no other individual's rows enter, and shows no value."""
 
 import json
+import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -9,7 +11,9 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from shoal_command.records import app
@@ -229,12 +233,12 @@ SECRET = "Zaphod"
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("CAST(sex AS DOUBLE)", "row 3 of the source: not a number"),
+        ("CAST(sex AS DOUBLE)", "raw.csv, line 4: a cast or function"),
         ("age * 2", "write CAST"),
-        ("CAST(sex AS BIGINT) + 1", "row 3 of the source: not a number"),
-        ("CAST(lab AS DOUBLE)", "row 3 of the source: not a finite number"),
-        ("max(CAST(sex AS DOUBLE))", "row 3 of the source: not a number"),
-        ("CAST(strptime(seen, '%d') AS VARCHAR)", "row"),
+        ("CAST(sex AS BIGINT) + 1", "raw.csv, line 4: a cast or function"),
+        ("CAST(lab AS DOUBLE)", "raw.csv, line 4: not a finite number"),
+        ("max(CAST(sex AS DOUBLE))", "raw.csv, line 4: a cast or function"),
+        ("CAST(strptime(seen, '%d') AS VARCHAR)", "line 2"),
     ],
 )
 def test_an_error_names_variable_and_row_and_no_value_or_id(
@@ -259,10 +263,10 @@ def test_an_error_names_variable_and_row_and_no_value_or_id(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (f"{SECRET},1,2,3,4,5,6", "a row cannot be read"),
-        (f'{SECRET},"1"x,2,3,4,5', "a row cannot be read"),
-        (f" ,{SECRET},2,3,4,5", "row 6, column 'patient': not an id"),
-        (f"{SECRET}\x07,1,2,3,4,5", "row 6, column 'patient': not an id"),
+        (f"{SECRET},1,2,3,4,5,6", "raw.csv, line 7: 7 fields, and line 1 has 6"),
+        (f'{SECRET},"1"x,2,3,4,5', "raw.csv, line 7: the row that begins there is not CSV"),
+        (f" ,{SECRET},2,3,4,5", "line 7, column 'patient': the row has no id"),
+        (f"{SECRET}\x07,1,2,3,4,5", "line 7, column 'patient': not an id"),
     ],
 )
 def test_a_broken_row_is_refused_without_being_shown(tmp_path: Path, line: str, said: str) -> None:
@@ -398,7 +402,7 @@ def test_a_check_shows_what_maps_to_what_and_writes_nothing(tmp_path: Path) -> N
         None,
     )
     assert (age["outside_bounds"], age["fault"]) == (0.5, None)  # of 40, 41, 0 and 60.5
-    assert "row 1 of the source: not a number" in lab["fault"]
+    assert "raw.csv, line 2: a cast or function" in lab["fault"]
     assert (sex["missing"], sex["unknown_levels"], sex["outside_bounds"]) == (1, 2, None)
     assert {each.name for each in directory.iterdir()} == {"raw.csv", "records.toml"}
     shown = CliRunner().invoke(app, ["check", str(directory)]).stdout
@@ -554,3 +558,248 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     forged = (consortium / "dictionary.json").read_bytes().replace(b"2030", b"2031")
     (consortium / "dictionary.json").write_bytes(forged)
     shoal("records", "load", site, "--consortium", consortium, status=3)
+
+
+ZONED = (
+    'id = "id"\n[columns.seen]\nsql = "CAST(seen AS DATE)"\ntype = "date"\n'
+    '[columns.hour]\nsql = "hour(CAST(seen AS TIMESTAMP))"\n'
+)
+MOMENTS = ["2024-03-31T00:30:00", "2024-03-30T23:30:00", "2024-10-27T00:30:00"]  # in UTC
+
+
+def zoned(tmp_path: Path, source: str, top: str) -> Path:
+    """Write three moments, of which two are in the night that clocks change in Helsinki."""
+    directory = tmp_path / str(len(list(tmp_path.iterdir())))
+    directory.mkdir()
+    ids, path = ["a", "b", "c"], directory / f"raw.{source.partition(' ')[0]}"
+    match source.split():
+        case ["parquet", unit]:
+            seen = pa.array(np.array(MOMENTS, f"datetime64[{unit}]"), pa.timestamp(unit, "UTC"))
+            parquet.write_table(pa.table({"id": pa.array(ids), "seen": seen}), path)
+        case ["csv", zone]:
+            written = {
+                "Z": lambda each: each + "Z",
+                "offset": lambda each: (
+                    str(np.datetime64(each) + np.timedelta64(9, "h")) + " +09:00"
+                ),
+                "name": lambda each: each.replace("T", " ") + " UTC",
+            }[zone]
+            rows = [f"{who},{written(each)}" for who, each in zip(ids, MOMENTS, strict=True)]
+            path.write_text("\n".join(["id,seen", *rows]))
+        case _:
+            with duckdb.connect(str(path)) as database:
+                database.execute(
+                    "SET TimeZone = 'UTC'; CREATE TABLE t (id VARCHAR, seen TIMESTAMPTZ)"
+                )
+                rows = [[who, each + "+00"] for who, each in zip(ids, MOMENTS, strict=True)]
+                database.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    named = '{database = "raw.db", table = "t"}' if source == "db" else f'"{path.name}"'
+    (directory / "records.toml").write_text(f"source = {named}\n{top}{ZONED}")
+    return directory
+
+
+@pytest.mark.parametrize(
+    "source", ["parquet us", "parquet ns", "csv Z", "csv offset", "csv name", "db"]
+)
+def test_a_time_with_a_zone_is_read_as_the_clock_showed_in_the_zone_that_is_stated(
+    tmp_path: Path, source: str
+) -> None:
+    with pytest.raises(ValueError, match="column 'seen': times have a zone") as refusal:
+        loaded(zoned(tmp_path, source, ""))
+    assert 'time_zone = "UTC"' in str(refusal.value)
+    first = float((np.datetime64("2024-03-31") - np.datetime64("1970-01-01")).astype(int))
+    autumn = float((np.datetime64("2024-10-27") - np.datetime64("1970-01-01")).astype(int))
+    for zone, expected in {
+        "UTC": [[first, 0], [first - 1, 23], [autumn, 0]],
+        "Europe/Helsinki": [[first, 2], [first, 1], [autumn, 3]],
+        "America/New_York": [[first - 1, 20], [first - 1, 19], [autumn - 1, 20]],
+    }.items():
+        directory = zoned(tmp_path, source, f'time_zone = "{zone}"\n')
+        assert loaded(directory).values.tolist() == expected
+
+
+def test_a_format_with_a_zone_needs_a_stated_zone_too(tmp_path: Path) -> None:
+    sql = """[columns.x]
+    sql = "strptime(seen, '%d.%m.%Y %H:%M %z')"
+    type = "date"
+    """
+    rows = {"a": [("", "", "31.03.2024 23:30 +0000", "", "")]}
+    directory = directory_with(tmp_path, rows, sql)
+    with pytest.raises(ValueError, match="write time_zone"):
+        loaded(directory)
+    for zone, day in {"UTC": 19813, "Europe/Helsinki": 19814}.items():
+        directory = directory_with(tmp_path, rows, f'time_zone = "{zone}"\n{sql}')
+        assert loaded(directory).values.tolist() == [[day]]
+    unknown = directory_with(tmp_path, rows, f'time_zone = "Mars/Phobos"\n{sql}')
+    with pytest.raises(ValueError, match="there is no time zone 'Mars/Phobos'"):
+        loaded(unknown)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["parquet us", "csv Z"])
+def test_the_same_bytes_give_the_same_records_under_every_environment(
+    tmp_path: Path, source: str
+) -> None:
+    directory = zoned(tmp_path, source, 'time_zone = "Europe/Helsinki"\n')
+    elsewhere = tmp_path / "Zoë's [1] *"
+    elsewhere.mkdir()
+    one_processor = ["taskset", "-c", "0"] if shutil.which("taskset") else []
+    found = set()
+    for environment, before, where in (
+        ({}, [], Path.cwd()),
+        ({"TZ": "America/Los_Angeles", "LC_ALL": "th_TH.UTF-8"}, [], elsewhere),
+        ({"TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONUTF8": "0"}, one_processor, directory),
+        ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "latin-1"}, [], elsewhere),
+        ({"LANG": "tr_TR.UTF-8", "OMP_NUM_THREADS": "3", "TZ": "Etc/GMT+12"}, [], elsewhere),
+    ):
+        words = [*before, sys.executable, "-m", "shoal_command", "records", "load", str(directory)]
+        done = subprocess.run(
+            words, capture_output=True, env={**os.environ, **environment}, cwd=where, check=True
+        )
+        read = read_table(directory / RECORDS_BY_ID, None)
+        assert read.identity is not None
+        found.add((read.identity.ids, read.values.tobytes(), done.stdout))
+    assert len(found) == 1
+    assert b"as the clock showed in Europe/Helsinki" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a*", "a?", "it's", "a b", "ä'\"[!x]{y}", "-x", "~"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_is_read_that_is_called_what_the_owner_wrote_and_no_other(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    for each, age in ((name, 1), ("a1", 2), ("ab", 2), ("a", 2)):
+        path = tmp_path / f"{each}.{kind}"
+        if kind == "csv":
+            path.write_text(f"id,age\nx,{age}\n")
+        else:
+            parquet.write_table(pa.table({"id": pa.array(["x"]), "age": pa.array([age])}), path)
+    quoted = json.dumps(f"{name}.{kind}", ensure_ascii=False)
+    columns = '[columns.age]\nsql = "CAST(age AS DOUBLE)"\n'
+    (tmp_path / "records.toml").write_text(f'source = {quoted}\nid = "id"\n{columns}')
+    assert loaded(tmp_path).values.tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("id;age\nx;1\n", "line 1: field 1 has semicolons in it"),
+        ("id,Age\nx,1\n", "cannot find it"),
+        ("ID,age\nx,1\n", "there is no column 'id'; near to it is 'ID'"),
+        ("id,age,Age\nx,1,2\n", "line 1: fields 2 and 3 are the same name"),
+        ("id,age,\nx,1,\n", "line 1: field 3 is not a column's name"),
+        ("id,age\nx,1,2\n", "line 2: 3 fields, and line 1 has 2"),
+        ("id,age\nx,1\n\ny,1\n", "line 3: blank line"),
+        ('id,age\nx,1\n"y,1\nz,2\n', "line 3: the row that begins there is not CSV"),
+        (b"id,age\nx,1\ny\xe4,1\n", "line 3: not text in UTF-8"),
+        ("id,age\nx,1\n".encode("utf-16"), "is text in UTF-16"),
+        (b"PK\x03\x04xl/workbook", "is a spreadsheet or an archive"),
+        ("id,age\nx,1\nNULL,1\n", "line 3, column 'id': the row has no id"),
+        ("id,age\n1.0,1\n", "line 2, column 'id': the id is written as a number"),
+        ('id,age\nx,"1,5"\n', "line 2: a cast or function of its sql fails"),
+        ("id,age\nx,nan\n", "line 2: not a finite number"),
+        ("id,age\nx,1e999\n", "line 2: not a finite number"),
+        ("id,age\n", "holds no rows"),
+        ("", "line 1 is empty"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_by_the_reader_that_others_use_too(
+    tmp_path: Path, content: str | bytes, said: str
+) -> None:
+    path = tmp_path / "raw.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    columns = '[columns.age]\nsql = "CAST(age AS DOUBLE)"\n'
+    (tmp_path / "records.toml").write_text(f'source = "raw.csv"\nid = "id"\n{columns}')
+    if said == "cannot find it":  # in SQL upper and lower case are the same
+        assert loaded(tmp_path).values.tolist() == [[1.0]]
+        return
+    with pytest.raises(ValueError) as refusal:
+        loaded(tmp_path)
+    assert said in str(refusal.value)
+    assert str(path) in str(refusal.value)
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r", "mixed"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_ends_of_lines_marks_and_spaces_mean_nothing(tmp_path: Path, ends: str, mark: str) -> None:
+    rows = [" id ,a\u0308ge\u00a0,sex", '"x", 1 ,F', "y,\u20032,F ", 'z,"", \u200bF', "w,3,e\u0301"]
+    each = ["\r\n", "\n", "\r", "\r\n", ""] if ends == "mixed" else [ends] * 5
+    text = mark + "".join(row + end for row, end in zip(rows, each, strict=True))
+    (tmp_path / "raw.csv").write_bytes(text.encode())
+    columns = (
+        '[columns."\u00e4ge"]\nsql = "CAST(\u00e4ge AS DOUBLE)"\n'
+        "[columns.sex]\nsql = \"CASE WHEN sex = 'F' THEN 'F' ELSE sex END\"\n"
+        'type = "category"\nlevels = ["F", " e\u0301"]\n'
+    )
+    (tmp_path / "records.toml").write_text(f'source = "raw.csv"\nid = "id"\n{columns}')
+    found = loaded(tmp_path)
+    assert found.identity is not None
+    assert found.identity.ids == ("w", "x", "y", "z")
+    np.testing.assert_array_equal(found.values, [[3, 1], [1, 0], [2, 0], [np.nan, 0]])
+    (tmp_path / "records.csv").write_bytes(text.encode())
+    same = Records.from_file(tmp_path / "records.csv", ["a\u0308ge"])
+    assert same.columns == ("\u00e4ge",)
+    np.testing.assert_array_equal(same.values[:3], [[1.0], [2.0], [np.nan]])
+
+
+def test_what_is_no_flag_is_refused_in_numbers_and_in_texts(tmp_path: Path) -> None:
+    columns = '[columns.x]\nsql = "smokes"\ntype = "flag"\n'
+    parquet_path = tmp_path / "raw.parquet"
+    for values, expected in (
+        (["yes", "NO", "Y", "f"], None),
+        (["yes", " NO ", "Y", None], [1, 0, 1, np.nan]),
+        ([1, 0, None, 1], [1, 0, np.nan, 1]),
+        ([1.0, 0.0, None, 1.0], [1, 0, np.nan, 1]),
+        ([True, False, None, True], [1, 0, np.nan, 1]),
+        ([1, 2, 1, 1], None),
+        ([0.5, 1.0, 1.0, 1.0], None),
+    ):
+        table = {"id": pa.array(["a", "b", "c", "d"]), "smokes": pa.array(values)}
+        parquet.write_table(pa.table(table), parquet_path)
+        (tmp_path / "records.toml").write_text(f'source = "raw.parquet"\nid = "id"\n{columns}')
+        if expected is None:
+            with pytest.raises(ValueError, match="not a flag, which is 0 or 1"):
+                loaded(tmp_path)
+        else:
+            np.testing.assert_array_equal(loaded(tmp_path).values.ravel(), expected)
+
+
+def test_columns_of_a_parquet_file_are_checked_as_those_of_a_csv_file(tmp_path: Path) -> None:
+    path = tmp_path / "raw.parquet"
+    columns = '[columns.x]\nsql = "CAST(age AS DOUBLE)"\n'
+    (tmp_path / "records.toml").write_text(f'source = "raw.parquet"\nid = "id"\n{columns}')
+    ids = pa.array([2**63 + 1], pa.uint64())
+    for names, said in (
+        (["id", "age", "age"], "schema: fields 2 and 3 are the same name"),
+        (["id", " age", "AGE"], "schema: fields 2 and 3 are the same name"),
+        (["id", "age", "7"], "schema: field 3 is not a column's name"),
+    ):
+        parquet.write_table(pa.table([ids, pa.array([1]), pa.array([2])], names=names), path)
+        for read in (loaded, lambda directory: Records.from_file(directory / "raw.parquet")):
+            with pytest.raises(ValueError, match=said):
+                read(tmp_path)
+    values = [ids, pa.array([1]), pa.array([{"age": 1, "age_1": 2}])]
+    parquet.write_table(pa.table(values, names=["id ", "age ", "other"]), path)
+    found = loaded(tmp_path)
+    assert found.identity is not None
+    assert (found.identity.ids, found.values.tolist()) == ((str(2**63 + 1),), [[1.0]])
+    path.write_bytes(path.read_bytes()[:-30])
+    for read in (loaded, lambda directory: Records.from_file(directory / "raw.parquet")):
+        with pytest.raises(ValueError, match="not a Parquet file, or is damaged"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["24-03-01", "infinity", "01/02/2024", "2024-02-30", "45352"])
+def test_what_is_no_day_with_a_year_of_four_digits_is_refused(tmp_path: Path, text: str) -> None:
+    columns = '[columns.x]\nsql = "seen"\ntype = "date"\n'
+    done = run(directory_with(tmp_path, {"one": [("", "", text, "", "")]}, columns))
+    assert done.returncode == 1
+    assert "raw.csv, line 2" in done.stderr and text not in done.stderr
+
+
+def test_the_first_text_that_is_no_level_is_named_by_its_line(tmp_path: Path) -> None:
+    columns = "[columns.sex]\nsql = 'sex'\ntype = 'category'\nlevels = ['F', 'M']\n"
+    directory = directory_with(tmp_path, {"one": [("1", "F", "", "", "")]}, columns)
+    with (directory / "raw.csv").open("a") as file:
+        file.write("two,1,m,,,\n")
+    assert "first in " in (said := run(directory).stderr) and "raw.csv, line 3:" in said

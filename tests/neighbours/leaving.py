@@ -16,8 +16,10 @@ from unittest.mock import patch
 import httpx
 import numpy as np
 
+from shoal_holder import site
+from shoal_holder.faults import FAULTS_FILE
 from shoal_holder.records import Records
-from shoal_protocol.queries import quantisation
+from shoal_protocol.queries import Query, quantisation
 from shoal_protocol.wire.receipt_query import decode_query
 from tests.world.around_holder import World
 from tests.world.clock import HandMovedTimer
@@ -38,6 +40,14 @@ class Leaving:
     world: World
     timer: HandMovedTimer = field(default_factory=HandMovedTimer)
     seen: list[tuple[datetime, float, str]] = field(default_factory=list)
+    asked: list[tuple[str, Query]] = field(default_factory=list)
+    """Rounds of studies that were answered, and their queries."""
+
+    @property
+    def faults(self) -> str:
+        """Return the owner's list of faults, which is in nothing that leaves."""
+        path = self.world.directory / "data" / FAULTS_FILE
+        return path.read_text() if path.exists() else ""
 
     @property
     def transport(self) -> httpx.MockTransport:
@@ -99,19 +109,19 @@ def _masked_envelope(encoded: bytes) -> tuple[bytes, int]:
 @contextmanager
 def work_that_takes_time(timer: HandMovedTimer) -> Iterator[None]:
     """Have reading and encoding take the longer, on a timer, the more records there are."""
-    read, to_box = Records.of, quantisation.to_box
+    choose, to_box = site.chosen_together, quantisation.to_box
 
-    def slow_read(self: Records, position: int, columns: Any) -> Any:
-        rows = read(self, position, columns)
-        timer.passed += 1e-4 * len(rows)
-        return rows
+    def slow_choice(records: Records, positions: Any, columns: Any, **more: Any) -> Any:
+        here = [each for each in positions if each is not None and each < len(records)]
+        timer.passed += 1e-4 * float(records.counts[here].sum())
+        return choose(records, positions, columns, **more)
 
     def slow_to_box(records: Any, *bounds: Any) -> Any:
         timer.passed += 1e-4 * len(np.atleast_2d(records))
         return to_box(records, *bounds)
 
     with (
-        patch.object(Records, "of", slow_read),
+        patch.object(site, "chosen_together", slow_choice),
         patch.object(quantisation, "to_box", slow_to_box),
     ):
         yield

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import numpy as np
@@ -24,11 +24,15 @@ from shoal_holder.policy import Policy
 from shoal_holder.site import Sources
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.queries import QueryName
+from shoal_protocol.studies import Task
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.linear_regression.round_rules import query_for
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from tests.neighbours.leaving import Leaving, work_that_takes_time
 from tests.world.around_holder import COLUMNS, POLICY, PRIVACY, TASK, World, problem
+from tests.world.around_holder_crowds import TASK as CROWD_TASK
 from tests.world.around_holder_crowds import CrowdWorld
 from tests.world.chance import FixedNoise
 from tests.world.one_thread import one_thread
@@ -44,11 +48,17 @@ ROWS = st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=MANY)
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked: "rounds", "batches" or "crowd", of how many records, and of whom."""
+    """What is asked: "rounds", "batches", "crowd" or "studies", of how many records, and of whom.
+
+    Records have these `columns`; a crowd learns `crowd`, and a study is one of `studies`.
+    """
 
     kind: str
     records_per_client: int
     agent: bool
+    columns: tuple[str, ...] = COLUMNS
+    crowd: CrowdTask = CROWD_TASK
+    studies: tuple[Task, ...] = ()
 
 
 CASES = st.builds(
@@ -59,9 +69,12 @@ CASES = st.builds(
 )
 
 
-def everybody(rows: Rows, *, at: int = 0) -> list[Rows]:
+def everybody(rows: Rows, *, at: int = 0, columns: Sequence[str] = COLUMNS) -> list[Rows]:
     """Return the rows of each client, of which the one `at` has these."""
-    others: list[Rows] = [[(30.0 + each, 100.0 + each)] for each in range(CLIENTS)]
+    others: list[Rows] = [
+        [tuple(30.0 + 70.0 * place + each for place in range(len(columns)))]
+        for each in range(CLIENTS)
+    ]
     others[at] = rows
     return others
 
@@ -70,8 +83,12 @@ async def leaving(directory: Path, rows: Sequence[Rows], case: Case) -> Leaving:
     """Let a data holder with these records do all that the case asks; return what left it."""
     if case.kind == "crowd":
         counts = {"contributions_per_client": 2 * case.records_per_client}
-        crowd = CrowdWorld(directory, CLIENTS, **counts, contributions_per_record=2)
+        crowd = CrowdWorld(
+            directory, CLIENTS, **counts, contributions_per_record=2, task=case.crowd
+        )
         left = Leaving(crowd)
+    elif case.kind == "studies":
+        left = Leaving(World(directory, CLIENTS, queries=get_args(QueryName)))
     else:
         queries: Any = ("second_moments", "second_moment_matrix", "gradient_sum")
         left = Leaving(World(directory, CLIENTS, queries=queries))
@@ -82,6 +99,8 @@ async def leaving(directory: Path, rows: Sequence[Rows], case: Case) -> Leaving:
         running = runner(left, rows, case, stack)
         if case.kind == "crowd":
             await _contribute(left, running)
+        elif case.kind == "studies":
+            await _play_studies(left, running, case)
         else:
             await _answer(left, running, case)
         await running.close()
@@ -105,6 +124,26 @@ async def _answer(left: Leaving, running: "_Library | _Agent", case: Case) -> No
     assert len(world.trainer.joined) == len(jobs)
     world.trainer.ended |= {job.digest for job in jobs}
     await running.step()
+
+
+async def _play_studies(left: Leaving, running: "_Library | _Agent", case: Case) -> None:
+    """Ask every round that each study's terms have."""
+    world = left.world
+    for task in case.studies:
+        request = world.submit(task=task)
+        await running.step()
+        asked = [kind.query for kind in request.body.terms.kinds for _ in range(kind.rounds)]
+        mu = 0.9 * PRIVACY.cost.mu / len(asked) ** 0.5
+        for number, query in enumerate(asked):
+            asked_clients = BitMap(range(request.body.terms.batch or CLIENTS))
+            spec = world.announce(request, number, query=query, mu=mu, population=asked_clients)
+            await running.step()
+            assert all(node.held for node in world.nodes), (task.name, query.name)
+            left.asked.append((spec.digest, query))
+            for node in world.nodes:
+                node.held.clear()
+        world.trainer.ended.add(request.digest)
+        await running.step()
 
 
 def _tasks(case: Case) -> list[Any]:
@@ -153,12 +192,16 @@ async def _contribute(left: Leaving, running: "_Library | _Agent") -> None:
         world.clock.move(90.0)
 
 
-def _policy(kind: str) -> Policy:
+def _policy(case: Case) -> Policy:
     rules: dict[str, Any] = {
         "queries": ("second_moments", "second_moment_matrix", "gradient_sum"),
     }
-    if kind == "crowd":
-        rules |= {"maximum_local_epsilon": 2.0, "crowd_families": ("linear",)}
+    if case.kind == "crowd":
+        families = ("linear", "logistic", "poisson")
+        rules |= {"maximum_local_epsilon": 2.0, "crowd_families": families}
+    if case.kind == "studies":
+        rules |= {"queries": get_args(QueryName), "maximum_epsilon": 100.0}
+    rules |= {"columns": case.columns}
     return Policy.model_validate(POLICY.model_dump() | rules)
 
 
@@ -170,9 +213,9 @@ class _Library:
         starts = np.concatenate([[0], np.cumsum([len(own) for own in rows])])
         self._left = left
         self._holder = DataHolder(
-            records=people(COLUMNS, np.array(values, np.float64), starts),
+            records=people(case.columns, np.array(values, np.float64), starts),
             key=left.world.key,
-            policy=_policy(case.kind),
+            policy=_policy(case),
             book=left.world.book,
             data_directory=left.world.directory / "data",
             clock=left.world.clock,
@@ -201,12 +244,12 @@ class _Agent:
         create(home / "consortium", world.consortium.signed_manifest, world.consortium.roster)
         (home / "party" / "pin").write_text(world.consortium.digest + "\n")
         write_holder_key(home / "party" / "holder.key", world.key, slots=world.clients)
-        lines = ["who,age,pressure"]
+        lines = [",".join(["who", *case.columns])]
         for client, own in enumerate(rows):
             cells = (["" if cell is None else repr(cell) for cell in row] for row in own)
             lines += [",".join([f"c{client}", *each]) for each in cells]
         (home / "records.csv").write_text("\n".join(lines))
-        policy = _policy(case.kind).model_dump()
+        policy = _policy(case).model_dump()
         (home / "policy.toml").write_text(_toml(policy))
         environment = {
             "SHOAL_PARTY": str(home / "party"),

@@ -104,8 +104,7 @@ def encodes_after_the_moment(patch: pytest.MonkeyPatch) -> None:
 
     def late(self: Answers, round_id: str, spec: Any, **slots: Any) -> bool:
         made = make(self, round_id, spec, **slots)
-        for _ in self._portions(spec, slots["asked"], slots["used"]):
-            continue
+        self.encoded(round_id, spec.query, list(slots["asked"]), slots["used"])
         return made
 
     patch.setattr(Answers, "make", late)
@@ -127,9 +126,10 @@ def stays_away_without_a_record(patch: pytest.MonkeyPatch) -> None:
     make = Answers.make
 
     def refusing(self: Answers, round_id: str, spec: Any, **slots: Any) -> bool:
-        for _, present in self._portions(spec, slots["asked"], slots["used"]):
-            if not present.any(axis=1).all():
-                raise TimeoutError
+        positions, names = list(self._site.positions().values()), spec.query.column_names
+        _, present = self._site.records_together(positions, names, most=1)
+        if not present.any(axis=1).all():
+            raise TimeoutError
         return make(self, round_id, spec, **slots)
 
     patch.setattr(Answers, "make", refusing)

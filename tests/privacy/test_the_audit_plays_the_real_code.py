@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit import crowd_scenarios, scenarios
-from audit.contributions import DRAWN, NEIGHBOURS, both_steps, submitted
+from audit.contributions import DRAWN, both_steps, submitted
 from audit.game import VICTIM, Adversary, Game, answer, node_sum, play, total_of
 from audit.neighbours import worst_neighbours
 from shoal_aggregator.aggregation import Summed, add_up
@@ -186,7 +186,7 @@ def test_a_contribution_that_is_played_is_what_a_submission_carries(variant: Var
     crowd = Crowd(request=request, opening=opening, consortium=CROWD_CONSORTIUM)
     draw = examples.named("trainer", DRAW.model_copy(update={"weights": tuple(DRAWN.tolist())}))
     noise = draw_noise_of(task, RUNS, game.sampler)
-    for world, step in enumerate(both_steps(task)):
+    for step in both_steps(task):
         for run in range(RUNS):
             chance = fixed_bytes(f"coordinate of run {run}")
             submission = make_submission(
@@ -194,7 +194,7 @@ def test_a_contribution_that_is_played_is_what_a_submission_carries(variant: Var
                 draw,
                 CONTRIBUTOR,
                 examples.client_key(CONTRIBUTOR),
-                NEIGHBOURS[world],
+                step,
                 noise=noise[run],
                 random_bytes=fixed_bytes(f"coordinate of run {run}"),
             )

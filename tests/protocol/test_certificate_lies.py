@@ -417,12 +417,12 @@ LIES = {
     "a query asks whether a value is above a threshold": Case(
         {},
         "the spec of round 0: the query's columns are not centred",
-        replace(ONE_ROUND, queries=(first_column(centre=64.5, scale=1e-300),)),
+        replace(ONE_ROUND, queries=(first_column(centre=64.5, scale=1e-30),)),
     ),
     "a query asks whether a value is above the middle": Case(
         {},
         "the spec of round 0: the query's scales are not in the range of the job's terms",
-        replace(ONE_ROUND, queries=(first_column(scale=1e-300),)),
+        replace(ONE_ROUND, queries=(first_column(scale=1e-30),)),
     ),
     "a query asks with another intercept": Case(
         {},
@@ -449,7 +449,7 @@ LIES = {
         "the spec of round 1: the query's scales and radius follow from no measured spread",
     ),
     "a second round asks whether a value is above the middle": Case(
-        {"spec 1": lambda spec: changed(query=steeper(spec.query, 1e-300))(spec)},
+        {"spec 1": lambda spec: changed(query=steeper(spec.query, 1e-30))(spec)},
         "the spec of round 1: the query's scales are not in the range of the job's terms",
     ),
     "a second round is of other clients than the first": Case(

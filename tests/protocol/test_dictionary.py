@@ -66,9 +66,12 @@ def test_each_type_says_which_numbers_a_record_may_hold() -> None:
         {"sequence": 2},
         {"previous": "0" * 64},
         {"variables": ({**AGE.model_dump(), "upper": 18},)},
-        {"variables": ({**AGE.model_dump(), "name": " age"},)},
+        {"variables": ({**AGE.model_dump(), "name": " "},)},
+        {"variables": (AGE, {**AGE.model_dump(), "name": " age\u00a0"})},
         {"variables": ({**AGE.model_dump(), "meaning": ""},)},
         {"variables": ({**STAGE.model_dump(), "levels": ("I", "I")},)},
+        {"variables": ({**STAGE.model_dump(), "levels": ("\u00e9", "e\u0301 ")},)},
+        {"variables": ({**STAGE.model_dump(), "levels": ("I", " ")},)},
         {"variables": ({**STAGE.model_dump(), "levels": ("I",)},)},
         {"variables": ({**BORN.model_dump(), "latest": date(1970, 1, 2)},)},
     ],
@@ -76,6 +79,15 @@ def test_each_type_says_which_numbers_a_record_may_hold() -> None:
 def test_what_is_incomplete_or_contradicts_itself_is_refused(broken: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         dictionary(**broken)
+
+
+def test_names_and_levels_are_canonical_and_signed_in_no_other_form() -> None:
+    written = {**STAGE.model_dump(), "name": " e\u0301tat ", "levels": ("I ", "\u00a0II")}
+    (found,) = dictionary(variables=(written,)).variables
+    assert found == STAGE.model_copy(update={"name": "\u00e9tat", "levels": ("I", "II")})
+    other = signed(dictionary(variables=(STAGE,))).replace(b'"III"', b'"III "')
+    with pytest.raises(MalformedDocument, match="not written in its canonical form"):
+        read_dictionary(other, CONSORTIUM)
 
 
 def test_variables_are_added_and_retired() -> None:

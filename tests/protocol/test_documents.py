@@ -1,7 +1,10 @@
 """Signed documents: what changes is detected, what is refused is refused without an echo."""
 
+import importlib
 import json
+import pkgutil
 import traceback
+from collections.abc import Iterator
 from typing import Any, Self
 
 import pydantic
@@ -10,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
+import shoal_protocol
 from shoal_protocol.certificates import posterior_report as reports
 from shoal_protocol.jobs import job_request
 from shoal_protocol.jobs.approvals import Approval, check_approval
@@ -258,13 +262,65 @@ def test_a_signature_by_any_other_key_is_refused(other: bytes) -> None:
         CONSORTIUM.verify(sign(body, "compute-1", SigningKey(other)))
 
 
-def test_an_error_lists_few_faults_however_many_there_are() -> None:
-    report = DOCUMENTS["posterior_report"]
-    wire = replaced(report.to_json(), ("body", "rounds"), [MARKER] * 10_000)
-    with pytest.raises(MalformedDocument) as refusal:
-        decode(canonical_json(wire), reports.PosteriorReport)
-    assert "and 9995 more" in str(refusal.value)
-    assert len(str(refusal.value)) < 1000
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_errors_are_built_however_many_faults_there_are(kind: str) -> None:
+    """The errors themselves would take a thousand times the memory of what is wrong."""
+    wire, names = DOCUMENTS[kind].to_json(), {f"z{number}": None for number in range(500)}
+    names[MARKER] = None
+    for at in paths(wire["body"]):
+        found = at_path(wire["body"], at)
+        if not isinstance(found, list | dict):
+            continue
+        wrong = [None] * 500 if isinstance(found, list) else found | names
+        body = replaced(wire["body"], at, wrong) if at else wrong
+        with pytest.raises((pydantic.ValidationError, MalformedDocument)) as refusal:
+            type(DOCUMENTS[kind].body).model_validate(body)
+        if isinstance(refusal.value, pydantic.ValidationError):
+            assert refusal.value.error_count() < 100, at
+            told = describe(refusal.value, type(DOCUMENTS[kind].body))
+            assert MARKER not in told and len(told) < 2_000, at
+
+
+def test_every_sequence_mapping_and_text_of_every_document_has_a_bound() -> None:
+    for module in pkgutil.walk_packages(shoal_protocol.__path__, "shoal_protocol."):
+        importlib.import_module(module.name)
+    documents = set(all_kinds(Document))
+    assert len(documents) > 35
+    unbounded = set[str]()
+    for document in documents:
+        schema = document.model_json_schema()
+        unbounded |= set(without_bound(schema, document.__name__))
+        for name, part in schema.get("$defs", {}).items():
+            unbounded |= set(without_bound(part, name))
+    assert not unbounded
+
+
+def all_kinds(kind: type[Document]) -> Iterator[type[Document]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from all_kinds(each)
+
+
+def without_bound(schema: Any, where: str) -> Iterator[str]:
+    """Yield where a JSON schema takes any number of items, fields or letters."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from without_bound(each, where)
+    elif isinstance(schema, dict):
+        bounds = {
+            "array": {"maxItems"},
+            "object": {"maxProperties", "properties"},
+            "string": {"maxLength", "enum", "const", "format"},
+        }
+        known = bounds.get(schema.get("type", ""))
+        if known is not None and not known & schema.keys():
+            yield f"{where}: {schema}"
+        for name, part in schema.items():
+            if name == "properties":
+                for inner, each in part.items():
+                    yield from without_bound(each, f"{where}.{inner}")
+            elif name not in ("$defs", "default", "const", "enum"):
+                yield from without_bound(part, where)
 
 
 def test_the_example_keys_are_all_different() -> None:

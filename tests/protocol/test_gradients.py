@@ -131,7 +131,7 @@ def test_tasks_and_their_queries_survive_their_documents(task):
         ({"point": (0.0,)}, "one coordinate"),
         ({"point": (0.0, math.nan)}, "than or equal"),
         ({"point": (0.0, 1.1e6)}, "1000000"),
-        ({"clip": 0.0}, "greater than 0"),
+        ({"clip": 0.0}, "greater than or equal"),
         ({"clip": math.inf}, "finite"),
         ({"clip": 1e-7}, "between 1 and"),
         ({"clip": 2000.0}, "between 1 and"),

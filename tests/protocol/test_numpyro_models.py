@@ -287,6 +287,6 @@ def test_latents_that_cannot_be_are_refused():
 
 
 def test_a_posterior_has_no_more_latents_than_a_task_may():
-    latents = (Latent(name="w", shape=(10_001,)),)
+    latents = (Latent(name="w", shape=(10_000,)), Latent(name="b"))
     with pytest.raises(ValueError, match="at most 10000"):
         posterior(latents, [0.0] * 10_001, [1.0] * 10_001)

@@ -10,10 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
 from shoal_protocol.posteriors.draws import MOST_VALUES, encoded
 from shoal_protocol.studies import Posterior
-from shoal_protocol.studies.linear_regression import (
-    LinearRegressionDraws,
-    LinearRegressionPosterior,
-)
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
+from shoal_protocol.studies.normal import NormalPosterior
 from tests.world.examples import REPORT
 
 MEAN = np.array([1.0, 2.0])
@@ -32,11 +30,9 @@ def chains(count=1000, seed=1):
     return np.random.default_rng(seed).multivariate_normal(MEAN, COVARIANCE, (4, count))
 
 
-def posterior(draws=None, residual_sd=None):
+def posterior(draws=None):
     draws = chains() if draws is None else draws
-    residuals = np.full(draws.shape[:2], 0.5) if residual_sd is None else residual_sd
-    names = ("intercept", "dose")
-    return LinearRegressionDraws.of(names, "response", draws, residuals, divergences=0, records=100)
+    return NormalPosterior.of("dose", draws, divergences=0, records=100)
 
 
 def autoregressive(correlation, count, seed):
@@ -54,17 +50,13 @@ def test_it_summarises_its_draws():
     assert found.sd == pytest.approx(flat.std(axis=0, ddof=1))
     low, high = found.interval(0.9).T
     assert np.mean((low <= flat) & (flat <= high), axis=0) == pytest.approx([0.9, 0.9], abs=1e-3)
-    assert found.features == ("dose",)
-    assert found.columns == ("dose", "response")
+    assert found.columns == ("dose",)
 
 
-def test_it_predicts_as_the_normal_posterior_that_the_draws_come_from():
-    rows = np.array([[0.0], [3.0]])
-    mean, sd = posterior().predict(rows)
-    expected_mean, expected_sd = CLOSED_FORM.predict(rows)
-    # Standard errors of 4,000 draws: .014 and .01 at most; five of them.
-    assert mean == pytest.approx(expected_mean, abs=0.07)
-    assert sd == pytest.approx(expected_sd, abs=0.05)
+def test_it_predicts_a_record_with_the_scatter_of_both_parameters():
+    mean, sd = posterior().predict()
+    assert mean == pytest.approx([1.0], abs=0.02)
+    assert sd == pytest.approx([np.sqrt(2.0**2 + 0.09 + 0.04)], abs=0.02)
 
 
 def test_a_skewed_parameter_has_equal_tails_not_a_symmetric_interval():
@@ -92,8 +84,11 @@ def test_it_survives_its_document_bit_for_bit():
 def test_draws_that_would_not_fit_a_document_are_thinned_evenly():
     many = chains(count=MOST_VALUES // 8)
     kept = posterior(many).draws
-    assert kept.size * 3 / 2 <= MOST_VALUES
-    assert np.array_equal(kept, many[:, 1::2])
+    assert kept.size <= MOST_VALUES
+    assert np.array_equal(kept, many)
+    assert np.array_equal(
+        posterior(chains(count=MOST_VALUES // 4)).draws, chains(count=MOST_VALUES // 4)[:, 1::2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,31 +97,23 @@ def test_draws_that_would_not_fit_a_document_are_thinned_evenly():
         {"chains": 3},
         {"values": encoded(chains())[:-4]},
         {"values": encoded(np.full((4, 1000, 2), np.nan))},
-        {"values": encoded(np.zeros((4, 2, 2))), "residual_values": encoded(np.ones((4, 2)))},
+        {"values": encoded(np.zeros((4, 2, 2)))},
         {"values": encoded(np.zeros((4, MOST_VALUES // 4, 2)))},
         {"values": "not base64!"},
         {"values": ""},
-        {"residual_values": encoded(np.zeros((4, 1000)))},
-        {"residual_values": encoded(np.ones((4, 999)))},
         {"divergences": -1},
         {"r_hat": [1.0, 1.0]},
     ],
 )
 def test_draws_whose_parts_disagree_are_refused(change):
     with pytest.raises(ValidationError):
-        LinearRegressionDraws.model_validate(posterior().model_dump() | change)
+        NormalPosterior.model_validate(posterior().model_dump() | change)
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -0.5, float("nan")])
 def test_a_level_that_is_no_probability_is_refused(level):
     with pytest.raises(ValueError, match="level"):
         posterior().interval(level)
-
-
-@pytest.mark.parametrize("shape", [(2,), (2, 2), (0,)])
-def test_rows_of_another_width_are_refused(shape):
-    with pytest.raises(ValueError, match="one per feature"):
-        posterior().predict(np.zeros(shape))
 
 
 @pytest.mark.parametrize("correlation", [-0.5, 0.0, 0.5, 0.9])
@@ -164,13 +151,12 @@ def test_stuck_chains_are_told_from_a_constant():
 
 def test_arviz_reads_draws_with_their_names_and_chains():
     data = posterior().to_arviz()
-    assert data.posterior["coefficients"].dims == ("chain", "draw", "coefficient")
-    assert list(data.posterior.coefficient.values) == ["intercept", "dose"]
-    assert np.array_equal(data.posterior["coefficients"].values, chains())
-    assert data.posterior["residual_sd"].shape == (4, 1000)
+    assert data.posterior["parameters"].dims == ("chain", "draw", "parameter")
+    assert list(data.posterior.parameter.values) == ["mean", "sd"]
+    assert np.array_equal(data.posterior["parameters"].values, chains())
     assert data.posterior.attrs["divergences"] == 0
-    summary = arviz.summary(data, var_names=["coefficients"], round_to=None)
-    assert list(summary.index) == ["coefficients[intercept]", "coefficients[dose]"]
+    summary = arviz.summary(data, var_names=["parameters"], round_to=None)
+    assert list(summary.index) == ["parameters[mean]", "parameters[sd]"]
     assert summary["r_hat"].to_numpy() == pytest.approx(posterior().r_hat, abs=0.01)
 
 

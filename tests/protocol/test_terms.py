@@ -136,7 +136,7 @@ def test_splines_of_one_basis_add_up_to_one_and_are_those_of_scipy(
         ({"kind": "spline", **AGE, "knots": [95.0], "place": 0}, "knots ascend"),
         ({"kind": "spline", **AGE, "knots": [40.0], "place": 5}, "no such place"),
         ({"kind": "level", "variable": "age", "value": math.nan}, "finite"),
-        ({"kind": "level", "variable": " age", "value": 1.0}, "printable"),
+        ({"kind": "level", "variable": "a\nge", "value": 1.0}, "printable"),
         ({"kind": "exp", **AGE}, "kind"),
         ({"kind": "power", **AGE, "exponent": 1, "code": "x"}, "not permitted"),
     ],

@@ -1,6 +1,5 @@
 """The trainer takes no job whose model it cannot learn, and says what to do about it."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -59,27 +58,3 @@ def test_a_job_that_miscounts_its_models_latents_is_refused(digest: str) -> None
 
 def test_a_job_whose_model_is_installed_may_run(digest: str) -> None:
     check(request(digest=digest))
-
-
-def asked_for_draws(**changes):
-    task = examples.TASK.model_copy(
-        update={"method": "plain", "inference": "conditional_design"} | changes
-    )
-    return examples.asking(task=task)
-
-
-def test_an_inference_that_needs_numpyro_is_refused_at_once_where_there_is_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    asked = asked_for_draws()
-    with pytest.raises(
-        RefusedJob, match=r"build the trainer's image with --build-arg LOCK=numpyro"
-    ):
-        check_request(asked, examples.CONSORTIUM, now=examples.OPENED_AT.replace(hour=11))
-
-
-def test_an_inference_that_needs_numpyro_runs_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    asked = asked_for_draws()
-    check_request(asked, examples.CONSORTIUM, now=examples.OPENED_AT.replace(hour=11))

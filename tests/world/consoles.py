@@ -10,6 +10,9 @@ from contextlib import contextmanager
 
 import httpx
 
+HOSTILE_NAME = """it's  my "100%" $HOME & federation"""
+"""Of a directory: what is printed to be pasted must quote it."""
+
 
 @contextmanager
 def console(

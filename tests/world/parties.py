@@ -5,12 +5,14 @@ from typing import Any
 
 import httpx
 from nacl.public import PrivateKey
+from nacl.signing import SigningKey
 from starlette.types import ASGIApp
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import Card, Party
 from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
 from shoal_protocol.wire.documents import Document, sign
+from shoal_protocol.wire.encoding import domain
 from tests.world import examples
 from tests.world.tls_identities import make_identity
 
@@ -55,6 +57,16 @@ def party(name: str, consortium: Consortium = examples.CONSORTIUM) -> Party:
 def book(directory: Path, consortium: Consortium = examples.CONSORTIUM) -> ManifestBook:
     """Return a book that begins with `consortium`."""
     return ManifestBook(consortium, directory)
+
+
+def signed_bytes(kind: str, body: bytes, signer: str, key: SigningKey) -> bytes:
+    """Return a signed document of any body, one that is no document too."""
+    signature = key.sign(domain(kind) + body).signature.hex()
+    return b'{"body":%s,"signature":"%s","signer":"%s"}' % (
+        body,
+        signature.encode(),
+        signer.encode(),
+    )
 
 
 def signed_by(name: str, body: Document) -> bytes:

@@ -44,6 +44,7 @@ def make_identity(
     issuer: Identity | None = None,
     key: ec.EllipticCurvePrivateKey | None = None,
     days: int = 36500,
+    valid_from: datetime = VALID_FROM,
 ) -> Identity:
     """Make a certificate for `address`, signed by itself unless an `issuer` is given,
     over a new key unless one is given."""
@@ -56,8 +57,8 @@ def make_identity(
         .issuer_name(issuer.certificate.subject if issuer else name)
         .public_key(key.public_key())
         .serial_number(serial)
-        .not_valid_before(VALID_FROM)
-        .not_valid_after(VALID_FROM + timedelta(days=days))
+        .not_valid_before(valid_from)
+        .not_valid_after(valid_from + timedelta(days=days))
         .add_extension(
             x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]),
             critical=False,

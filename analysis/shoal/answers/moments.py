@@ -116,6 +116,7 @@ class Answers:
             spreads=np.array([each.spread for each in columns]),
             looseness=np.array([each.looseness for each in columns]),
             shares=np.array([0.5 if each.is_binary else math.nan for each in columns]),
+            one_bound=np.zeros(len(columns)),
         )
         moments = self._moments(target, chosen)
         prior = np.append(1.0, prior_sd * found.looseness[:-1])
@@ -141,7 +142,15 @@ class Answers:
             spreads=tuple(found.spreads[:-1].tolist()),
             records=self.posterior.records,
             verdict=self._verdict(
-                judged_linear(task, found, moments, covariance, prior, complete=None)
+                judged_linear(
+                    task,
+                    found,
+                    moments,
+                    covariance,
+                    prior,
+                    complete=None,
+                    target_kept=0.0 if target in self.posterior.unvaried else 1.0,
+                )
             ),
         )
 

@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import pydantic
 from numpy.typing import NDArray
 
 from shoal.formulas.designing import level_columns
-from shoal.formulas.variables import Known, Variable, is_levels
+from shoal.formulas.variables import Known, Variable, is_names, named, variable_given
 from shoal_learning.coding import coded, near_to
-from shoal_protocol.posteriors.rows import names_of
+from shoal_protocol.posteriors.rows import array_of, columns_of, numbers_of
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.trust.dictionary import Category
-from shoal_protocol.wire.documents import describe
+from shoal_protocol.trust.dictionary import Category, Date
+from shoal_protocol.wire.texts import canonical_text
 
 Bounds = Mapping[str, tuple[float, float] | Sequence[str]] | Sequence[ColumnBounds] | ColumnBounds
 """Columns with their public bounds, {"age": (18, 90)}, or levels, {"smoker": ("no", "yes")}, the
@@ -32,13 +31,18 @@ _LARGEST: Final = 1e150  # squares of differences from it are still floats, and 
 
 
 def levels_in(columns: object, parameter: str) -> Known:
-    """Return the variables whose levels a parameter of an estimator gives.
+    """Return the variables whose levels, or days for bounds, a parameter of an estimator gives.
 
     Raises:
-        ValueError: they are no levels; the message begins with `parameter`.
+        ValueError: they are neither these nor bounds; the message begins with `parameter`.
     """
-    given = columns.items() if isinstance(columns, Mapping) else ()
-    return Known.given({name: said for name, said in given if is_levels(said)}, parameter)
+    known = NOTHING_KNOWN
+    for key, said in columns.items() if isinstance(columns, Mapping) else ():
+        name = canonical_text(str(key))
+        variable = variable_given(name, said, parameter)
+        if isinstance(variable, Category | Date):
+            known = known.and_one(name, variable, parameter)
+    return known
 
 
 def bounds_of(
@@ -46,30 +50,33 @@ def bounds_of(
 ) -> tuple[ColumnBounds, ...]:
     """Return the columns that a parameter of an estimator names, in order.
 
-    Of levels, one for each but the reference; places are those that are `known`.
+    Of levels, one for each but the reference; places are those that are `known`. Of names alone,
+    the bounds or levels that are known.
 
     Raises:
         ValueError: they are no bounds; the message begins with `parameter`.
     """
     if isinstance(columns, ColumnBounds):
         return (columns,)
-    if isinstance(columns, Mapping):
-        known = levels_in(columns, parameter).over(known.variables)
-        return tuple(
-            column
-            for name, said in columns.items()
-            for column in (
-                level_columns(str(name), known)
-                if is_levels(said)
-                else (_bounds(name, said, parameter),)
-            )
-        )
     if isinstance(columns, Sequence) and all(isinstance(each, ColumnBounds) for each in columns):
         return tuple(columns)
-    raise ValueError(
-        f'{parameter} must be a mapping from names to bounds, as {{"age": (18, 90)}}, or to '
-        "levels, or ColumnBounds"
-    )
+    if is_names(columns):
+        columns = {name: named(known.variables, canonical_text(name)) for name in columns}
+    if not isinstance(columns, Mapping):
+        raise ValueError(
+            f'{parameter} must be a mapping from names to bounds, as {{"age": (18, 90)}}, or to '
+            "levels, or a list of names that the data dictionary has, or ColumnBounds"
+        )
+    known = levels_in(columns, parameter).over(known.variables)
+    found: list[ColumnBounds] = []
+    for key, said in columns.items():
+        name = canonical_text(str(key))
+        variable = variable_given(name, said, parameter)
+        if isinstance(variable, Category):
+            found += level_columns(name, known)
+        else:
+            found.append(variable.bounds)
+    return tuple(found)
 
 
 def one_of(columns: object, parameter: str, known: Known = NOTHING_KNOWN) -> ColumnBounds:
@@ -84,15 +91,6 @@ def one_of(columns: object, parameter: str, known: Known = NOTHING_KNOWN) -> Col
     return found[0]
 
 
-def _bounds(name: object, pair: object, parameter: str) -> ColumnBounds:
-    if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
-        raise ValueError(f"{parameter}: the bounds of a column are a pair (lower, upper)")
-    try:
-        return ColumnBounds(name=str(name), lower=pair[0], upper=pair[1])
-    except pydantic.ValidationError as error:
-        raise ValueError(f"{parameter}: {describe(error)}") from None
-
-
 def matrix_of(
     rows: Any, columns: Sequence[str], variables: Mapping[str, Variable] | None = None
 ) -> FloatMatrix:
@@ -102,24 +100,25 @@ def matrix_of(
     without names must have exactly these columns. Levels of `variables` become their places.
 
     Raises:
-        ValueError: a column is missing, or the shape or a number is not usable.
+        ValueError: a column is missing, or the shape or a value is not usable.
     """
-    names = names_of(rows)
-    if names is None:
-        return _checked(_numbers(rows), len(columns))
-    missing = [name for name in columns if name not in names]
-    if missing:
-        near = near_to(missing[0], names)
+    found = columns_of(rows)
+    if found is None:
+        found = _by_position(rows, columns)
+    elif missing := [name for name in columns if name not in found]:
+        near = near_to(missing[0], found)
         raise ValueError(f"the rows have no column {', '.join(map(repr, missing))}{near}")
     known = variables or {}
-    parts = [np.atleast_1d(_of_variable(name, rows[name], known.get(name))) for name in columns]
+    parts = [_of_variable(name, found[name], known.get(name)) for name in columns]
     if any(part.ndim != 1 or len(part) != len(parts[0]) for part in parts):
         raise ValueError("the columns must be vectors of one length")
     gaps = [name for name, part in zip(columns, parts, strict=True) if not np.isfinite(part).all()]
     if gaps:
         named = ", ".join(map(repr, gaps))
         raise ValueError(f"a value is missing, or infinite, in {named}: leave out such rows")
-    return _checked(np.column_stack(parts), len(columns))
+    if not len(parts[0]):
+        raise ValueError("rows must be one or more")
+    return np.column_stack(parts)
 
 
 def vector_of(values: Any, what: str) -> FloatVector:
@@ -128,7 +127,10 @@ def vector_of(values: Any, what: str) -> FloatVector:
     Raises:
         ValueError: they are none.
     """
-    numbers = _numbers(values)
+    try:
+        numbers = numbers_of(values)
+    except ValueError as error:
+        raise ValueError(f"{what}: a vector of them {error}") from None
     if numbers.ndim == 2 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
     if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
@@ -138,39 +140,22 @@ def vector_of(values: Any, what: str) -> FloatVector:
     return numbers
 
 
-def _of_variable(name: str, values: Any, variable: Variable | None) -> NDArray[np.float64]:
-    found = np.asarray(values)
-    is_text = found.dtype.kind in "OUT" and isinstance(variable, Category)
-    if variable is None or not (is_text or found.dtype.kind == "M"):
-        try:
-            return _numbers(values)
-        except ValueError as error:
-            raise ValueError(f"column {name!r}: {error}") from None
-    numbers = coded(np.atleast_1d(found), variable)
-    if np.isnan(numbers).any():
-        levels = variable.levels[:20] if isinstance(variable, Category) else ()
-        of_these = f", or none of the levels {', '.join(levels)}" if levels else ""
-        raise ValueError(f"column {variable.name!r}: a value is missing{of_these}")
-    return numbers
+def _by_position(rows: Any, columns: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of rows without names.
 
-
-def _numbers(values: Any) -> NDArray[np.float64]:
-    if np.ma.is_masked(values):
-        raise ValueError("a value is masked: leave out what is missing, or fill it in")
-    try:
-        found = np.asarray(values)
-        if found.dtype.kind in "cmM":  # a cast would drop a part, or count nanoseconds
-            raise TypeError
-        return np.asarray(found, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError("every value must be a number: code categories as numbers") from None
-
-
-def _checked(matrix: NDArray[np.float64], width: int) -> FloatMatrix:
-    if matrix.ndim != 2:
+    Raises:
+        ValueError: these are not two-dimensional, or not as many.
+    """
+    found = rows if isinstance(rows, np.ndarray) else array_of(rows)
+    if found.ndim != 2:
         raise ValueError("rows must have two dimensions; one row is [[...]]")
-    if matrix.shape[1] != width:
-        raise ValueError(f"rows have {matrix.shape[1]} columns, not {width}")
-    if not len(matrix) or not np.isfinite(matrix).all():
-        raise ValueError("rows must be one or more, with finite numbers only")
-    return matrix
+    if found.shape[1] != len(columns):
+        raise ValueError(f"rows have {found.shape[1]} columns, not {len(columns)}")
+    return dict(zip(columns, found.T, strict=True))
+
+
+def _of_variable(name: str, values: Any, variable: Variable | None) -> NDArray[np.float64]:
+    try:
+        return coded([values] if np.ndim(values) == 0 else values, variable)
+    except ValueError as error:
+        raise ValueError(f"column {name!r} {error}") from None

@@ -21,6 +21,7 @@ from shoal_protocol.studies.categorical import CategoricalPosterior, Categorical
 from shoal_protocol.studies.cohort_card import CohortCardPosterior, CohortCardTask
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
 from shoal_protocol.trust.dictionary import Category, Flag
+from shoal_protocol.wire.texts import canonical_text
 
 
 class Counting(Parameters):
@@ -60,7 +61,7 @@ class CohortCard(Counting, Estimator[CohortCardPosterior]):
         """Return what is said of each variable."""
         said = self.variables
         if isinstance(said, Mapping):
-            return [_described(str(name), each) for name, each in said.items()]
+            return [_described(canonical_text(str(name)), each) for name, each in said.items()]
         if isinstance(said, str) or not isinstance(said, Sequence):
             raise ValueError(
                 'CohortCard: variables are a mapping, {"age": (18, 90), "smoker": ("no", "yes")}, '
@@ -98,11 +99,12 @@ class KaplanMeier(Counting, OfEvents, Estimator[KaplanMeierPosterior]):
     _fixed = Counting._fixed | OfEvents._fixed
 
     def _levels(self) -> Mapping[str, Any]:
-        return {} if self.group is None else {self.group: tuple(self.levels) or None}
+        named = isinstance(self.group, str)
+        return {canonical_text(self.group): tuple(self.levels) or None} if named else {}
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
-        group = self._levels()
-        given |= counted(self.group, group[self.group], known) if group else {}
+        for name, levels in self._levels().items():
+            given |= counted(name, levels, known)
         named = (*(self.time if isinstance(self.time, Mapping) else ()), given["event"], self.group)
         found = [known.variables[each] for each in named if each in known.variables]
         filled = (each.name for each in found if each.indicator is not None)
@@ -122,10 +124,10 @@ class Categorical(Counting, Distribution[CategoricalPosterior]):
     levels = None
 
     def _levels(self) -> Mapping[str, Any]:
-        return {self.column: self.levels}
+        return {canonical_text(self.column): self.levels}
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
-        return given | counted(self.column, self.levels, known)
+        return given | counted(given["column"], self.levels, known)
 
 
 def counted(name: str, said: Any, known: Known) -> dict[str, Any]:
@@ -139,17 +141,17 @@ def counted(name: str, said: Any, known: Known) -> dict[str, Any]:
         if said is None and not isinstance(variable, Flag):
             raise ValueError(f"{name!r} is no category: list its levels")
         return {"levels": (0.0, 1.0) if said is None else said}
-    levels = variable.levels if said is None else said
-    texts = [each if isinstance(each, str) else _at_place(each, variable) for each in levels]
-    return {"levels": tuple(map(variable.levels.index, texts)), "labels": tuple(texts)}
-
-
-def _at_place(place: Any, variable: Category) -> str:
-    if place not in range(len(variable.levels)):
+    texts = (
+        variable.levels
+        if said is None
+        else [canonical_text(each) if isinstance(each, str) else each for each in said]
+    )
+    if unknown := [each for each in texts if each not in variable.levels]:
         raise ValueError(
-            f"{variable.name!r} has texts for levels: name some of {', '.join(variable.levels)}"
+            f"{name!r} has texts for levels, of which {unknown[0]!r} is none: name some of "
+            f"{', '.join(map(repr, variable.levels[:20]))}"
         )
-    return variable.levels[int(place)]
+    return {"levels": tuple(map(variable.levels.index, texts)), "labels": tuple(texts)}
 
 
 def _described(name: str, said: object) -> dict[str, Any]:
@@ -168,7 +170,7 @@ def _described(name: str, said: object) -> dict[str, Any]:
 def _in_full(said: object) -> dict[str, Any]:
     """Return what is said of a variable, with a `kind`: None where the dictionary has to tell."""
     if isinstance(said, str):
-        return {"kind": None, "name": said}
+        return {"kind": None, "name": canonical_text(said)}
     if isinstance(said, pydantic.BaseModel):
         return said.model_dump()
     if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
@@ -178,7 +180,7 @@ def _in_full(said: object) -> dict[str, Any]:
         kind = "number"
     if kind not in ("number", "category", None):
         raise ValueError(f'CohortCard: {said["name"]!r} is of kind "number" or "category"')
-    return {**said, "kind": kind}
+    return {**said, "name": canonical_text(said["name"]), "kind": kind}
 
 
 def _completed(said: dict[str, Any], known: Known) -> dict[str, Any]:

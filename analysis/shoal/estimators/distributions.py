@@ -32,7 +32,12 @@ class Distribution(Estimator[PosteriorT]):
             rows = {columns[0]: rows}
         task = self.to_task(self._variables)
         assert isinstance(task, DistributionStudy)  # noqa: S101 - by `estimator_of`
-        return task.log_likelihoods(self.posterior_, matrix_of(rows, columns, self._variables))
+        values = matrix_of(rows, columns, self._variables)
+        for coding in task.codings:
+            fault = coding.fault_of(values[:, columns.index(coding.variable)])
+            if fault is not None and coding.kind != "levels":  # rows need not have all of them
+                raise ValueError(fault)
+        return task.log_likelihoods(self.posterior_, values)
 
     def score(self, rows: Any, targets: object = None) -> float:
         """Return the mean of `score_samples`; there are no targets.

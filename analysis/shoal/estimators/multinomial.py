@@ -121,7 +121,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
     def score(self, rows: object, targets: object = None) -> float:
         """Return the share of `targets`, shape (n,), that are predicted.
 
-        They are names of levels, or what records hold for them; None takes the rows' column.
+        They are names of levels, or numbers where levels are; None takes the rows' column.
 
         Raises:
             NotFittedError, ValueError: as `predict_proba`; or a target is no level.
@@ -132,6 +132,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
     def _places(self, rows: Any, targets: Any) -> NDArray[np.intp]:
         """Return where in `classes_` targets are, shape (n,)."""
         self._require_fit()
+        self._require_one_index(rows, targets)
         named = rows if targets is None else {self._target_name: targets}
         values = matrix_of(named, [self._target_name], self._variables)
         is_of = values == np.array([each.value for each in self._levels])

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
 from shoal.formulas.designing import about_zero, design, single
 from shoal.formulas.parsing import Formula, parse, parse_part
-from shoal.formulas.variables import Known, Variable, Variables
+from shoal.formulas.variables import Known, Variable, Variables, is_names
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.wire.documents import describe
+from shoal_protocol.wire.texts import canonical_text
 
 
 def _one_or_none(given: object, parameter: str, known: Known) -> ColumnBounds | None:
@@ -103,7 +104,10 @@ class Parameters:
             ValueError: they describe none; the message names the parameter.
             ImportError: there is a formula, and formulaic is not installed.
         """
-        given = {**self.get_params(), **fixed}
+        given = {
+            name: canonical_text(said) if isinstance(said, str) else said
+            for name, said in {**self.get_params(), **fixed}.items()
+        }
         known = self._known().over(variables or {})
         given = self._designed(given, known)
         for name, read in self._column_parameters().items():
@@ -133,13 +137,15 @@ class Parameters:
 
     def _lacking(self) -> set[str]:
         """Return the variables that are read, and of which the parameters say nothing."""
-        if not self._formulaic:
-            return set()
-        formula = self._read(self.formula)[0] if isinstance(self.formula, str) else None
-        read = set() if formula is None else set(parse(formula).variables)
-        readers = self._column_parameters().items()
-        texts = [getattr(self, name) for name, reader in readers if reader is _one_or_none]
-        read |= {parse_part(text).variable for text in texts if isinstance(text, str)}
+        formula = self.formula if self._formulaic else None
+        text = self._read(formula)[0] if isinstance(formula, str) else None
+        read = set() if text is None else set(parse(text).variables)
+        for name, reader in self._column_parameters().items():
+            said = getattr(self, name)
+            if isinstance(said, str) and reader is _one_or_none:
+                read.add(parse_part(said).variable)
+            elif is_names(said):
+                read |= set(map(canonical_text, said))
         return read - self._known().variables.keys()
 
     def _read(self, formula: str) -> tuple[str, dict[str, str]]:

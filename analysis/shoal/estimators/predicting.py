@@ -13,6 +13,7 @@ from shoal.formulas.variables import Variable
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.rows import require_one_index
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import design_of, in_levels, variables_of
 from shoal_protocol.queries.terms import Level
@@ -41,6 +42,16 @@ class ReadsRows(Parameters):
         if not in_levels(columns, table).all():
             raise ValueError("a value is none of the levels that the formula lists")
         return design_of(columns, table)
+
+    @staticmethod
+    def _require_one_index(rows: Any, targets: object) -> None:
+        """Check that rows and targets are of the same records, as far as pandas' indexes tell.
+
+        Raises:
+            ValueError: their indexes differ.
+        """
+        columns = rows if isinstance(rows, Mapping) else {"rows": rows}
+        require_one_index({**columns, "targets": targets})
 
 
 class Predictor(ReadsRows):
@@ -73,9 +84,9 @@ class Predictor(ReadsRows):
     def _observed(self, rows: Any, targets: object) -> FloatVector:
         """Return targets, shape (n,), on the scale of the predictions; texts are levels."""
         self._require_fit()
+        self._require_one_index(rows, targets)
         [name] = variables_of((self._target,))
-        is_text = isinstance(self._variables.get(name), Category)
-        if targets is None or (is_text and np.asarray(targets).dtype.kind in "OUT"):
+        if targets is None or isinstance(self._variables.get(name), Category):
             named = rows if targets is None else {name: targets}
             targets = self._design(named, (self._target,))
         return vector_of(targets, "targets")

@@ -16,7 +16,6 @@ from shoal_protocol.posteriors.plots import Scale
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
-    LinearRegressionDraws,
     LinearRegressionPosterior,
     LinearRegressionTask,
 )
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 RegressionT = TypeVar(
     "RegressionT",
     bound=LinearRegressionPosterior
-    | LinearRegressionDraws
     | LogisticRegressionPosterior
     | PoissonRegressionPosterior
     | MeasuredRegressionPosterior,
@@ -293,7 +291,7 @@ class LogisticRegression(BinaryClassifier, MeasuredRegression):
     task_type = RegressionTask
 
 
-class LinearRegressionInBounds(Regression[LinearRegressionPosterior | LinearRegressionDraws]):
+class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):
     """Bayesian linear regression in units of the bounds; `score` is R^2.
 
     Parameters: see `LinearRegressionTask`.

@@ -18,8 +18,9 @@ from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialTask,
 )
 from shoal_protocol.studies.piecewise_exponential.posterior import SurvivalCurves
+from shoal_protocol.trust.codings import event_fault_of
 from shoal_protocol.trust.dictionary import Category
-from shoal_protocol.trust.events import event_fault_of
+from shoal_protocol.wire.texts import canonical_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,14 +48,14 @@ class OfEvents(Parameters):
         """
         said = self.event
         if isinstance(said, str):
-            return said, None
+            return canonical_text(said), None
         if not isinstance(said, Mapping) or len(said) != 1:
             raise ValueError(
                 "event is a variable that is 0 or 1, or one with the value that is the event, as "
                 '{"status": "dead"}'
             )
         [(name, value)] = said.items()
-        return str(name), value
+        return canonical_text(str(name)), value
 
     def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
         name, value = self._event()
@@ -74,12 +75,12 @@ def _held(name: str, value: Any, variable: Variable | None) -> float:
         ValueError: it never has.
     """
     if isinstance(variable, Category):
-        level = value if isinstance(value, str) else f"{value:g}"
+        level = canonical_text(value) if isinstance(value, str) else value
         if level not in variable.levels:
-            levels = ", ".join(variable.levels[:20])
+            levels = ", ".join(map(repr, variable.levels[:20]))
             raise ValueError(f"event: {level!r} is no level of {name!r}, which has {levels}")
         return float(variable.levels.index(level))
-    if isinstance(value, str):
+    if not isinstance(value, int | float | np.number | np.bool_):
         raise ValueError(f"event: {name!r} has no levels that are known: name a number")
     if variable is not None and not variable.limits[0] <= value <= variable.limits[1]:
         raise ValueError(f"event: {value:g} is beyond the bounds of {name!r}")
@@ -112,7 +113,7 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
             )
         if found is None:
             return formula, {}
-        time, event = (each.strip().strip("`") for each in found.groups())
+        time, event = (canonical_text(each.strip().strip("`")) for each in found.groups())
         if self.event is not None and super()._event()[0] != event:
             raise ValueError("the formula has another event than `event`")
         return f"`{time}` ~{formula[found.end() :]}", {"event": event}

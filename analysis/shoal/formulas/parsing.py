@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from shoal_protocol.wire.texts import canonical_text
+
 Kind = Literal["itself", "category", "power", "log", "spline", "level"]
 Argument = str | float | tuple[str | float, ...]
 
@@ -146,7 +148,7 @@ def _part(text: str) -> Part:
         node = ast.parse(_QUOTED.sub(stand_in, text), mode="eval").body
     except SyntaxError:
         raise ValueError(f"{text!r} cannot be read: {_SUPPORTED}") from None
-    written = _QUOTED.sub(lambda match: match[1], text)
+    written = _QUOTED.sub(lambda match: canonical_text(match[1]), text)
     if isinstance(node, ast.Name) and node.id.startswith("_quoted_"):
         return Part(written, "itself", _name(node, quoted))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -174,7 +176,8 @@ class _Power:
 
 def _name(node: ast.Name, quoted: list[str]) -> str:
     is_quoted = node.id.startswith("_quoted_")
-    return quoted[int(node.id.removeprefix("_quoted_"))] if is_quoted else node.id
+    name = quoted[int(node.id.removeprefix("_quoted_"))] if is_quoted else node.id
+    return canonical_text(name)
 
 
 def _value(node: ast.expr, quoted: list[str]) -> Any:
@@ -194,9 +197,11 @@ def _value(node: ast.expr, quoted: list[str]) -> Any:
     if isinstance(found, list | tuple) and all(
         isinstance(each, str | int | float) for each in found
     ):
-        return tuple(each if isinstance(each, str) else float(each) for each in found)
+        return tuple(
+            canonical_text(each) if isinstance(each, str) else float(each) for each in found
+        )
     if isinstance(found, str):
-        return found
+        return canonical_text(found)
     if isinstance(found, int | float):
         return float(found)
     raise ValueError(f"an argument is neither a number nor a text: {_SUPPORTED}")

@@ -5,7 +5,9 @@ Levels are those of the data dictionary where there is one, which says what each
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from datetime import date
+from numbers import Real
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import pydantic
@@ -13,6 +15,7 @@ import pydantic
 from shoal_learning.coding import near_to
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import describe
+from shoal_protocol.wire.texts import canonical_text
 
 Variable = Number | Flag | Category | Date
 Variables = Mapping[str, tuple[float, float] | Sequence[str] | Variable]
@@ -41,7 +44,7 @@ class Known:
             raise ValueError(f'{parameter} must be a mapping, as {{"age": (18, 90)}}')
         found = cls()
         for name, said in variables.items():
-            found = found.and_one(str(name), said, parameter)
+            found = found.and_one(canonical_text(str(name)), said, parameter)
         return found
 
     def and_one(self, name: str, said: object, parameter: str) -> Self:
@@ -50,7 +53,7 @@ class Known:
         Raises:
             ValueError: as `given`.
         """
-        variable = _variable(name, said, parameter)
+        variable = variable_given(name, said, parameter)
         more: dict[str, Variable] = {name: variable}
         if variable.indicator is not None:
             more[variable.indicator.name] = variable.indicator
@@ -74,8 +77,10 @@ class Known:
             unknown = [level for level in variable.levels if level not in levels]
             if unknown or (len(levels) > len(variable.levels) and not self.counts_others):
                 raise ValueError(
-                    f"{name!r} has other levels in the data dictionary: "
-                    f"{', '.join(levels) or 'none'}"
+                    f"{name!r} has other levels in the data dictionary: {', '.join(levels)}"
+                    if levels
+                    else f"{name!r} has no levels in the data dictionary: give bounds, as two "
+                    "numbers, or leave them out"
                 )
             known[name] = agreed
         return replace(self, variables=known)
@@ -83,27 +88,56 @@ class Known:
 
 def is_levels(said: object) -> bool:
     """Tell whether what is said of a variable are levels, and not bounds."""
+    if isinstance(said, Category):
+        return True
     return (
-        isinstance(said, Sequence)
+        isinstance(said, Sequence | np.ndarray)
         and not isinstance(said, str)
         and any(isinstance(each, str) for each in said)
     )
 
 
-def _variable(name: str, said: object, parameter: str) -> Variable:
+def is_names(said: object) -> TypeGuard[Sequence[str]]:
+    """Tell whether these are names of variables, and nothing else of them."""
+    return (
+        isinstance(said, Sequence)
+        and not isinstance(said, str)
+        and len(said) > 0
+        and all(isinstance(each, str) for each in said)
+    )
+
+
+def variable_given(name: str, said: object, parameter: str) -> Variable:
+    """Return the variable of which somebody says its bounds or its levels.
+
+    Raises:
+        ValueError: they are not usable; the message begins with `parameter`.
+    """
     if isinstance(said, Variable):
         if said.name != name:
             raise ValueError(f"{parameter}: {name!r} is a variable of another name")
         return said
     try:
         if is_levels(said):
-            return Category(name=name, meaning=name, levels=said)  # type: ignore[arg-type]
+            texts = list(said)  # type: ignore[call-overload]
+            if not is_names(texts):
+                raise ValueError(
+                    f"{parameter}: some levels of {name!r} are texts, and others are none: levels "
+                    "are all texts, and bounds are two numbers"
+                )
+            levels = tuple(map(canonical_text, texts))
+            return Category(name=name, meaning=name, levels=levels)
         if isinstance(said, Sequence | np.ndarray) and not isinstance(said, str) and len(said) == 2:
-            return Number(name=name, meaning=name, lower=said[0], upper=said[1])
+            if all(isinstance(each, date | np.datetime64) for each in said):
+                first, last = np.array(said, "datetime64[D]").tolist()
+                return Date(name=name, meaning=name, earliest=first, latest=last)
+            if all(isinstance(each, Real) for each in said):
+                return Number(name=name, meaning=name, lower=float(said[0]), upper=float(said[1]))
     except pydantic.ValidationError as error:
         raise ValueError(f"{parameter}, {name!r}: {describe(error)}") from None
     raise ValueError(
-        f'{parameter}: {name!r} has bounds, (18, 90), or levels, ("no", "yes"), the reference first'
+        f"{parameter}: {name!r} has bounds, two numbers or days as (18, 90), or levels, texts as "
+        '("no", "yes"), the reference first'
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import pydantic
 from nacl.signing import SigningKey
 
-from shoal.jobs.job_failures import JobFailed, JobRefused, OutOfBudget, failure
+from shoal.jobs.job_failures import JobFailed, JobRefused, OutOfBudget, failure, naming_columns
 from shoal.jobs.job_settings import Settings
 from shoal.jobs.job_states import CrowdState, JobState
 from shoal.jobs.retry import PATIENT_TRIES, TRIES, Retry
@@ -178,7 +178,7 @@ def shaped(answer: Answer, shape: type[Shape]) -> Shape:
         raise MalformedDocument(describe(error, shape)) from None
 
 
-def refuse(answer: Answer) -> None:
+def refuse(answer: Answer, request: StudyRequest | CrowdJobRequest | None = None) -> None:
     """Raise what a refusal of a job says; any other answer is left to the caller.
 
     Raises:
@@ -187,7 +187,8 @@ def refuse(answer: Answer) -> None:
     """
     if answer.is_refusal:
         refusal = OutOfBudget if answer.code == BudgetExceeded.code else JobRefused
-        raise refusal(answer.reason)
+        said = answer.reason
+        raise refusal(said if request is None else naming_columns(said, request))
 
 
 class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
@@ -217,7 +218,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
             OutOfBudget: too few clients can pay for it.
             JobRefused: the trainer does not take it, for another reason.
         """
-        refuse(await self._line.post(self._path, request))
+        refuse(await self._line.post(self._path, request), request.body)
 
     async def request(self) -> RequestT:
         """Return the job's request, as its analyst signed it."""
@@ -240,7 +241,14 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
         with suppress(UnknownManifest):
             return book.get(manifest)
         await self._line.retry(self._line.trainer.catch_up)
-        return book.get(manifest)
+        try:
+            return book.get(manifest)
+        except UnknownManifest:
+            raise UnknownManifest(
+                f"the job is bound to the manifest {manifest}, which is not among the versions at "
+                f"hand, {book.versions[0].manifest.sequence} to {book.current.manifest.sequence}: "
+                "get the consortium's directory of now, with its whole history"
+            ) from None
 
     async def state(self, *, tries: int = TRIES) -> StateT:
         """Return the job's present state by the trainer's word, unsigned."""

@@ -11,6 +11,7 @@ from shoal_holder.toml_files import read_toml
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Place
 
 _TARGETS: Final[dict[Family, str]] = {
     "linear": "systolic_pressure = [60, 220]",
@@ -54,9 +55,9 @@ Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
 class _Contributions(Model):
     """How many contributions are wanted, and allowed."""
 
-    total: int = Field(ge=1)
-    per_client: int = Field(ge=1)
-    per_record: int = Field(ge=1)
+    total: Place
+    per_client: Place
+    per_record: Place
 
 
 class _Times(Model):

@@ -22,6 +22,7 @@ ASSUMED: Final = (
     "Assumed: values spread evenly over what the job reads of each column, columns not related."
 )
 _MOST_CLIENTS: Final = 200_000
+_CHOSEN: Final = frozenset({"classes", "levels"})
 _SEED: Final = 1  # so that a second look says the same
 
 
@@ -68,8 +69,8 @@ def _invented(
     task: Task, known: Mapping[str, Number | Flag | Category | Date], size: int
 ) -> dict[str, NDArray[np.float64]]:
     """Return records by the names of the variables that the task reads."""
-    target = task.binary_target
-    whole = {task.coded_event, None if target is None or target.term else target.name}
+    levels = {each.variable: each.values for each in task.codings if each.kind in _CHOSEN}
+    whole = {each.variable for each in task.codings if each.kind in ("event", "count")}
     lower: dict[str, float] = {}
     upper: dict[str, float] = {}
     for name, low, high, is_whole in _read(task):
@@ -80,6 +81,9 @@ def _invented(
     records = {}
     for name, low in lower.items():
         variable = known.get(name)
+        if name in levels:
+            records[name] = generator.choice(levels[name], size)
+            continue
         if isinstance(variable, Flag | Category) or name in whole:
             high = variable.limits[1] if isinstance(variable, Category) else upper[name]
             records[name] = generator.integers(int(low), int(high) + 1, size).astype(np.float64)

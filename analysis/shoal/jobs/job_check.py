@@ -13,13 +13,16 @@ import pydantic
 from pyroaring import BitMap
 
 from shoal.jobs.expected_error import ExpectedError, expected_errors
+from shoal.jobs.job_failures import naming_columns
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.certificates.foreseen_refusals import foreseen_refusal
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json
+from shoal_protocol.wire.encoding import HolderIndex
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.numbers import Count, Loss
 
 UNDECLARED: Final = "it has declared nothing: ask it whether it would answer"
 BEYOND: Final = (
@@ -37,60 +40,81 @@ class Refusal(pydantic.BaseModel):
 class EpsilonLeft(pydantic.BaseModel):
     """The largest epsilon of one more job, with discrete Laplace or with Gaussian noise."""
 
-    pure: float
-    gaussian: float
+    pure: Loss
+    gaussian: Loss
 
 
 class Budget(pydantic.BaseModel):
     """How many clients have as much left; of `left`, each could pay either."""
 
-    clients: int
+    clients: Count
     left: EpsilonLeft
 
 
 class TrainersWord(pydantic.BaseModel):
-    """What the trainer says of a job that is not submitted; `able` are slots, as documents encode
-    them.
+    """What the trainer says of a job that is not submitted.
+
+    `able` are slots, as documents encode them. `services` says of Compute nodes and the aggregator
+    why they cannot do their work now, None if they can; `heard` when data holders' agents asked for
+    jobs last, by index, for which the trainer waited a moment after `asked_at`.
     """
 
     refusal: Refusal | None
     able: str
     left: EpsilonLeft
+    services: dict[str, str | None]
+    asked_at: datetime
+    heard: dict[HolderIndex, datetime]
 
 
 class DeclarationPage(pydantic.BaseModel):
     """Declarations as they were signed, and where to go on."""
 
     documents: list[dict[str, Any]]
-    next: int | None
+    next: Count | None
 
 
 @dataclass(frozen=True)
 class HolderVerdict:
     """Whether a data holder would answer, by its declaration; `reason` says why not.
 
-    `able` of its `slots` have budget left for the job.
+    `able` of its `slots` have budget left for the job. Its agent asked for jobs at `heard_at` last,
+    None if it did not since the trainer started; who did not just now is away, and would not.
     """
 
     holder: int
     slots: int
     able: int
     reason: str | None
+    heard_at: datetime | None
 
 
 @dataclass(frozen=True)
 class JobCheckReport:
-    """What would become of a job. `left` is what each slot that can pay could pay instead."""
+    """What would become of a job. `left` is what each slot that can pay could pay instead.
+
+    `services` says why Compute nodes and the aggregator cannot do their work now, by the trainer's
+    word; None if they can. All of `nodes` are Compute nodes.
+    """
 
     request: StudyRequest
     refusal: Refusal | None
     left: EpsilonLeft
     holders: tuple[HolderVerdict, ...]
+    services: Mapping[str, str | None]
+    nodes: tuple[str, ...]
 
     @property
     def answering(self) -> int:
-        """Return how many slots would answer, as far as data holders declare."""
+        """Return how many slots would answer, as far as data holders declare and are there."""
         return sum(each.able for each in self.holders if each.reason is None)
+
+    @property
+    def reached(self) -> str:
+        """Say which services the trainer reached just now."""
+        there = [name for name, why in self.services.items() if why is None]
+        away = [f"{name} is away: {why}" for name, why in self.services.items() if why is not None]
+        return "; ".join([", ".join(["trainer", *there]), *away])
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -99,7 +123,14 @@ class JobCheckReport:
         if self.answering < self.request.minimum_population:
             advice.append(
                 f"{self.answering:,} clients would answer, {self.request.minimum_population:,} are "
-                "needed: mend what data holders refuse, or ask for fewer"
+                "needed: mend what data holders refuse, see that those away run, or ask for fewer"
+            )
+        needed = self.request.sharing.needed(len(self.nodes))
+        away = [name for name, why in self.services.items() if why is not None]
+        if len(self.nodes) - len(away) < needed or set(away) - set(self.nodes):
+            advice.append(
+                f"of the services, there are {self.reached}. The aggregator and {needed} of "
+                f"{len(self.nodes)} Compute nodes are needed: tell their operators"
             )
         return tuple(advice)
 
@@ -154,8 +185,25 @@ def report(
     for holder in range(roster.holders):
         if slots := roster.slots_of(holder) & enrolled:
             said = declared.get(holder)
-            reason = UNDECLARED
+            reason, heard_at = UNDECLARED, word.heard.get(holder)
             if said is not None:
                 reason = foreseen_refusal(request, said, variables=variables, now=now)
-            verdicts.append(HolderVerdict(holder, len(slots), len(slots & able), reason))
-    return JobCheckReport(request, word.refusal, word.left, tuple(verdicts))
+            if heard_at is None or heard_at < word.asked_at:
+                reason = "; ".join(filter(None, [_away(heard_at, word.asked_at), reason]))
+            verdict = HolderVerdict(holder, len(slots), len(slots & able), reason, heard_at)
+            verdicts.append(verdict)
+    nodes = tuple(node.name for node in book.current.manifest.compute_nodes)
+    refusal = word.refusal
+    if refusal is not None:
+        detail = naming_columns(refusal.detail, request)
+        refusal = refusal.model_copy(update={"detail": detail})
+    return JobCheckReport(request, refusal, word.left, tuple(verdicts), word.services, nodes)
+
+
+def _away(heard_at: datetime | None, now: datetime) -> str:
+    last = "since the trainer started"
+    if heard_at is not None:
+        last = (
+            f"for {(now - heard_at).total_seconds():,.0f} s, since {heard_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    return f"it is away, not heard of {last}: see that its agent runs and reaches the trainer"

@@ -5,16 +5,16 @@ from typing import Final
 
 from shoal_hosting.peers.peer import Answer
 from shoal_hosting.peers.service_calls import NoResult, Refused
+from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
 from shoal_protocol.wire.errors import UnknownJob
 
 WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
-_TOO_FEW: Final = re.compile(r"\d+ clients joined, \d+ are needed")  # as the trainer words it
 _TWO_KINDS: Final = (
     "`shoal job list` shows the jobs in rounds; `shoal crowd list` the crowd jobs, for which there "
     "are the commands of `shoal crowd` only"
 )
-_WHO_DECLINED: Final = "Ask the data holders: their agents' logs say why they declined, if they ran"
 
 
 class JobRefused(Refused):
@@ -36,13 +36,22 @@ class JobFailed(NoResult):
     @property
     def hint(self) -> str | None:
         """What to do about it, where the trainer cannot know."""
-        if self.unknown:
-            return _TWO_KINDS
-        return _WHO_DECLINED if _TOO_FEW.search(str(self)) else None
+        return _TWO_KINDS if self.unknown else None
 
 
 class JobWithdrawn(JobFailed):
     """Its analyst has withdrawn the job: it will have no posterior."""
+
+
+def naming_columns(reason: str, request: StudyRequest | CrowdJobRequest) -> str:
+    """Name the column that the trainer counts: over HTTP it repeats no name that was sent."""
+    read = request.task.columns if isinstance(request, CrowdJobRequest) else request.terms.read
+
+    def named(counted: re.Match[str]) -> str:
+        place = int(counted[1])
+        return f"column {read[place - 1].name!r} is" if 0 < place <= len(read) else counted[0]
+
+    return re.sub(r"\bcolumn (\d{1,9}) is", named, reason)
 
 
 def failure(answer: Answer) -> JobFailed:

@@ -15,10 +15,11 @@ from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import Document, describe
+from shoal_protocol.wire.numbers import Real
 
 LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
 
-Bounds = tuple[float, float]
+Bounds = tuple[Real, Real]
 """A column's lower and upper bound, as a file has them."""
 
 TaskT = TypeVar("TaskT", contravariant=True)

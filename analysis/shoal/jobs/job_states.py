@@ -7,6 +7,7 @@ import pydantic
 
 from shoal.jobs.job_check import Budget
 from shoal.jobs.job_failures import WITHDRAWN, JobFailed, JobWithdrawn
+from shoal_protocol.wire.numbers import Count, Delta, Integer, Loss, Size
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
 
 
@@ -14,19 +15,19 @@ class RoundState(pydantic.BaseModel):
     """One round's state, by the trainer's word."""
 
     round: str
-    number: int
+    number: Count
     phase: str
     deadline: datetime | None = None
-    asked: int | None = None  # clients
-    cohort: int | None = None  # clients whose answers are in the sum
+    asked: Count | None = None  # clients
+    cohort: Count | None = None  # clients whose answers are in the sum
 
 
 class Approvals(pydantic.BaseModel):
     """How many of all data holders wait for their owners' approval of a job, or were refused it."""
 
-    waits: int = 0
-    refused: int = 0
-    holders: int = 0
+    waits: Count = 0
+    refused: Count = 0
+    holders: Count = 0
 
     def in_words(self, until: str) -> str:
         """Say it, with the moment until which owners may decide; nothing if nobody waits."""
@@ -48,12 +49,12 @@ class JobState(pydantic.BaseModel):
 
     job: str
     phase: JobPhase
-    joined: int
-    population_size: int | None = None
-    round_counts: dict[str, int] = {}
+    joined: Count
+    population_size: Count | None = None
+    round_counts: dict[str, Count] = {}
     rounds: tuple[RoundState, ...] = ()
     reason: str | None = None
-    left: int = 0  # clients, before or after the population was fixed
+    left: Count = 0  # clients, before or after the population was fixed
     ends_by: datetime | None = None  # when it is over at the latest
     approvals: Approvals = Approvals()
 
@@ -98,8 +99,8 @@ class ListedJob(pydantic.BaseModel):
     task: str
     columns: tuple[str, ...]
     purpose: str
-    epsilon: float
-    delta: float
+    epsilon: Loss
+    delta: Delta
     reason: str | None
     approvals: Approvals = Approvals()
 
@@ -109,7 +110,7 @@ class JobsPage(pydantic.BaseModel):
 
     jobs: tuple[ListedJob, ...]
     budgets: tuple[Budget, ...]
-    next: int | None
+    next: Count | None
 
 
 class _Crowd(pydantic.BaseModel):
@@ -131,11 +132,11 @@ class CrowdState(_Crowd):
     of each weight over the instances, None with a single instance.
     """
 
-    contributions: int
-    wanted: int
-    contributors: int
-    instances: int
-    spread: tuple[float, ...] | None
+    contributions: Count
+    wanted: Count
+    contributors: Count
+    instances: Count
+    spread: tuple[Size, ...] | None
     closes_at: datetime
 
     @property
@@ -152,14 +153,14 @@ class CrowdState(_Crowd):
 class ShownInstance(pydantic.BaseModel):
     """An instance of a crowd's model as it is now."""
 
-    revision: int
-    weights: tuple[int, ...]
+    revision: Count
+    weights: tuple[Integer, ...]
 
 
 class Snapshot(pydantic.BaseModel):
     """All instances, at one moment."""
 
-    contributions: int
+    contributions: Count
     instances: tuple[ShownInstance, ...]
 
 
@@ -168,9 +169,9 @@ class ListedCrowd(_Crowd):
 
     analyst: str
     family: str
-    epsilon: float
-    contributions: int
-    wanted: int
+    epsilon: Loss
+    contributions: Count
+    wanted: Count
     closes_at: datetime
 
 
@@ -178,7 +179,7 @@ class CrowdsPage(pydantic.BaseModel):
     """Crowd jobs, the newest first; where to go on."""
 
     crowds: tuple[ListedCrowd, ...]
-    next: int | None
+    next: Count | None
 
 
 Progress = Callable[[JobState], None]

@@ -36,9 +36,9 @@ class Retry:
         for tried in range(tries - 1):
             try:
                 return await request()
-            except Unavailable:
+            except Unavailable as error:
                 if not tried:
-                    self._notice(f"{silent}; trying again")
+                    self._notice(f"{silent}: {error}; trying again")
                 await asyncio.sleep(self._trainer.seconds_until_due)
         try:
             return await request()

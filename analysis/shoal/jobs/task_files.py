@@ -14,6 +14,7 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.schemes import sharing_of
 from shoal_protocol.studies import STUDIES, Task, TaskName
 from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Clients, Count
 
 _END: Final = """
 [privacy]                      # for one client, over the whole job
@@ -47,8 +48,8 @@ Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
 class _Population(Model):
     """How many clients must and may take part."""
 
-    minimum: int = Field(ge=2)
-    maximum: int = Field(ge=2)
+    minimum: Annotated[Clients, Field(ge=2)]
+    maximum: Annotated[Clients, Field(ge=2)]
 
 
 class _Deadlines(Model):
@@ -60,8 +61,8 @@ class _Deadlines(Model):
 
 
 class _Sharing(Model):
-    threshold: int | None = None
-    committee: int | None = None
+    threshold: Count | None = None
+    committee: Count | None = None
 
 
 class _Wrapping(Model):

@@ -150,10 +150,10 @@ def _classes(study: Study, predictors: Floats) -> tuple[Floats, Floats]:
 
 def _counts(study: Study, predictors: Floats) -> tuple[Floats, Floats]:
     """Return counts and their probabilities; the last one stands for all from there on."""
-    rates, top = np.exp(predictors), math.ceil(study.largest_count)
+    log_rates, top = np.clip(predictors, -700.0, 700.0)[:, None], math.ceil(study.largest_count)
     counts = np.arange(top + 1.0)
     logs = np.array([math.lgamma(count + 1.0) for count in counts])
-    masses = np.exp(counts * np.log(rates)[:, None] - rates[:, None] - logs)
+    masses = np.exp(counts * log_rates - np.exp(log_rates) - logs)
     masses[:, -1] = np.maximum(0.0, 1.0 - masses[:, :-1].sum(axis=1))
     return np.broadcast_to(np.minimum(counts, study.largest_count), masses.shape), masses
 

@@ -12,12 +12,15 @@ LITTLE: Final = 0.1
 """Open sessions for each instance that cost at most a tenth of the learning: k / (k + m)."""
 
 
+_FEWEST: Final = 1e-6  # open sessions on average: one second of two weeks
+
+
 def assumed_open_sessions(study: Study) -> float:
     """Return how many draws may be under way at a time before the plan is off.
 
     As many as the study says; if it says none, so few that they cost a tenth of the learning.
     """
-    return study.open_sessions or LITTLE * study.instances
+    return max(study.open_sessions, _FEWEST) if study.open_sessions else LITTLE * study.instances
 
 
 def sufficient_open_seconds(study: Study) -> float:

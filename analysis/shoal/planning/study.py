@@ -10,6 +10,7 @@ from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Clients
 
 Positive = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
 
@@ -30,7 +31,7 @@ class Study(Model):
     epsilon: float = Field(gt=0.0, le=100.0, description="what the study may cost one client")
     delta: float = Field(ge=0.0, lt=1.0, description="for rounds; Draw and Discard needs none")
 
-    effect: Positive = Field(
+    effect: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
         default=0.3, description="assumed size of a coefficient, on the normalised scale"
     )
     residual_sd: Positive = Field(
@@ -42,10 +43,10 @@ class Study(Model):
 
     nodes: int = Field(default=3, ge=2, le=255, description="Compute nodes")
     sharing: Sharing = ADDITIVE
-    dropouts: int | None = Field(
+    dropouts: Clients | None = Field(
         default=None, ge=0, description="clients that may be missing; or 1 in 100"
     )
-    colluders: int | None = Field(
+    colluders: Clients | None = Field(
         default=None, ge=0, description="clients that may collude; or 1 in 100"
     )
 

@@ -16,6 +16,7 @@ from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import design_rows
 from shoal_protocol.queries.columns import in_levels
+from shoal_protocol.trust.codings import codings_of_target, codings_of_terms
 
 
 class SimulatedCrowd(OnRecords):
@@ -67,9 +68,11 @@ class SimulatedCrowd(OnRecords):
         others answer in between, as under a load, and learning is slower.
 
         Raises:
-            ValueError: a column of the task is missing, a snapshot is none of this job's, or
-                sessions are below 0.
+            ValueError: a column of the task is missing or coded otherwise, a snapshot is none of
+                this job's, or sessions are below 0.
         """
+        listed = codings_of_terms(each.term for each in task.columns)
+        self._require_codings((*listed, *codings_of_target(task.family, task.target)))
         records = self._records.select(task.column_names)
         rows, targets = design_rows(task, records[in_levels(task.columns, records)])
         total = contributions_per_client * len(rows)

@@ -24,8 +24,10 @@ from shoal_learning.regression.judging import (
     NOISE_OUTWEIGHS,
     NOT_ENDED,
     beyond_bounds,
+    empty_features,
     far_out,
     few_complete,
+    one_class,
     tangled,
     verdict,
 )
@@ -242,7 +244,12 @@ class Known:
         names = [each.name for each in self.task.features]
         complete = (self.records, self.sums[-1].cohort_size)
         reasons = few_complete(complete) or beyond_bounds(self.task.columns[:-1], self.found)
-        reasons += far_out(names, model.far)
+        reasons += far_out(self.task.features, model.far, self.found)
+        if self.found.one_bound[-1] < 0.0:
+            return one_class(
+                f"hardly any record has the event {self.task.event}: is it coded 1, or is its "
+                "value named?"
+            )
         x, slopes = model.sample.rows[:, 1:], estimated.parameters.slopes
         sd, products = self._mixing(model.sample)
         least, vectors = np.linalg.eigh(products)
@@ -258,5 +265,6 @@ class Known:
         if float(np.sqrt(np.mean((x @ (slopes - asked)) ** 2))) > FAR:
             reasons.append(NOT_ENDED)
         sds = model.prior_sd * model.looseness
-        apart = tangled(names, products, sd)
-        return verdict(reasons, names, variances, sds, model.looseness, apart)
+        empty = empty_features(self.task.features, self.found)
+        apart = tangled(names, products, sd).without(names, empty)
+        return verdict(reasons, names, variances, sds, model.looseness, empty, apart)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,9 @@ from shoal_learning.regression.measured import Measured
 from shoal_learning.regression.score_likelihood import RegressionModel, ScoreModel
 from shoal_protocol.posteriors.grounds import CROWDED, PRIOR_DECIDES
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.terms import Level
 from shoal_protocol.studies.regression import RegressionTask, Verdict
+from shoal_protocol.studies.regression.round_rules import SMALLEST_SPREAD
 from shoal_protocol.studies.regression.verdicts import misplaced
 
 Floats = NDArray[np.float64]
@@ -24,6 +26,8 @@ _STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
 OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
 _FEW_COMPLETE: Final = 0.1  # of clients
 _HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
+_NARROWEST: Final = 1.5 * SMALLEST_SPREAD  # of a spread that is told, over half the bounds
+_UNSURE: Final = 1.2  # looseness
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
 _MOST: Final = 0.5  # share of a feature's mean square, far out
@@ -42,13 +46,20 @@ def judged_linear(
     prior_sd: Floats,
     *,
     complete: tuple[float, int] | None,
+    target_kept: float,
 ) -> Verdict:
     """Return the verdict on coefficients with `covariance`, (k, k), and priors of `prior_sd`.
 
-    `complete` is how many records there are of how many clients, if that is known.
+    `complete` is how many records there are of how many clients, if that is known, and
+    `target_kept` at most how much of the target's variance the last round still had.
     """
     target = task.target
     reasons = few_complete(complete) or beyond_bounds(task.columns, found)
+    if target_kept < _HARDLY:
+        reasons.append(
+            f"{target.name} hardly varies, or few records far out make up most of it: is the unit "
+            "right?"
+        )
     if task.purpose == "prediction":
         reasons.append("values are pulled so that predictions err less, which no interval knows")
     crowd = found.spreads[-1] / target.half_range
@@ -84,8 +95,18 @@ def judged_scores(
     records there are of how many clients.
     """
     reasons = few_complete(complete) or beyond_bounds(task.columns, found)
+    target, at_bound = task.target, float(found.one_bound[-1])
+    if at_bound and model.family == "logistic":
+        return one_class(
+            f"nearly all records are of one class of {target.name}: is it coded {target.lower:g} "
+            f"and {target.upper:g}, as its bounds are?"
+        )
+    if at_bound and target.lower == 0.0:
+        return one_class(
+            f"nearly all values of {target.name} are at or beyond its bound "
+            f"{target.upper if at_bound > 0.0 else target.lower:g}: is the unit right?"
+        )
     if model.family == "logistic" and not has_two_values:
-        target = task.target
         reasons.append(
             f"many values of {target.name} are neither {target.lower:g} nor {target.upper:g}, as "
             "those of two classes are: those above the middle count as the upper one"
@@ -96,7 +117,7 @@ def judged_scores(
             f"about {seen:.0%} of the residuals were cut: {task.target.name} scatters more than "
             "the model says, or its bounds are too wide"
         )
-    reasons += far_out([each.name for each in task.features], model.far)
+    reasons += far_out(task.features, model.far, found)
     rows = model.sample.rows
     predictors = rows @ mean
     looseness = found.looseness[: rows.shape[1] - 1]
@@ -123,16 +144,23 @@ def judged_classes(
     covariance: Floats,
     expected: Floats,
     complete: tuple[float, int],
+    empty: Sequence[str],
 ) -> Verdict:
     """Return the verdict on K - 1 predictors whose coefficients `names` have `covariance`.
 
     `bounds` are the features', which were `found`; `complete` is as in `judged_scores`.
     `predictors` are those of the sample's rows, shape (s, K), and `asked` those of the last round.
-    `expected` is the covariance by noise if coefficients are alike.
+    `expected` is the covariance by noise if coefficients are alike, and `empty` are the levels that
+    hardly any record has.
     """
     features = [name.split(": ", 1)[1] for name in names[1 : len(found.spreads)]]
     reasons = few_complete(complete) or beyond_bounds(bounds, found)
-    reasons += far_out(features, model.far)
+    if empty:
+        return one_class(
+            f"hardly any record is of the level {', '.join(empty)}: are levels spelt, or coded, as "
+            "the records have them?"
+        )
+    reasons += far_out(bounds, model.far, found)
     rows, levels = model.sample.rows, predictors.shape[1] - 1
     width = rows.shape[1]
     error = 0.0
@@ -153,7 +181,10 @@ def judged_classes(
         np.diagonal(covariance)[slopes],
         np.tile(model.own_sds()[1:], levels),
         np.tile(found.looseness[:-1], levels),
-        tangled(features, np.cov(rows[:, 1:].T).reshape(2 * [width - 1]), 0.0),
+        np.tile(none := empty_features(bounds, found), levels),
+        tangled(features, np.cov(rows[:, 1:].T).reshape(2 * [width - 1]), 0.0).without(
+            features, none
+        ),
     )
 
 
@@ -168,7 +199,8 @@ def _verdict_on_slopes(
     names = [each.name for each in task.features]
     variances = np.diagonal(covariance)[1:]
     looseness = found.looseness[: len(names)]
-    return verdict(reasons, names, variances, prior_sd[1:], looseness, tangled(names, *products))
+    apart = tangled(names, *products).without(names, empty := empty_features(task.features, found))
+    return verdict(reasons, names, variances, prior_sd[1:], looseness, empty, apart)
 
 
 def few_complete(complete: tuple[float, int] | None) -> list[str]:
@@ -176,8 +208,8 @@ def few_complete(complete: tuple[float, int] | None) -> list[str]:
     if complete is None or complete[0] >= _FEW_COMPLETE * complete[1]:
         return []
     return [
-        f"only about {complete[0]:,.0f} of {complete[1]:,} clients have a complete record: are all "
-        "levels spelt as the records have them?"
+        f"only about {complete[0]:,.0f} of {complete[1]:,} clients have a complete record: are "
+        "values missing, and are all levels listed that records have?"
     ]
 
 
@@ -188,6 +220,11 @@ class Tangled:
     collinear: tuple[str, ...] = ()
     constant: tuple[str, ...] = ()
 
+    def without(self, names: Sequence[str], empty: NDArray[np.bool_]) -> "Tangled":
+        """Return the same with those of `names` that are `empty` among the constant ones."""
+        more = [name for name, it_is in zip(names, empty, strict=True) if it_is]
+        return replace(self, constant=(*self.constant, *more))
+
     def advice(self, decided: Sequence[str]) -> str:
         """Return what to do where the prior decides these coefficients."""
         found = ["fewer knots"] if any("spline(" in name for name in decided) else []
@@ -197,6 +234,18 @@ class Tangled:
             found.append("drop what hardly varies")
         more = "more clients, or a larger epsilon"
         return ", or ".join([*found, more if found else f"take {more}"])
+
+
+def empty_features(features: Sequence[ColumnBounds], found: Measured) -> NDArray[np.bool_]:
+    """Tell which features of two values have the same one in nearly all records, shape (q,)."""
+    two = [is_level(each) for each in features] | ~np.isnan(found.shares[: len(features)])
+    return np.asarray(two & (found.one_bound[: len(features)] != 0.0))
+
+
+def is_level(feature: ColumnBounds) -> bool:
+    """Tell whether a feature says of which levels a record is."""
+    factors = () if feature.term is None else feature.term.factors
+    return bool(factors) and all(isinstance(each, Level) for each in factors)
 
 
 def _any_of(coefficients: Sequence[str], features: Sequence[str]) -> bool:
@@ -246,15 +295,30 @@ def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]
     return [each for each in said if each is not None]
 
 
-def far_out(features: Sequence[str], shares: Floats) -> list[str]:
-    """Return the reason that rows far out have these `shares` of mean squares, (q,); or none."""
-    far = [name for name, there in zip(features, shares, strict=True) if there > _MOST]
-    if not far:
-        return []
-    return [
-        f"few records far out make up most of {', '.join(far[:5])}, and count less: "
-        "take its logarithm, or narrower bounds"
-    ]
+def one_class(reason: str) -> Verdict:
+    """Return the verdict where an outcome hardly varies: whatever else was measured follows."""
+    return Verdict(kind="doubtful", reasons=(reason,))
+
+
+def far_out(features: Sequence[ColumnBounds], shares: Floats, found: Measured) -> list[str]:
+    """Return the reasons that the later rounds lack these `shares` of mean squares, (q,); or none.
+
+    Few rows far out have them, or the column has no spread but that of the noise.
+    """
+    said: dict[str, list[str]] = {}
+    for place in np.flatnonzero(shares > _MOST).tolist():
+        each = features[place]
+        narrow = found.spreads[place] <= _NARROWEST * each.half_range
+        if is_level(each):
+            what = "few records are of {}: merge levels"
+        elif narrow or found.looseness[place] > _UNSURE:
+            what = "{} hardly varies, or few records far out make up most of it: drop it, or take "
+            what += "its logarithm or narrower bounds"
+        else:
+            what = "few records far out make up most of {}, and count less: take its logarithm, or "
+            what += "narrower bounds"
+        said.setdefault(what, []).append(each.name)
+    return [what.format(", ".join(names[:5])) for what, names in said.items()]
 
 
 def verdict(
@@ -263,13 +327,18 @@ def verdict(
     variances: Floats,
     prior_sd: Floats,
     looseness: Floats,
+    empty: NDArray[np.bool_],
     apart: Tangled,
 ) -> Verdict:
-    """Return the verdict on the slopes `names`, all shapes (k,); `apart` no data tell apart."""
+    """Return the verdict on the slopes `names`, all shapes (k,); `apart` no data tell apart.
+
+    The prior decides those of features that are `empty`: hardly a record tells of them.
+    """
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
     shares = _shares(variances, prior_sd, looseness)
-    decided = [name for name, share in zip(names, shares, strict=True) if share >= PRIOR_DECIDES]
+    is_decided = (shares >= PRIOR_DECIDES) | empty
+    decided = [name for name, it_is in zip(names, is_decided, strict=True) if it_is]
     if not decided:
         return Verdict(kind="trustworthy")
     named = ", ".join(decided[:5]) + (" and others" if len(decided) > 5 else "")

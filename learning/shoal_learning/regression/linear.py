@@ -180,6 +180,7 @@ class LinearModel:
                 covariance,
                 prior,
                 complete=(records[0], released.cohort_size),
+                target_kept=1.0 - _cut(found, query, moments),
             ),
         )
 

@@ -26,6 +26,9 @@ _OF_SQUARES: Final = 0.05  # what values between two classes take from a target'
 _SURELY: Final = 3.0  # standard deviations of noise
 _CLEAR: Final = 4.0  # deviations of noise that the widest must have for that to show
 _FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
+_HANDFUL: Final = 5.0  # records that are elsewhere than at a bound
+_HARDLY: Final = 2.0  # standard deviations of noise in their number
+_RARE: Final = 0.0103  # of records: what `_FARTHEST` lets be elsewhere, and a little
 _LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
 _SPREADS: Final = np.geomspace(SMALLEST_SPREAD, 1.0, 80)
 
@@ -36,18 +39,21 @@ class Measured:
 
     `centres` are means and `spreads` standard deviations. `looseness` is how many times as small as
     measured a spread may well be: what a prior in spreads must be wider by. `shares` is of a column
-    whose values are all at its bounds the share at the upper one, and NaN of any other.
+    whose values are all at its bounds the share at the upper one, and NaN of any other. `one_bound`
+    is 1 or -1 where nearly all values are at the upper or the lower bound, as if a handful of
+    records were elsewhere, or fewer than noise lets be told; else 0.
     """
 
     centres: Floats
     spreads: Floats
     looseness: Floats
     shares: Floats
+    one_bound: Floats
 
     @property
     def without_weights(self) -> "Measured":
         """All columns but the last."""
-        return Measured(self.centres[:-1], self.spreads[:-1], self.looseness[:-1], self.shares[:-1])
+        return self.first(-1)
 
     def features(self, bounds: Sequence[ColumnBounds]) -> tuple[Column, ...]:
         """Return the first columns, those of `bounds`, so that one spread is 1 / `REACH`."""
@@ -60,9 +66,7 @@ class Measured:
 
     def first(self, count: int) -> Self:
         """Return the first columns alone."""
-        return type(self)(
-            *(each[:count] for each in (self.centres, self.spreads, self.looseness, self.shares))
-        )
+        return type(self)(**{name: each[:count] for name, each in vars(self).items()})
 
     def to_data_units(self, slopes: float = 1.0) -> Floats:
         """Return T: coefficients of constant and features in spreads to those of the data, (k, k).
@@ -109,6 +113,10 @@ def measured(released: ReleasedSum, bounds: Sequence[ColumnBounds], records: flo
     halves = np.array([each.half_range for each in bounds])
     sd = float(column_moments_from(query, released.noise_sd)[0, 0]) / records
     means, squares = column_moments_from(query, released.values.astype(np.float64)) / records
+    elsewhere = records * (1.0 - np.abs(means)) / 2.0
+    hidden = np.hypot(sd * records, records_of([released])[1]) / 2.0
+    is_one = elsewhere <= np.minimum(_HANDFUL + _HARDLY * hidden, _RARE * records)
+    one_bound = np.where(is_one, np.sign(means), 0.0)
     means = np.clip(means, -_FARTHEST, _FARTHEST)
     widest = 1.0 - means**2
     errors = sd * np.sqrt(1.0 + 4.0 * means**2)
@@ -124,6 +132,7 @@ def measured(released: ReleasedSum, bounds: Sequence[ColumnBounds], records: flo
         spreads=halves * np.sqrt(variances),
         looseness=np.where(at_bounds, 1.0, loose),
         shares=np.where(at_bounds, 0.5 + 0.5 * means, np.nan),
+        one_bound=one_bound,
     )
 
 

@@ -222,6 +222,13 @@ class _Known:
         width = len(self.task.features) + 1
         return point[width:] - np.tile(point[:width], len(self.shares) - 1), seen, sds
 
+    @property
+    def _empty(self) -> list[str]:
+        """The levels that hardly any record has."""
+        first = measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
+        of_levels = first.one_bound[len(self.task.features) :].tolist()
+        return [each.name for each, at in zip(self.task.levels, of_levels, strict=True) if at < 0.0]
+
     def posterior(self, model: ClassModel) -> MultinomialRegressionPosterior:
         """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
         estimated, width = estimate(model), len(self.task.features) + 1
@@ -271,5 +278,6 @@ class _Known:
                 covariance=covariance,
                 expected=estimated.expected,
                 complete=(self.records, self.sums[-1].cohort_size),
+                empty=self._empty,
             ),
         )

@@ -70,6 +70,7 @@ class PredictionModel:
             spreads=halves * _spreads(sums[2], records_of(sums[:3])[0]),
             looseness=np.ones(len(bounds)),
             shares=np.full(len(bounds), np.nan),
+            one_bound=np.zeros(len(bounds)),
         )
         if len(sums) == 3:
             query = self._last_query(found, sums[2], records_of(sums)[0])

@@ -1,4 +1,4 @@
-"""Checks a release certificate offline, by the manifest alone.
+"""Checks a release certificate offline, by one version of the manifest that the reader trusts.
 
 The check cannot tell whether clients exist, whether their records are true, or whether the
 posterior was computed well from the sums (which costs no privacy). With the rosters, it also tells
@@ -6,7 +6,7 @@ whether clients that a round left out had left the consortium.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,17 +26,19 @@ from shoal_protocol.jobs.totals import check_total, nodes_of
 from shoal_protocol.log.notes import Checkpoint
 from shoal_protocol.log.witnessed import cosigners
 from shoal_protocol.privacy.ledger_checks import contradictions
+from shoal_protocol.trust.belief import check_believed
 from shoal_protocol.trust.manifest import (
     Analyst,
     Consortium,
     Manifest,
     Parties,
     ServiceParty,
+    SignedManifest,
     decode_manifest,
 )
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
@@ -53,10 +55,14 @@ class Logged:
 
 @dataclass(frozen=True)
 class Verified:
-    """A certificate that holds under a manifest: `parties` are those of its newest version."""
+    """A certificate that holds: `parties` are those of the version that it is bound to.
+
+    `trusted` is the version that the reader gave: the same, or one before or after it.
+    """
 
     certificate: ReleaseCertificate
     parties: Parties
+    trusted: Parties
     versions: Mapping[str, Parties]  # all that are in the certificate, by digest
     all_rosters: bool  # were at hand: who was left out of a round had left the consortium
     holders_known: bool  # the noise was checked against the largest data holders
@@ -68,28 +74,41 @@ class Verified:
 
 
 def verify_certificate(
-    encoded: bytes, manifest: bytes, *, known: Sequence[Consortium] = ()
+    encoded: bytes,
+    manifest: bytes,
+    *,
+    known: Sequence[Consortium] = (),
+    history: Sequence[Signed[Manifest]] = (),
 ) -> Verified:
     """Check everything in a certificate that can be checked offline.
 
     `encoded` and `manifest` are files, byte for byte; `encoded` may be compressed. Whether
     `manifest` is the right one is for the reader to say, who compares its digest with one from
-    another source. `known` are versions of which the reader has the rosters: their rounds must ask
-    all whose turn it was and who were enrolled; of another version's, who was left out may have
-    left. Without any roster that has the clients whose slots are whose remains open, and so which
-    batch was due, whether the colluders cover the largest data holders, and whether the smallest
-    answer, priced by, is the smallest.
+    another source. The certificate may be bound to a version before or after it, which is then
+    looked for in `history` and among `known`, with all between the two: each must follow the one
+    before it, and those after `manifest` must be in the log as parties demand it.
+
+    `known` are versions of which the reader has the rosters: their rounds must ask all whose turn
+    it was and who were enrolled; of another version's, who was left out may have left. Without any
+    roster that has the clients whose slots are whose remains open, and so which batch was due,
+    whether the colluders cover the largest data holders, and whether the smallest answer, priced
+    by, is the smallest.
 
     Raises:
         RefusedCertificate: the detail names the part that is wrong, and why.
+        UnknownManifest: a version that is needed to tell is not at hand; the detail says which.
     """
     with about("the manifest"):
-        pinned = decode_manifest(manifest)
+        trusted = decode_manifest(manifest)
+        Parties.of(trusted, authority=trusted.body.authority)
     with about("the certificate"):
         signed = read_certificate(encoded)
     certificate = signed.body
-    versions = _versions(pinned, certificate)
-    parties = versions[pinned.digest]
+    at_hand = [*certificate.earlier_manifests, *history, *(each.signed_manifest for each in known)]
+    chain = _chain_between(trusted, at_hand, digest=certificate.manifest)
+    linked = _followed(chain, trusted=trusted.digest)
+    parties = linked[certificate.manifest]
+    versions = _versions(parties.signed_manifest, certificate)
     with about("the certificate"):
         parties.verify(signed)
     _check_request(certificate, versions)
@@ -102,8 +121,17 @@ def verify_certificate(
     asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
     all_rosters = asked_under <= rosters.keys()
     with about("the log's proof"):
-        logged = _logged(encoded, certificate, [parties, *reversed([*versions.values(), *known])])
-    return Verified(certificate, parties, versions, all_rosters, holders_known, logged)
+        others = reversed([*versions.values(), *linked.values(), *known])
+        logged = _logged(encoded, certificate, [parties, *others])
+    return Verified(
+        certificate,
+        parties,
+        linked[trusted.digest],
+        versions,
+        all_rosters,
+        holders_known,
+        logged,
+    )
 
 
 def _logged(
@@ -129,24 +157,71 @@ def _logged(
     raise wrong[0]
 
 
-def _versions(pinned: Signed[Manifest], certificate: ReleaseCertificate) -> dict[str, Parties]:
-    """Return the manifest versions, oldest first, by digest; the last is the one that was given."""
-    if certificate.manifest != pinned.digest:
-        raise RefusedCertificate(
-            "the certificate is bound to another manifest, or to another version of it"
-        )
-    chain: list[Parties] = []
-    for signed in (*certificate.earlier_manifests, pinned):
-        with about(f"version {signed.body.sequence} of the manifest"):
-            if chain:
-                chain[-1].check_successor(signed)
-                chain.append(Parties(signed))
-            else:
-                chain.append(Parties.of(signed, authority=signed.body.authority))
+def _versions(bound_to: Signed[Manifest], certificate: ReleaseCertificate) -> dict[str, Parties]:
+    """Return the manifest versions that the job spans, oldest first, by digest."""
+    versions = _followed((*certificate.earlier_manifests, bound_to))
     bound = [certificate.request.body, *(each.spec.body for each in certificate.all_rounds)]
-    if (bound[0].manifest, bound[-1].manifest) != (chain[0].digest, chain[-1].digest):
+    if (bound[0].manifest, bound[-1].manifest) != (next(iter(versions)), certificate.manifest):
         raise RefusedCertificate("its manifest versions are not those of its documents")
-    return {parties.digest: parties for parties in chain}
+    return versions
+
+
+def _chain_between(
+    trusted: SignedManifest, at_hand: Iterable[Signed[Manifest]], *, digest: str
+) -> list[Signed[Manifest]]:
+    """Return the versions from the `trusted` one to that of a digest, oldest first, unchecked.
+
+    Raises:
+        UnknownManifest: one of them is not `at_hand`.
+    """
+    versions = {each.digest: each for each in at_hand} | {trusted.digest: trusted}
+    found, own = versions.get(digest), f"version {trusted.body.sequence}, {trusted.digest},"
+    if found is None:
+        numbers = ", ".join(map(str, sorted({each.body.sequence for each in versions.values()})))
+        raise UnknownManifest(
+            f"it is bound to the manifest {digest}, which is not at hand. You trust {own} and at "
+            f"hand are versions {numbers} of it. Each party, and the consortium's directory in "
+            "history, keeps all versions. If none of them has that digest, the certificate is of "
+            "another consortium, or forged"
+        )
+    first, last = sorted((trusted, found), key=lambda each: each.body.sequence)
+    chain = [last]
+    while chain[0].body.sequence > first.body.sequence:
+        previous = versions.get(chain[0].body.previous or "")
+        if previous is None:
+            raise UnknownManifest(
+                f"it is bound to version {found.body.sequence} of the manifest, {digest}, and you "
+                f"trust {own} but version {chain[0].body.sequence - 1}, between them, is not at "
+                "hand. "
+                "Each party, and the consortium's directory in history, keeps all versions"
+            )
+        chain.insert(0, previous)
+    return chain if chain[0] is first else [first, *chain]
+
+
+def _followed(chain: Sequence[Signed[Manifest]], *, trusted: str = "") -> dict[str, Parties]:
+    """Return versions by digest, of which each must follow the one before it.
+
+    The digests in them vouch for those before the `trusted` one. Of those after it the authority's
+    signature is not enough: parties must believe them.
+
+    Raises:
+        RefusedCertificate: the detail names the version.
+    """
+    found: dict[str, Parties] = {}
+    before: Parties | None = None
+    for signed in chain:
+        with about(f"version {signed.body.sequence} of the manifest"):
+            if before is None:
+                before = Parties.of(signed, authority=signed.body.authority)
+            else:
+                before.check_successor(signed)
+                if trusted in found:
+                    proof = signed.log_proof if isinstance(signed, SignedManifest) else None
+                    check_believed(before.manifest, signed.body, proof)
+                before = Parties(signed)
+            found[signed.digest] = before
+    return found
 
 
 def _check_request(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:

@@ -19,7 +19,8 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.studies import Posterior
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
-from shoal_protocol.wire.encoding import Digest
+from shoal_protocol.wire.encoding import MOST_VALUES, Digest
+from shoal_protocol.wire.numbers import Clients, Count, Delta, Loss
 
 if TYPE_CHECKING:
     from arviz import InferenceData
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 class PrivacySpent(Model):
     """The most that a job cost any client of its population; delta is 0 where epsilon is pure."""
 
-    epsilon: float = Field(ge=0)
-    delta: float = Field(ge=0, lt=1)
-    mu: float = Field(ge=0)
+    epsilon: Loss
+    delta: Delta
+    mu: Loss
 
     def __str__(self) -> str:
         return f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for each client"
@@ -40,8 +41,8 @@ class PrivacySpent(Model):
 class Participations(Model):
     """In how many of a job's rounds the clients of its population were asked."""
 
-    least: int = Field(ge=0)
-    most: int = Field(ge=0)
+    least: Count
+    most: Count
 
 
 class PosteriorReport(BoundDocument):
@@ -52,18 +53,21 @@ class PosteriorReport(BoundDocument):
     """
 
     signed_by: ClassVar[Role] = Role.TRAINER
+    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["posterior_report"] = "posterior_report"
     job: Digest
     rounds: tuple[Digest, ...]
     results: tuple[Digest, ...]
-    lost_rounds: tuple[Digest, ...]  # that released nothing
-    population_size: int = Field(ge=2)
+    lost_rounds: tuple[Digest, ...]  # by the word of the trainer
+    population_size: Annotated[Clients, Field(ge=2)]
     participations: Participations
-    cohort_sizes: tuple[Annotated[int, Field(ge=1)], ...]
+    cohort_sizes: tuple[Annotated[Clients, Field(ge=1)], ...]
     sharing: Sharing
-    compute_nodes: tuple[Annotated[int, Field(ge=2)], ...]  # of each round, and
-    partial_sums: tuple[Annotated[int, Field(ge=2)], ...]  # how many of them its result rests on
+    compute_nodes: tuple[Annotated[int, Field(ge=2, le=255)], ...]  # of each round, and
+    partial_sums: tuple[
+        Annotated[int, Field(ge=2, le=255)], ...
+    ]  # how many of them its result rests on
     privacy: PrivacySpent
     breakdown: tuple[BreakdownEntry, ...]  # by query, lost rounds included
     posterior: Posterior

@@ -24,7 +24,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Manifest, Parties
 from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
 from shoal_protocol.wire.embedding import WRITTEN, embedded
-from shoal_protocol.wire.encoding import Base64, Digest, encode_clients
+from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
 
 Adversary = Literal[
     "public",
@@ -67,7 +67,7 @@ class CertifiedRound(Model):
 
 
 class LostRound(Model):
-    """A round that released nothing, with the aggregator's abandonment if clients were asked.
+    """A round that the trainer calls lost, with the aggregator's abandonment if clients were asked.
 
     `charge` is the trainer's, which stays if an answer may have left a client.
     """
@@ -104,6 +104,7 @@ class ReleaseCertificate(BoundDocument):
     """
 
     signed_by: ClassVar[Role] = Role.TRAINER
+    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["release_certificate"] = "release_certificate"
     job: Digest
@@ -194,8 +195,12 @@ def stated(
     summed = [
         release_of(each.spec.body, cohort_size=each.result.body.cohort_size) for each in rounds
     ]
+    unsummed = [
+        replace(release_of(each.spec.body), is_lost=True, is_abandoned=each.abandonment is not None)
+        for each in lost
+    ]
     return statements(
-        [*summed, *(replace(release_of(each.spec.body), is_lost=True) for each in lost)],
+        [*summed, *unsummed],
         delta=request.privacy.delta,
         nodes=len(weakest.compute_nodes),
         needed=weakest.opening,

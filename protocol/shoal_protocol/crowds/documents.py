@@ -18,6 +18,7 @@ from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
 from shoal_protocol.wire.embedding import WRITTEN, embedded
 from shoal_protocol.wire.encoding import (
     LARGEST_CLIENT_INDEX,
+    MOST_VALUES,
     Digest,
     Name,
     NonceHex,
@@ -82,6 +83,7 @@ class CrowdOpening(BoundDocument):
     """
 
     signed_by: ClassVar[Role] = Role.TRAINER
+    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["crowd_opening"] = "crowd_opening"
     job: Digest
@@ -179,6 +181,7 @@ class CrowdClosing(BoundDocument):
     """
 
     signed_by: ClassVar[Role] = Role.TRAINER
+    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["crowd_closing"] = "crowd_closing"
     job: Digest

@@ -18,7 +18,7 @@ HONEST_REFUSED: Final = 1e-12
 """Probability with which an honest submission is refused, at most.
 
 So small that none is among all that come after a contribution: whether one is refused depends on
-data, which what is proven of later noise leaves out of account (`privacy`).
+data, which what is proven of later noise leaves out of account.
 """
 
 

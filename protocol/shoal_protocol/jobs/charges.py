@@ -27,6 +27,7 @@ from shoal_protocol.wire.encoding import (
     decode_clients,
 )
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.numbers import Count, Loss, Place
 
 _ROUNDING: Final = 1.0 + 1e-9  # of a stated price
 
@@ -56,12 +57,12 @@ class ChargesQuery(BoundDocument):
 class RoundCharged(Model):
     """A round in which the node holds, or held, a share of some of the holder's slots."""
 
-    entry: int = Field(ge=1)  # of the node's ledger
+    entry: Place  # of the node's ledger
     round: Digest
     job: Digest
-    number: int = Field(ge=0)  # of the round in its job
-    mu: float = Field(ge=0)  # what it cost each of them
-    epsilon: float | None = Field(ge=0)  # None is infinite
+    number: Count  # of the round in its job
+    mu: Loss  # what it cost each of them
+    epsilon: Loss | None  # None is infinite
     clients: Base64  # canonical Roaring bitmap: of which slots
 
     @model_validator(mode="after")
@@ -86,9 +87,9 @@ class Charges(BoundDocument):
     node: Name
     nonce: NonceHex  # of the query
     holder: HolderIndex
-    after: int = Field(ge=0)  # the stretch begins behind this entry of the ledger,
-    through: int = Field(ge=0)  # and ends with this one
-    head: int = Field(ge=0)  # the ledger's last entry
+    after: Count  # the stretch begins behind this entry of the ledger,
+    through: Count  # and ends with this one
+    head: Count  # the ledger's last entry
     head_digest: Digest
     rounds: tuple[RoundCharged, ...]
 

@@ -12,13 +12,14 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Mechanism, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import variables_of
+from shoal_protocol.queries.columns import ColumnName, variables_of
 from shoal_protocol.queries.terms import Level
 from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust import limits
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
 from shoal_protocol.wire.encoding import HolderIndex, Name, Timestamp
+from shoal_protocol.wire.numbers import Clients, Delta
 
 
 class HolderRules(Model):
@@ -30,12 +31,12 @@ class HolderRules(Model):
 
     analysts: tuple[Name, ...]
     queries: tuple[QueryName, ...]
-    columns: tuple[str, ...]
+    columns: tuple[ColumnName, ...]
     ranges: tuple[ColumnBounds, ...] = ()
     maximum_epsilon: float | None = Field(default=None, gt=0, le=100)
-    delta: float = Field(ge=0, lt=1)
-    minimum_population: int = Field(ge=2)
-    minimum_colluders: int = Field(ge=0)
+    delta: Delta
+    minimum_population: Annotated[Clients, Field(ge=2)]
+    minimum_colluders: Clients
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
     minimum_committee: int | None = Field(
         default=None, ge=2, le=LARGEST_COMMITTEE, exclude_if=lambda value: value is None

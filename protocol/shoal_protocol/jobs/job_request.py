@@ -12,10 +12,12 @@ from shoal_protocol.queries import Mechanism
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.sharing.schemes import Sharing, Wrapping
+from shoal_protocol.trust.limits import LONGEST_SECONDS
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
 from shoal_protocol.wire.encoding import Name, NonceHex, Timestamp
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
+from shoal_protocol.wire.numbers import Clients, Delta
 
 Purpose = Annotated[
     str,
@@ -38,9 +40,9 @@ class PrivacyDemand(Model):
     """
 
     epsilon: float = Field(gt=0, le=100)
-    delta: float = Field(ge=0, lt=1)
-    dropouts: int = Field(ge=0)
-    colluders: int = Field(ge=0)
+    delta: Delta
+    dropouts: Clients
+    colluders: Clients
 
     @property
     def cap(self) -> Cap:
@@ -83,11 +85,11 @@ class JobRequest(BoundDocument):
     privacy: PrivacyDemand
     sharing: Sharing  # of every round
     wrapping: Wrapping = "sealed_box"  # of every round's envelopes
-    minimum_population: int = Field(ge=2)
+    minimum_population: Annotated[Clients, Field(ge=2)]
     maximum_population: int = Field(ge=2, le=LARGEST_POPULATION)
     join_deadline: Timestamp
-    round_seconds: int = Field(ge=1)  # for uploads, from a round's announcement to its deadline
-    grace_seconds: int = Field(ge=1)  # for the services, from the deadline until they give up
+    round_seconds: int = Field(ge=1, le=LONGEST_SECONDS)  # for uploads, until its deadline
+    grace_seconds: int = Field(ge=1, le=LONGEST_SECONDS)  # from there until services give up
 
     @pydantic.model_validator(mode="after")
     def _sizes_agree(self) -> Self:

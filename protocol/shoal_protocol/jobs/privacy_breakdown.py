@@ -10,6 +10,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import QueryName
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Place
 
 MEASURED: Final[dict[QueryName, str]] = {
     "counts": "counts of values",
@@ -39,7 +40,7 @@ class BreakdownEntry(Model):
     """
 
     query: QueryName
-    rounds: Annotated[int, Field(ge=1)]
+    rounds: Place
     share: Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)]
 
     @property

@@ -17,14 +17,13 @@ from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.errors import RefusedSpec
+from shoal_protocol.wire.numbers import Clients, Positive
 
 MOST_ROUNDS: Final = 100_000
 TOLERANCE: Final = 1.1e-5  # a step of the sixth digit, to which another machine may round
 
 # what the ranges say of a query, not its equality
 _OPEN: Final = {"columns", "radius", "point", "dispersion", "residual_cut", "hazard_cut"}
-
-Positive = Annotated[float, Field(gt=0.0)]
 
 
 class Range(Model):
@@ -115,7 +114,7 @@ class Terms(Model):
     """
 
     bounds: tuple[ColumnBounds, ...] = Field(min_length=1, max_length=512)
-    batch: int | None = Field(ge=2)
+    batch: Annotated[Clients, Field(ge=2)] | None
     smallest_cell: int = Field(default=0, ge=0, le=1_000_000)
     kinds: tuple[RoundTerms, ...] = Field(min_length=1, max_length=4)
 

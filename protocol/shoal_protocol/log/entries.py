@@ -11,6 +11,7 @@ from pydantic import Field
 from shoal_protocol.wire.documents import Model, describe
 from shoal_protocol.wire.encoding import Digest, Name, canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.numbers import Count, Place
 
 
 class Entry(Model):
@@ -29,7 +30,7 @@ class ManifestEntry(Entry):
 
     kind: Literal["manifest"] = "manifest"
     consortium: Name
-    sequence: int = Field(ge=1)
+    sequence: Place
     previous: Digest | None
     emergency: str | None = Field(default=None, exclude_if=lambda value: value is None)
 
@@ -39,7 +40,7 @@ class RoundEntry(Entry):
 
     kind: Literal["round"] = "round"
     job: Digest
-    number: int = Field(ge=0)
+    number: Count
 
 
 class EndEntry(Entry):
@@ -61,7 +62,7 @@ class CertificateEntry(Entry):
 
     kind: Literal["certificate"] = "certificate"
     job: Digest
-    rounds: int = Field(ge=1)
+    rounds: Place
     ledger: Digest
 
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.posteriors.rows import rows_of
 from shoal_protocol.posteriors.summaries import Summary, summarised
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Place
 
 if TYPE_CHECKING:
     from arviz import InferenceData
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
     from shoal_protocol.posteriors.grounds import Prior
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
 
@@ -27,7 +28,7 @@ LEVEL: Final = 0.95
 """Default probability of an interval."""
 
 
-class BasePosterior(BaseModel):
+class BasePosterior(Model):
     """A posterior of the parameters `names`, from about `records` records: seen through noise.
 
     Sums of gradients do not tell how many: of these it is the most that clients may hold.
@@ -35,14 +36,12 @@ class BasePosterior(BaseModel):
     `variable` is what ArviZ is to call the vector of all parameters, and `dimension` its axis.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     variable: ClassVar[str] = "parameters"
     dimension: ClassVar[str] = "parameter"
 
     name: str
     names: Annotated[tuple[str, ...], Field(min_length=1)]
-    records: Annotated[int, Field(ge=1)]
+    records: Place
 
     if TYPE_CHECKING:  # a field of some posteriors, so pydantic must not find a property here
 
@@ -181,7 +180,7 @@ class BasePosterior(BaseModel):
         **groups: Mapping[str, FloatMatrix],
     ) -> "InferenceData":
         data: InferenceData = _arviz().from_dict(
-            posterior={self.variable: chains, **self._other_variables()},
+            posterior={self.variable: chains},
             dims={self.variable: [self.dimension]},
             coords={self.dimension: list(self.names)},
             posterior_attrs={**self._attributes(), **(attributes or {})},
@@ -197,10 +196,6 @@ class BasePosterior(BaseModel):
                 "such as numpy.random.default_rng(1)"
             )
         return self.sample(count, generator)[None]
-
-    def _other_variables(self) -> Mapping[str, FloatMatrix]:
-        """Return draws of what is not in `names`, shape (chains, draws) each, for ArviZ."""
-        return {}
 
     def _attributes(self) -> Mapping[str, str | int | float]:
         """Return what else is known of the posterior, for ArviZ's attributes."""

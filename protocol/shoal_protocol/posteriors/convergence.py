@@ -7,9 +7,10 @@ from statistics import NormalDist
 from typing import Annotated, Final, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import Finite
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Finite, Place, Size
 
 FALSE_ALARMS: Final = 0.001
 """At most: how often a path that has arrived is called "not_arrived". "cannot_tell" has no rate."""
@@ -28,14 +29,14 @@ _SAID: Final = {
 }
 
 _Numbers = Annotated[tuple[Finite, ...], Field(min_length=1, max_length=10_000)]
-_Sizes = tuple[Annotated[float, Field(ge=0.0, allow_inf_nan=False)], ...]
+_Sizes = tuple[Size, ...]
 _NOT_ARRIVED: Final = (
     "THE PATH HAS NOT ARRIVED: neither values nor intervals are to be trusted; take more rounds, "
     "and simulate the job first"
 )
 
 
-class Convergence(BaseModel):
+class Convergence(Model):
     """Of each unconstrained number, over the path's second half; tuples of length d.
 
     `slopes` are the mean slopes of the log posterior there, in standard errors of the noise in
@@ -49,9 +50,7 @@ class Convergence(BaseModel):
     bounds and clip rule out that a record's gradient was clipped. `rounds` went into the posterior.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    rounds: Annotated[int, Field(ge=1)]
+    rounds: Place
     slopes: _Numbers
     distances: _Sizes
     noise_shares: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...]

@@ -7,9 +7,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
-
-_Count = Annotated[int, Field(ge=0)]
-_Concentration = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+from shoal_protocol.wire.numbers import Count, PositiveSize
 
 _POINTS: Final = 601
 _NEGLIGIBLE: Final = 1e-7
@@ -26,8 +24,8 @@ class DirichletMixture(BasePosterior):
     dimension = "cell"
 
     column: str
-    counts: Annotated[tuple[tuple[_Count, ...], ...], Field(min_length=1)]
-    concentration: _Concentration
+    counts: Annotated[tuple[tuple[Count, ...], ...], Field(min_length=1)]
+    concentration: PositiveSize
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:

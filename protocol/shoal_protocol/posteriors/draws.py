@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
 from shoal_protocol.wire.encoding import Base64
+from shoal_protocol.wire.numbers import Count
 
 MOST_VALUES: Final = 1 << 16
 """Numbers in one posterior: half a mebibyte, so that a report passes wherever documents do."""
@@ -31,7 +32,7 @@ class DrawsPosterior(BasePosterior):
 
     chains: Annotated[int, Field(ge=2, le=MOST_CHAINS)]
     values: Base64
-    divergences: Annotated[int, Field(ge=0)]
+    divergences: Count
 
     @model_validator(mode="after")
     def _draws_are_usable(self) -> Self:

@@ -5,14 +5,16 @@ The learner measures them. Thresholds were set by simulation: docs/mathematics.m
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector, RegressionPosterior
+from shoal_protocol.posteriors.base import FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.intervals import normal_intervals
 from shoal_protocol.posteriors.likelihoods import normal_log_density
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Finite, PositiveSize, Size
 
 PRIOR_DECIDES: Final = 0.25
 """Of a posterior variance, relative to the prior's: from here on it decides, or"""
@@ -31,10 +33,8 @@ MISMEASURED: Final = 1.25
 DROWNED: Final = 5.0
 """What is a feature's own, in standard deviations of the noise in it: fewer drown it."""
 
-_Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
-
-class Grounds(BaseModel):
+class Grounds(Model):
     """Measurements of a linear regression's sums that bear on its prior, bounds and noise.
 
     Of each number of the posterior `prior_mean` and `prior_sd`, in the units of the data. Of each
@@ -46,15 +46,13 @@ class Grounds(BaseModel):
     at most: as much as noise lets that be seen.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     prior_mean: tuple[Finite, ...]
-    prior_sd: tuple[_Size, ...]
-    spreads: tuple[_Size | None, ...]
+    prior_sd: tuple[Size, ...]
+    spreads: tuple[Size | None, ...]
     middles: tuple[Finite | None, ...]
-    signals: tuple[_Size, ...]
-    kept: _Size
-    mismeasured: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
+    signals: tuple[Size, ...]
+    kept: Size
+    mismeasured: PositiveSize
 
     @model_validator(mode="after")
     def _of_one_regression(self) -> Self:
@@ -184,12 +182,7 @@ class Grounded(RegressionPosterior):
         return super()._design(self._scaled(rows))
 
     def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
-        return normal_log_density(targets, predictors, self._record_sd_of_draws)
-
-    @property
-    def _record_sd_of_draws(self) -> FloatMatrix | float:
-        """The residual standard deviation, one or one for each draw."""
-        return self._record_sd
+        return normal_log_density(targets, predictors, self._record_sd)
 
     def _scaled(self, rows: FloatMatrix) -> FloatMatrix:
         """Return rows in the units that the coefficients are of."""

@@ -10,10 +10,12 @@ from statistics import NormalDist
 from typing import Annotated, Final, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.queries import Mechanism
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Finite, Size
 
 REACHES: Final = np.linspace(-6.0, 6.0, 49)
 """Where a quantile's points are: in standard deviations of how many records are below."""
@@ -21,17 +23,15 @@ REACHES: Final = np.linspace(-6.0, 6.0, 49)
 Tails = Literal["normal", "laplace"]
 
 
-class Part(BaseModel):
+class Part(Model):
     """A part of a posterior."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Known(Part):
     """A number as noise lets it be known."""
 
     mean: Finite
-    sd: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    sd: Size
 
 
 class KnownQuantile(Part):

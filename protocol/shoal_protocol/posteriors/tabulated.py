@@ -11,9 +11,9 @@ from typing import Annotated, Final
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.wire.numbers import Finite, Size
 
-_Sd = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 _STANDARD: Final = NormalDist()
 _SCORES: Final = np.linspace(-5.0, 5.0, 161)
 
@@ -37,7 +37,7 @@ class TabulatedPosterior(BasePosterior):
     column: str
     quantiles: Annotated[tuple[Finite, ...], Field(min_length=161, max_length=161)]
     average: Finite
-    deviation: _Sd
+    deviation: Size
 
     @model_validator(mode="after")
     def _ordered(self) -> "TabulatedPosterior":

@@ -12,10 +12,7 @@ from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVect
 from shoal_protocol.posteriors.convergence import MOST_CORRELATED, Convergence
 from shoal_protocol.posteriors.grounds import PRIOR_DECIDES, Prior, prior_caution
 from shoal_protocol.wire.encoding import Base64
-
-LARGEST: Final = 1e30  # as of a column's bounds: products and squares of it are still floats
-_Location = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
-Scale = Annotated[float, Field(ge=1e-30, le=LARGEST, allow_inf_nan=False)]
+from shoal_protocol.wire.numbers import Positive, Real
 
 _MEAN_FIELD: Final = (
     "a mean-field approximation of too few rounds to know of their noise: intervals are too "
@@ -45,12 +42,12 @@ class VariationalPosterior(BasePosterior):
     is how many went into it at most: one for each client that joined, or as many as one may have.
     """
 
-    location: Annotated[tuple[_Location, ...], Field(min_length=1, max_length=10_000)]
-    scale: tuple[Scale, ...]
+    location: Annotated[tuple[Real, ...], Field(min_length=1, max_length=10_000)]
+    scale: tuple[Positive, ...]
     # Omitted when None, so older signed reports keep their digest.
     correlation: Base64 | None = Field(default=None, exclude_if=_is_none)
     convergence: Convergence | None = Field(default=None, exclude_if=_is_none)
-    prior_sd: tuple[Scale, ...] | None = Field(default=None, exclude_if=_is_none)
+    prior_sd: tuple[Positive, ...] | None = Field(default=None, exclude_if=_is_none)
 
     @model_validator(mode="after")
     def _one_scale_for_each(self) -> Self:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from shoal_protocol.posteriors.base import FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.grounds import Prior
 from shoal_protocol.posteriors.intervals import normal_quantiles
-from shoal_protocol.posteriors.variational import LARGEST, VariationalPosterior
+from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries import Column
 
 
@@ -31,9 +31,6 @@ class VariationalRegressionPosterior(RegressionPosterior, VariationalPosterior):
             raise ValueError("location must have one number for each coefficient")
         if self.names != ("intercept", *(column.name for column in self.feature_columns)):
             raise ValueError("names must be the intercept and the features, in order")
-        for column in self.feature_columns:
-            if not (abs(column.centre) <= LARGEST and 0.5 / LARGEST <= column.scale <= LARGEST):
-                raise ValueError("feature columns must have centres and scales of columns' bounds")
         return self
 
     @property

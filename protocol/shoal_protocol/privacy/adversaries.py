@@ -22,7 +22,9 @@ from shoal_protocol.queries import NoiseDesign
 class Release:
     """A round's noise and what it was counted on; `cohort_size` once it was summed.
 
-    `is_lost` if it never will be: the round released nothing.
+    Of a lost round there is no cohort. `is_abandoned` if the aggregator signed that it released
+    nothing, which counts against those who see no more than the public: only the aggregator
+    releases sums to them. Whoever sees partial sums or shares may have added them up all the same.
     """
 
     noise: DiscreteGaussianNoise | DiscreteLaplaceNoise
@@ -33,6 +35,7 @@ class Release:
     smallest_answer: int = 1  # slots of the data holder that is asked for the fewest
     cohort_size: int | None = None
     is_lost: bool = False
+    is_abandoned: bool = False
 
     def __post_init__(self) -> None:
         smallest = self.population - self.dropouts
@@ -44,10 +47,14 @@ class Release:
         smallest = self.population - self.dropouts
         return price_with(self.noise, self.design.sensitivity, smallest - colluders - 1)
 
-    def bought(self, *, colluders: int) -> Cost | None:
-        """Return the cost with the noise really present; None if no cohort is known."""
+    def bought(self, *, colluders: int, in_public: bool) -> Cost | None:
+        """Return the cost with the noise really present; None if no cohort is known.
+
+        A lost round costs what it promised, or nothing `in_public` if it is abandoned.
+        """
         if self.is_lost:
-            return NOTHING
+            is_free = in_public and self.is_abandoned
+            return NOTHING if is_free else self.promised(colluders=colluders)
         if self.cohort_size is None:
             return None
         return price_with(self.noise, self.design.sensitivity, self.cohort_size - colluders - 1)
@@ -164,8 +171,9 @@ def statements(
     populations = asked or [everybody] * len(releases)
     most = max(release.colluders for release in releases)
     found = []
+    public = "the public"
     for adversary, sees, colluders in (
-        ("the public", "the released sums, what was signed, and who took part", 0),
+        (public, "the released sums, what was signed, and who took part", 0),
         ("the trainer", "the same, and the partial sums that add up to them", 0),
         ("one Compute node", "the same, and of each client one share, which is random", 0),
         (
@@ -175,7 +183,10 @@ def statements(
         ),
     ):
         promised = [release.promised(colluders=colluders) for release in releases]
-        bought = [release.bought(colluders=colluders) for release in releases]
+        bought = [
+            release.bought(colluders=colluders, in_public=adversary == public)
+            for release in releases
+        ]
         found.append(_stated(adversary, sees, promised, bought, populations, delta))
     own = [release.own() for release in releases]
     every = f"{needed} or more of {nodes} Compute nodes"

@@ -9,7 +9,7 @@ every release carries an entry of every Compute node whose partial sum it rests 
 import base64
 from collections import Counter
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,7 @@ from shoal_protocol.wire.encoding import (
     sha256,
 )
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.numbers import Clients, Loss, Place
 
 GENESIS: Final = "0" * 64  # what the first entry names as the one before it
 HOLDER: Final = "holder"  # the ledger's name at a data holder, which has none in the manifest
@@ -45,17 +46,17 @@ class LedgerEntry(Model):
     """
 
     ledger: Name  # whose: the party's name, or `HOLDER`
-    number: int = Field(ge=1)  # its place, without gaps
+    number: Place  # its place, without gaps
     previous: Digest
     kind: Literal["charge", "return"]
     round: Digest
     job: Digest
-    job_rounds: int | None = Field(ge=1)  # of the job, charged so far with this one; a data
+    job_rounds: Place | None  # of the job, charged so far with this one; a data
     # holder, who is charged in batches and by crowds, counts none
     population: Digest  # `population_digest` of those who are charged
-    clients: int = Field(ge=1)  # how many they are
-    mu: float = Field(ge=0)  # for each of them
-    epsilon: float | None = Field(ge=0)  # None is infinite; 0, as mu, if it was paid before
+    clients: Annotated[Clients, Field(ge=1)]  # how many they are
+    mu: Loss  # for each of them
+    epsilon: Loss | None  # None is infinite; 0, as mu, if it was paid before
     at: Timestamp
 
     @model_validator(mode="after")

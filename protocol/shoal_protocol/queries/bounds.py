@@ -1,23 +1,23 @@
 """Public bounds of columns, from general knowledge and never from the data."""
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from shoal_protocol.queries.columns import Column, ColumnName
-from shoal_protocol.queries.terms import Bound, Term, refuse_unusable_range
+from shoal_protocol.queries.terms import Term, refuse_unusable_range
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Real
 
 
-class ColumnBounds(BaseModel):
+class ColumnBounds(Model):
     """A column's name and the public range that its values are assumed to lie in.
 
     What a `term` makes of a record's variables is in the range that follows from theirs: see
     `of_term`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: ColumnName
-    lower: Bound
-    upper: Bound
+    lower: Real
+    upper: Real
     term: Term | None = None
 
     @model_validator(mode="after")

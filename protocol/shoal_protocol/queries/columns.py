@@ -1,29 +1,26 @@
 """Columns that queries are about: of a client's records, or worked out from them by a term."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
 from shoal_protocol.queries.terms import ColumnName as ColumnName
 from shoal_protocol.queries.terms import Level, Term
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Positive, Real
 
-FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 
-
-class Column(BaseModel):
+class Column(Model):
     """A column, and the affine map of its public range to [-1, 1].
 
     It is what `term` makes of a record's variables; without one, the variable that has its name.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: ColumnName
-    centre: FiniteFloat
-    scale: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    centre: Real
+    scale: Positive
     term: Term | None = None
 
 

@@ -7,23 +7,23 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.columns import Column, FiniteFloat, design_of, in_levels, variables_of
+from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Real
 
 MOST_CELLS = 256
 
 
-class CellCounts(BaseModel, ABC):
+class CellCounts(Model, ABC):
     """Counts one column's records in each of some cells, times B, and in all of them.
 
     A record is in one cell at most. Cells are in the data's own units, whatever the column's map.
     The lattice is finer than a record, B = 2^grid_bits, so that the noise of many clients may be.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=1)]
     grid_bits: Annotated[int, Field(ge=4, le=24, strict=True)]
@@ -115,7 +115,7 @@ class Counts(CellCounts):
     """
 
     name: Literal["counts"] = "counts"
-    levels: Annotated[tuple[FiniteFloat, ...], Field(min_length=1, max_length=MOST_CELLS)]
+    levels: Annotated[tuple[Real, ...], Field(min_length=1, max_length=MOST_CELLS)]
     other: bool
 
     @model_validator(mode="after")
@@ -148,7 +148,7 @@ def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
 
 
 Edges = Annotated[
-    tuple[FiniteFloat, ...],
+    tuple[Real, ...],
     Field(min_length=3, max_length=MOST_CELLS + 1),
     AfterValidator(_ascending),
 ]

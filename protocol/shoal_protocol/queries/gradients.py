@@ -10,12 +10,14 @@ from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
 from shoal_protocol.queries.models import GradientModel, InstalledModel
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Positive
 
 LARGEST_COORDINATE: Final = 1e6
 """Largest magnitude of a coordinate of the point: far beyond any sensible parameter."""
@@ -29,7 +31,7 @@ Gradients = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.floa
 """A model's gradients, shape (r, d), at a point, shape (d,), of records, shape (r, m)."""
 
 
-class GradientSum(BaseModel):
+class GradientSum(Model):
     """Sum over a client's records of trunc(2^grid_bits clipped(gradient of log p(record | u))).
 
     u = `point` is in the model's unconstrained space, shape (d,). A record's gradient is shrunk
@@ -37,13 +39,11 @@ class GradientSum(BaseModel):
     zero. Columns are cut to [-1, 1] by their bounds first.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: Literal["gradient_sum"] = "gradient_sum"
     model: GradientModel
     columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
     point: Annotated[tuple[_Coordinate, ...], Field(min_length=1, max_length=10_000)]
-    clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    clip: Positive
     grid_bits: Annotated[int, Field(ge=4, le=30, strict=True)]
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 

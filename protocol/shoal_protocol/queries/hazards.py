@@ -12,8 +12,8 @@ from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.design import Mechanism, NoiseDesign
 from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.moments import Moments
-from shoal_protocol.queries.terms import Bound
 from shoal_protocol.queries.weighted_rows import shrinking
+from shoal_protocol.wire.numbers import Real
 
 SQUARES_SCALE: Final = 2.0
 """Noise of squares over that of scores."""
@@ -40,7 +40,7 @@ class HazardScoreSum(Moments):
     """
 
     name: Literal["hazard_score_sum"] = "hazard_score_sum"
-    edges: Annotated[tuple[Bound, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)]
+    edges: Annotated[tuple[Real, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)]
     point: Annotated[tuple[_Coordinate, ...], Field(min_length=2, max_length=544)]
     hazard_cut: Annotated[float, Field(ge=1.0, le=100.0)]
 
@@ -54,9 +54,6 @@ class HazardScoreSum(Moments):
             raise ValueError("the point has one coordinate for each interval and each feature")
         if self.radius is None or self.radius**2 < 2.0 * self.intercept**2:
             raise ValueError("hazards need a radius of sqrt(2) times the constant at least")
-        time = self.columns[-2]
-        if not math.isfinite(2.0 * abs(time.centre) + time.scale):
-            raise ValueError("time is beyond floats")
         return self
 
     @property

@@ -6,18 +6,20 @@ from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Radius
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
 """Noise off the diagonal relative to the diagonal's: makes the noise isotropic in the Frobenius
 norm, where each off-diagonal entry counts twice. The float is above 1/sqrt(2), never below."""
 
 
-class Moments(BaseModel):
+class Moments(Model):
     """Base of the moment queries: a record becomes a row w of p integers.
 
     w = trunc(2^grid_bits r), r = (intercept, u_1, ..., u_m) shrunk into the l2 ball of `radius`,
@@ -28,11 +30,9 @@ class Moments(BaseModel):
     is added to it, as to everything else.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-    radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None
+    radius: Radius | None
     grid_bits: Annotated[int, Field(ge=4, le=15, strict=True)]
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 

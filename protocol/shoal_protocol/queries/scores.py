@@ -53,8 +53,6 @@ class ScoreSum(RegressionMoments):
             raise ValueError("the point has one coordinate for the constant and each feature")
         if self.radius is None:
             raise ValueError("scores need a radius")
-        if not math.isfinite(abs(self.regressed[-1].centre) + self.regressed[-1].scale):
-            raise ValueError("the target's bounds are beyond floats")
         return self
 
     @property

@@ -7,19 +7,19 @@ from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import Column, FiniteFloat
+from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up, with_count
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Real
 
 MOST_CELLS_OF_CUT: Final = 1024
 MOST_CELLS_IN_ALL: Final = 16_384
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+_Place = Annotated[int, Field(ge=0, lt=512, strict=True)]  # among columns, or among cuts
 
 
 def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
@@ -28,7 +28,7 @@ def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
     return edges
 
 
-class EdgeCut(_Part):
+class EdgeCut(Model):
     """Cuts a column into the bins between ascending `edges`; the outer ones hold all beyond.
 
     `column` and `indicator` are places among the query's columns. A value is missing if it is NaN
@@ -36,10 +36,10 @@ class EdgeCut(_Part):
     """
 
     kind: Literal["edges"] = "edges"
-    column: Annotated[int, Field(ge=0, strict=True)]
-    indicator: Annotated[int, Field(ge=0, strict=True)] | None = None
+    column: _Place
+    indicator: _Place | None = None
     edges: Annotated[
-        tuple[FiniteFloat, ...],
+        tuple[Real, ...],
         Field(min_length=3, max_length=MOST_CELLS_OF_CUT + 1),
         AfterValidator(_ascending),
     ]
@@ -55,16 +55,16 @@ class EdgeCut(_Part):
         return np.minimum(bins, self.cells - 1)
 
 
-class LevelCut(_Part):
+class LevelCut(Model):
     """Cuts a column by its value: a cell for each of the `levels`, and a last one for all others.
 
     `column` and `indicator` are as of an `EdgeCut`.
     """
 
     kind: Literal["levels"] = "levels"
-    column: Annotated[int, Field(ge=0, strict=True)]
-    indicator: Annotated[int, Field(ge=0, strict=True)] | None = None
-    levels: Annotated[tuple[FiniteFloat, ...], Field(min_length=1, max_length=MOST_CELLS_OF_CUT)]
+    column: _Place
+    indicator: _Place | None = None
+    levels: Annotated[tuple[Real, ...], Field(min_length=1, max_length=MOST_CELLS_OF_CUT)]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -88,14 +88,14 @@ class LevelCut(_Part):
 Cut = Annotated[EdgeCut | LevelCut, Field(discriminator="kind")]
 
 
-class Axis(_Part):
+class Axis(Model):
     """One side of a table: the cells of the query's cut number `cut`, `merged` of them to one."""
 
-    cut: Annotated[int, Field(ge=0, strict=True)]
+    cut: _Place
     merged: Annotated[int, Field(ge=1, le=MOST_CELLS_OF_CUT, strict=True)] = 1
 
 
-class Table(_Part):
+class Table(Model):
     """A table over one to three axes, whose noise is `scale` times the round's.
 
     Its cells are in the order of C: the last axis runs fastest. A last one counts the records that
@@ -106,15 +106,13 @@ class Table(_Part):
     scale: Annotated[float, Field(ge=0.01, le=100.0)] = 1.0
 
 
-class Tables(BaseModel):
+class Tables(Model):
     """Counts records in the cells of each table, times B, and then all records.
 
     A record is in exactly one cell of each table, whatever it lacks: whether a value is missing is
     as private as the value. Cells are in the data's own units, whatever the columns' maps; columns
     have no terms.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["tables"] = "tables"
     columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]

@@ -13,24 +13,28 @@ from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import LARGEST, Real
+from shoal_protocol.wire.texts import canonical_text
 
 FloatVector = NDArray[np.float64]
 Interval = tuple[float, float]
 
-LARGEST: Final = 1e30  # of a bound: products and squares of it are still floats
 _NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e6 places in it apart
 _DEGREE: Final = 3
 
 
-def _printable(name: str) -> str:
-    if not name.isprintable() or name != name.strip():
-        raise ValueError("a column's name must be printable and must not start or end in space")
+def _column_name(written: str) -> str:
+    name = canonical_text(written)
+    if not name or not name.isprintable():
+        raise ValueError("a column's name has one printable character or more, and no others")
     return name
 
 
-ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_printable)]
-Bound = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_column_name)]
+"""A name as a person wrote it, in its canonical form; a signed document has no other."""
 
 
 def refuse_unusable_range(lower: float, upper: float) -> None:
@@ -45,14 +49,12 @@ def refuse_unusable_range(lower: float, upper: float) -> None:
         raise ValueError("the bounds of a column are too close to be told apart")
 
 
-class _Bounded(BaseModel):
+class _Bounded(Model):
     """Base of the factors that cut their variable to public bounds."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     variable: ColumnName
-    lower: Bound
-    upper: Bound
+    lower: Real
+    upper: Real
 
     @model_validator(mode="after")
     def _has_a_range(self) -> Self:
@@ -131,8 +133,8 @@ class Spline(_Bounded):
     """
 
     kind: Literal["spline"] = "spline"
-    knots: Annotated[tuple[Bound, ...], Field(max_length=32)]
-    place: Annotated[int, Field(ge=0, strict=True)]
+    knots: Annotated[tuple[Real, ...], Field(max_length=32)]
+    place: Annotated[int, Field(ge=0, le=32 + _DEGREE, strict=True)]
 
     @model_validator(mode="after")
     def _is_in_the_basis(self) -> Self:
@@ -175,19 +177,17 @@ def _share(part: FloatVector, whole: float) -> FloatVector:
     return shares
 
 
-class Level(BaseModel):
+class Level(Model):
     """1 where the variable is exactly `value`, a level's place for one, else 0; nothing is cut.
 
     With `among` a record whose variable is none of these lacks a value: see `in_levels`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     kind: Literal["level"] = "level"
     variable: ColumnName
-    value: Bound
+    value: Real
     among: Annotated[
-        tuple[Bound, ...], Field(max_length=1_000, exclude_if=lambda each: not each)
+        tuple[Real, ...], Field(max_length=1_000, exclude_if=lambda each: not each)
     ] = ()
 
     @property
@@ -211,10 +211,8 @@ class OtherLevel(Level):
 Factor = Annotated[Power | Centred | Log | Spline | Level | OtherLevel, Field(discriminator="kind")]
 
 
-class Term(BaseModel):
+class Term(Model):
     """The product of its factors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     factors: Annotated[tuple[Factor, ...], Field(min_length=1, max_length=4)]
 

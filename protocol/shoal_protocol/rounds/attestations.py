@@ -23,6 +23,7 @@ from shoal_protocol.wire.encoding import (
     encode_clients,
 )
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.numbers import Clients
 
 LONGEST_DETAIL: Final = 300  # characters
 TAG_BYTES: Final = 4  # of an answer id, in the holdings
@@ -66,7 +67,7 @@ class Holdings(RoundDocument):
     kind: Literal["holdings"] = "holdings"
     node: Name
     missing: Base64  # canonical Roaring bitmap: the holders that are asked less those held
-    count: int = Field(ge=0)  # held
+    count: Clients  # held
     answers: Base64  # of each of these, ascending: the first 4 bytes of its answer's id
 
     @classmethod
@@ -107,9 +108,9 @@ class Vote(RoundDocument):
 
     kind: Literal["vote"] = "vote"
     node: Name
-    nodes: tuple[Name, ...] = Field(min_length=2)  # whose holdings give the cohort
+    nodes: tuple[Name, ...] = Field(min_length=2, max_length=255)  # whose holdings give the cohort
     cohort: Digest
-    cohort_size: int = Field(ge=0)  # in slots, here and below
+    cohort_size: Clients  # in slots, here and below
 
 
 class PartialSum(RoundDocument):
@@ -121,9 +122,11 @@ class PartialSum(RoundDocument):
     kind: Literal["partial_sum"] = "partial_sum"
     node: Name
     cohort: Digest
-    cohort_size: int = Field(ge=1)
+    cohort_size: Annotated[Clients, Field(ge=1)]
     # with committees: the nodes whose partial sums add up to the total, in the spec's order
-    nodes: tuple[Name, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
+    nodes: Annotated[tuple[Name, ...], Field(max_length=255)] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
     values: Base64  # dimension little-endian 64-bit residues
     charge: LedgerEntry  # of the node's own ledger: by it the round was charged
 
@@ -147,9 +150,9 @@ class Result(RoundDocument):
 
     kind: Literal["result"] = "result"
     cohort: Digest
-    cohort_size: int = Field(ge=1)
+    cohort_size: Annotated[Clients, Field(ge=1)]
     values: Base64  # dimension little-endian signed 64-bit integers
-    partial_sums: tuple[PartialSumReference, ...]
+    partial_sums: tuple[PartialSumReference, ...] = Field(max_length=255)
 
 
 class AbandonmentReason(Model):

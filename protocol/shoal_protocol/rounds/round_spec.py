@@ -3,7 +3,7 @@
 `spec_checks` decides which specs are acceptable.
 """
 
-from typing import ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 from pyroaring import BitMap
@@ -15,6 +15,7 @@ from shoal_protocol.queries import NoiseDesign, Query
 from shoal_protocol.sharing.schemes import Sharing, Wrapping
 from shoal_protocol.wire.documents import BoundDocument, Role
 from shoal_protocol.wire.encoding import Base64, Digest, Name, Timestamp, decode_clients
+from shoal_protocol.wire.numbers import Clients, Count, Loss, Place
 
 LARGEST_DIMENSION: Final = 1_000_000
 
@@ -26,7 +27,7 @@ class RoundSpec(BoundDocument):
 
     kind: Literal["round_spec"] = "round_spec"
     job: Digest
-    number: int = Field(ge=0)  # counts the job's rounds from 0
+    number: Count  # counts the job's rounds from 0
     query: Query
     dimension: int = Field(ge=1, le=LARGEST_DIMENSION)
     modulus_bits: Literal[61, 64]  # as `sharing` has it
@@ -34,18 +35,18 @@ class RoundSpec(BoundDocument):
     wrapping: Wrapping
     noise: Noise
     population: Base64  # canonical Roaring bitmap of client indices
-    population_size: int = Field(ge=2)
-    dropouts: int = Field(ge=0)
-    colluders: int = Field(ge=0)
-    minimum_cohort: int = Field(ge=2)
-    smallest_answer: int = Field(ge=1)  # fewest slots that the round asks of a data holder
-    compute_nodes: tuple[Name, ...] = Field(min_length=2)
+    population_size: Annotated[Clients, Field(ge=2)]
+    dropouts: Clients
+    colluders: Clients
+    minimum_cohort: Annotated[Clients, Field(ge=2)]
+    smallest_answer: Place  # fewest slots that the round asks of a data holder
+    compute_nodes: tuple[Name, ...] = Field(min_length=2, max_length=255)
     opened_at: Timestamp
     deadline: Timestamp
     proceed_at: Timestamp  # from here on `threshold` nodes suffice, and the others are not awaited
     give_up_at: Timestamp
-    mu: float = Field(ge=0)  # the round's cost for each client of the population,
-    epsilon: float | None = Field(ge=0)  # and as pure epsilon
+    mu: Loss  # the round's cost for each client of the population,
+    epsilon: Loss | None  # and as pure epsilon
 
     def clients(self) -> BitMap:
         """Return the population.

@@ -14,11 +14,12 @@ from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.one_round import (
     COUNT_BITS,
     DistributionStudy,
-    Level,
     Pseudocount,
     log_probabilities,
     spanning,
 )
+from shoal_protocol.trust.codings import Coding
+from shoal_protocol.wire.numbers import Real
 
 
 class BernoulliPosterior(TabulatedPosterior):
@@ -50,8 +51,8 @@ failure = 0
 
     name: Literal["bernoulli"] = "bernoulli"
     column: ColumnName
-    success: Level = 1.0
-    failure: Level = 0.0
+    success: Real = 1.0
+    failure: Real = 0.0
     prior_successes: Pseudocount = 1.0
     prior_failures: Pseudocount = 1.0
 
@@ -66,6 +67,10 @@ failure = 0
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
         return (spanning(self.column, (self.failure, self.success)),)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        return (Coding(self.column, "classes", (self.failure, self.success)),)
 
     def query(self) -> Counts:
         """Return the query of the only round."""

@@ -14,12 +14,13 @@ from shoal_protocol.studies.cells import CellStudy
 from shoal_protocol.studies.one_round import (
     COUNT_BITS,
     Labels,
-    Level,
     and_others,
     called,
     log_probabilities,
     spanning,
 )
+from shoal_protocol.trust.codings import Coding
+from shoal_protocol.wire.numbers import Real
 
 
 class CategoricalPosterior(DirichletMixture):
@@ -46,7 +47,7 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
 """
 
     name: Literal["categorical"] = "categorical"
-    levels: Annotated[tuple[Level, ...], Field(min_length=2, max_length=255)]
+    levels: Annotated[tuple[Real, ...], Field(min_length=2, max_length=255)]
     labels: Labels = ()
     other: bool = True
 
@@ -62,6 +63,10 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
         return (spanning(self.column, self.levels),)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        return (Coding(self.column, "levels", self.levels),)
 
     @property
     def cells(self) -> tuple[str, ...]:

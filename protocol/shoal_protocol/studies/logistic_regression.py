@@ -8,10 +8,10 @@ from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVect
 from shoal_protocol.posteriors.intervals import normal_intervals
 from shoal_protocol.posteriors.likelihoods import logistic_log_density
 from shoal_protocol.posteriors.variational_regression import VariationalRegressionPosterior
-from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.models.regressions import probability
 from shoal_protocol.studies.variational import LearningRate, Positive, RegressionStudy
+from shoal_protocol.trust.codings import Coding, codings_of_target
 
 
 class LogisticRegressionPosterior(VariationalRegressionPosterior):
@@ -71,8 +71,8 @@ smoker = [0, 1]
     prior_sd: Positive = 3.0
 
     @property
-    def binary_target(self) -> ColumnBounds:
-        return self.target
+    def codings(self) -> tuple[Coding, ...]:
+        return (*super().codings, *codings_of_target("logistic", self.target))
 
     @property
     def model(self) -> LogisticRegressionModel:

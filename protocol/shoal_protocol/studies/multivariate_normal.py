@@ -9,13 +9,12 @@ from pydantic import Field, model_validator
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.normal_draws import NormalDrawsPosterior
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import FiniteFloat
 from shoal_protocol.studies.one_round import (
     NormalStudy,
-    PositiveFloat,
     normal_log_densities,
     require_near,
 )
+from shoal_protocol.wire.numbers import Positive, Real
 
 
 class MultivariateNormalPosterior(NormalDrawsPosterior):
@@ -80,8 +79,8 @@ systolic_pressure = [60, 220]
 
     name: Literal["multivariate_normal"] = "multivariate_normal"
     variables: Annotated[tuple[ColumnBounds, ...], Field(min_length=2, max_length=12)]
-    prior_means: tuple[FiniteFloat, ...] | None = None
-    prior_sds: tuple[PositiveFloat, ...] | None = None
+    prior_means: tuple[Real, ...] | None = None
+    prior_sds: tuple[Positive, ...] | None = None
     prior_freedom: Annotated[float, Field(ge=1.0, le=1e6, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="after")

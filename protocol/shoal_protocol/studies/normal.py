@@ -8,13 +8,12 @@ from pydantic import Field, model_validator
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.normal_draws import NormalDrawsPosterior
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import FiniteFloat
 from shoal_protocol.studies.one_round import (
     NormalStudy,
-    PositiveFloat,
     normal_log_densities,
     require_near,
 )
+from shoal_protocol.wire.numbers import Positive, Real
 
 
 class NormalPosterior(NormalDrawsPosterior):
@@ -61,8 +60,8 @@ systolic_pressure = [60, 220]
 
     name: Literal["normal"] = "normal"
     column: ColumnBounds
-    prior_mean: FiniteFloat | None = None
-    prior_sd: PositiveFloat | None = None
+    prior_mean: Real | None = None
+    prior_sd: Positive | None = None
     prior_freedom: Annotated[float, Field(ge=1.0, le=1e6, allow_inf_nan=False)] = 3.0
 
     @model_validator(mode="after")

@@ -1,23 +1,22 @@
 """A mean: of normal records whose standard deviation is known."""
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.tabulated import TabulatedPosterior
 from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import FiniteFloat
 from shoal_protocol.studies.one_round import (
     SUM_BITS,
     DistributionStudy,
-    PositiveFloat,
     normal_log_densities,
     require_near,
 )
+from shoal_protocol.wire.numbers import Positive, Real
 
 
 class NormalMeanPosterior(TabulatedPosterior):
@@ -25,7 +24,7 @@ class NormalMeanPosterior(TabulatedPosterior):
 
     name: Literal["normal_mean"] = "normal_mean"
     names: tuple[str, ...] = ("mean",)
-    known_sd: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    known_sd: Positive
 
     def predict(self) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of a new record, not cut, shapes (1,)."""
@@ -51,9 +50,9 @@ systolic_pressure = [60, 220]
 
     name: Literal["normal_mean"] = "normal_mean"
     column: ColumnBounds
-    sd: PositiveFloat
-    prior_mean: FiniteFloat | None = None
-    prior_sd: PositiveFloat | None = None
+    sd: Positive
+    prior_mean: Real | None = None
+    prior_sd: Positive | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "NormalMeanTask":

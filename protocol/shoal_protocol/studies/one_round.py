@@ -26,8 +26,6 @@ SUM_BITS: Final = 15
 _FARTHEST: Final = 1e6  # half ranges of a column: what a prior may be about
 
 Pseudocount = Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False)]
-PositiveFloat = Annotated[float, Field(gt=0.0, le=1e30, allow_inf_nan=False)]
-Level = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
 Labels = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=255)
 ]
@@ -140,7 +138,14 @@ def called(levels: Sequence[float], labels: Sequence[str]) -> tuple[str, ...]:
 
 def and_others(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of levels, and of all other values."""
-    return (*names, "any other" if "other" in names else "other")
+    return (*names, own_label("other", "any other", names))
+
+
+def own_label(label: str, instead: str, names: Sequence[str]) -> str:
+    """Return a label beside the `names` of levels: `instead`, where a level has the label."""
+    while label in names:
+        label, instead = instead, f"any {instead}"
+    return label
 
 
 def require_near(

@@ -12,6 +12,7 @@ from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.one_round import SUM_BITS, DistributionStudy, Pseudocount
+from shoal_protocol.trust.codings import Coding
 
 
 class PoissonPosterior(TabulatedPosterior):
@@ -57,6 +58,10 @@ upper = 20                     # counts are cut to it, and noise grows with it
         """The one column of a client's records."""
         return (ColumnBounds(name=self.column, lower=0.0, upper=float(self.upper)),)
 
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        return (Coding(self.column, "count"),)
+
     def query(self) -> FirstMoments:
         """Return the query of the only round."""
         return FirstMoments(
@@ -69,7 +74,5 @@ upper = 20                     # counts are cut to it, and noise grows with it
 
     def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
         counts, rate = values[:, 0], float(posterior.mean[0])
-        if (counts < 0.0).any() or (counts != np.floor(counts)).any():
-            raise ValueError("counts must be whole numbers, 0 or more")
         factorials = np.array([math.lgamma(count + 1.0) for count in counts.tolist()])
         return np.asarray(counts * math.log(rate) - rate - factorials)

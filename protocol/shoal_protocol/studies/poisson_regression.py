@@ -12,6 +12,7 @@ from shoal_protocol.posteriors.variational_regression import VariationalRegressi
 from shoal_protocol.queries.models import PoissonRegressionModel
 from shoal_protocol.queries.models.regressions import rate
 from shoal_protocol.studies.variational import Positive, RegressionStudy
+from shoal_protocol.trust.codings import Coding, codings_of_target
 
 
 class PoissonRegressionPosterior(VariationalRegressionPosterior):
@@ -68,6 +69,10 @@ visits = [0, 20]
         if self.target.lower != 0.0:
             raise ValueError("a count's lower bound must be 0")
         return self
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        return (*super().codings, *codings_of_target("poisson", self.target))
 
     @property
     def model(self) -> PoissonRegressionModel:

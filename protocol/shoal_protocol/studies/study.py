@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shoal_protocol.jobs.terms import TOLERANCE, RoundTerms, Terms
 from shoal_protocol.posteriors.base import BasePosterior
@@ -18,17 +18,17 @@ from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.trust.codings import Coding, codings_of_terms
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 
 
-class Study(BaseModel, ABC):
+class Study(Model, ABC):
     """A task: the parameters of one study, as a job request carries them.
 
     A class that gives `name` a default is a study; one that does not is what several share.
     `records_per_client` is how many records a client may hold at most, all of which privacy covers.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]]
     """What a job of the study may end with."""
@@ -58,14 +58,15 @@ class Study(BaseModel, ABC):
         return variables_of(self.columns)
 
     @property
-    def coded_event(self) -> str | None:
-        """The variable that is 1 where an event was, and else 0; None if none need be."""
-        return None
+    def codings(self) -> tuple[Coding, ...]:
+        """How the variables are coded that are not just numbers within bounds."""
+        return codings_of_terms(each.term for each in self.columns)
 
     @property
-    def binary_target(self) -> ColumnBounds | None:
-        """The target that is of two classes, its bounds; None if none is."""
-        return None
+    def coded_event(self) -> str | None:
+        """The variable that is 1 where an event was, and else 0; None if none need be."""
+        coded = (each.variable for each in self.codings if each.kind == "event" and not each.values)
+        return next(coded, None)
 
     @property
     def posterior_names(self) -> tuple[str, ...]:

@@ -8,14 +8,16 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior
 from shoal_protocol.posteriors.known import Known, Number, NumbersPosterior, Part, reach_of
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.queries.terms import Bound, Level, Term
+from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.studies.one_round import SUM_BITS, OneRoundStudy
 from shoal_protocol.studies.regression import TargetFamily
+from shoal_protocol.trust.codings import Coding, codings_of_target
+from shoal_protocol.wire.numbers import Finite, PositiveSize, Real
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +36,7 @@ class Site(Part):
     """
 
     name: ColumnName
-    value: Bound
+    value: Real
     coefficients: Annotated[tuple[Finite, ...], Field(min_length=2, max_length=251)]
 
 
@@ -91,8 +93,8 @@ class ValidationPosterior(NumbersPosterior):
     name: Literal["validation"] = "validation"
     family: TargetFamily
     target: str
-    width: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-    score_limit: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    width: PositiveSize
+    score_limit: PositiveSize
     columns: tuple[str, ...]
     scores: Annotated[tuple[SiteScore, ...], Field(min_length=1)]
     calibration: tuple[CalibrationBin, ...] = ()
@@ -224,8 +226,8 @@ systolic_pressure = [60, 220]
         return self
 
     @property
-    def binary_target(self) -> ColumnBounds | None:
-        return self.target if self.family == "logistic" else None
+    def codings(self) -> tuple[Coding, ...]:
+        return (*super().codings, *codings_of_target(self.family, self.target))
 
     @property
     def columns(self) -> tuple[ColumnBounds, ...]:

@@ -15,11 +15,12 @@ from shoal_protocol.queries import GradientSum, Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import GradientModel
 from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.studies.study import Study
 from shoal_protocol.wire.errors import RefusedSpec
 
 Rounds = Annotated[int, Field(ge=1, le=100_000, strict=True)]
-Batch = Annotated[int, Field(ge=2, strict=True)]
+Batch = Annotated[int, Field(ge=2, le=LARGEST_POPULATION, strict=True)]
 Positive = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 LearningRate = Annotated[float, Field(ge=1e-6, le=10.0, allow_inf_nan=False)]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.draws import decoded_numbers
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.posteriors.tabulated import scored_quantiles
@@ -14,8 +14,7 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.first_moments import LONGEST_VECTOR
 from shoal_protocol.studies.one_round import SUM_BITS, OneRoundStudy
 from shoal_protocol.wire.encoding import Base64
-
-_Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+from shoal_protocol.wire.numbers import Finite, PositiveSize, Radius
 
 
 class VectorSumPosterior(BasePosterior):
@@ -33,10 +32,10 @@ class VectorSumPosterior(BasePosterior):
     name: Literal["vector_sum"] = "vector_sum"
     bounds: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
     sums: Base64
-    noise_sd: _Positive
+    noise_sd: PositiveSize
     quantiles: Annotated[tuple[Finite, ...], Field(min_length=161, max_length=161)]
-    record_count: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
-    record_count_sd: _Positive
+    record_count: PositiveSize
+    record_count_sd: PositiveSize
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
@@ -138,7 +137,7 @@ systolic_pressure = [80, 200]
     name: Literal["vector_sum"] = "vector_sum"
     columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
     entries: Annotated[int, Field(ge=1, le=LONGEST_VECTOR, strict=True)] | None = None
-    radius: _Positive | None = None
+    radius: Radius | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

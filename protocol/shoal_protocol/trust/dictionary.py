@@ -11,25 +11,29 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import pydantic
 from nacl.signing import VerifyKey
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Factor, Level
+from shoal_protocol.queries.terms import ColumnName, Factor, Level
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
 from shoal_protocol.wire.documents import Document, Model, Role, Signed, decode
-from shoal_protocol.wire.encoding import Digest, Name, VerifyKeyHex
+from shoal_protocol.wire.encoding import MOST_VALUES, Digest, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
+from shoal_protocol.wire.numbers import Place, Real
+from shoal_protocol.wire.texts import canonical_text
 
 EPOCH: Final = date(1970, 1, 1)
 """Dates are days since then, as numbers of records."""
 
-COUNTING: Final = frozenset({"counts", "bin_counts", "tables"})
+COUNTING: Final = frozenset({"counts", "tables"})
 """The queries that may read places of levels: they count them."""
 
 MOST_VARIABLES: Final = 10_000
 MOST_LEVELS: Final = 1_000
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000, strip_whitespace=True)]
-_Level = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+_Level = Annotated[
+    str, StringConstraints(max_length=200), AfterValidator(canonical_text), Field(min_length=1)
+]
 
 
 class _Variable(Model):
@@ -39,7 +43,7 @@ class _Variable(Model):
     the bounds (a flag 0, a category its first level), and a further column, `NAME_missing`, is 1.
     """
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
+    name: ColumnName
     meaning: _Text
     missing: Literal["complete_case", "indicator"] = "complete_case"
     retired: bool = False
@@ -83,8 +87,8 @@ class Number(_Variable):
 
     type: Literal["number"] = "number"
     unit: Annotated[str, StringConstraints(max_length=100)] = ""
-    lower: float
-    upper: float
+    lower: Real
+    upper: Real
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -119,6 +123,10 @@ class Category(_Variable):
     def _levels_are_distinct(cls, levels: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(levels)) != len(levels):
             raise ValueError("two levels are the same")
+        if any(level != canonical_text(level) for level in levels):
+            raise ValueError(
+                "a level must not start or end in space, and is in composed characters (NFC)"
+            )
         return levels
 
     @property
@@ -152,11 +160,12 @@ class DataDictionary(Document):
     """One version of the consortium's data dictionary, signed by its authority."""
 
     signed_by: ClassVar[Role] = Role.AUTHORITY
+    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["data_dictionary"] = "data_dictionary"
     consortium: Name
     authority: VerifyKeyHex
-    sequence: int = Field(ge=1)
+    sequence: Place
     previous: Digest | None
     variables: tuple[Variable, ...] = Field(min_length=1, max_length=MOST_VARIABLES)
 
@@ -223,8 +232,8 @@ def fault_of(
 ) -> str | None:
     """Return why a job may not read these columns, or None; it repeats no name that was sent.
 
-    Places of more than two levels are no quantity: only what counts them (`as_levels`) may read
-    them, and a factor of a term that is 1 at one of them. The bounds of a term's variables are
+    Places of levels are no quantity: only what counts them (`as_levels`) may read them, and a
+    factor of a term that is 1 at one of them. The bounds of a term's variables are
     within the dictionary's: no value is beyond.
     """
     in_use = [name for name, each in named.items() if not each.retired]
@@ -254,7 +263,7 @@ def _fault_of_reading(
         if not (lower <= factor.value <= upper and is_place):
             return "has no such level in the data dictionary"
         return None
-    if isinstance(variable, Category) and len(variable.levels) > 2 and not as_levels:
+    if isinstance(variable, Category) and not as_levels:
         return (
             f"has {len(variable.levels)} levels, which are no quantity: count them, or read each "
             "as a level, as a formula's C() does"

@@ -19,6 +19,8 @@ LONGEST_SECONDS: Final = 10 * 365 * 86_400  # of either that a policy may state
 CLOCKS_APART: Final = timedelta(minutes=5)
 """What is forgiven, lest one party take and another refuse what keeps to a bound exactly."""
 
+_OR_A_CLOCK: Final = "if that was not meant, the sender's clock or the one here is wrong"
+
 
 class Limits(Protocol):
     """The time limits of a policy: the consortium's, or a data holder's."""
@@ -35,14 +37,29 @@ class Limits(Protocol):
 def job_refusal(request: "JobRequest", limits: Limits, *, now: datetime) -> str | None:
     """Return why a job in rounds reaches too far ahead of `now`, or None."""
     if is_too_far(request.join_deadline, limits.maximum_join_seconds, now):
-        most = limits.maximum_join_seconds
-        return f"join_deadline is further ahead than the policy's maximum_join_seconds, {most}"
+        most = f"the policy's maximum_join_seconds, {limits.maximum_join_seconds}"
+        return too_far_ahead("join_deadline", request.join_deadline, now, most)
     if is_too_far(request.ends_by, limits.maximum_job_seconds, now):
-        most = limits.maximum_job_seconds
-        return f"the job may last longer than the policy's maximum_job_seconds, {most}"
+        most = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
+        return too_far_ahead("the job's end", request.ends_by, now, most)
     return None
 
 
 def is_too_far(moment: datetime, seconds: int, now: datetime) -> bool:
     """Tell whether a moment is more than so many seconds ahead of `now`, by clocks that differ."""
     return moment - now > timedelta(seconds=seconds) + CLOCKS_APART
+
+
+def too_far_ahead(name: str, moment: datetime, now: datetime, most: str) -> str:
+    """Say that a moment is further ahead of `now` than something allows, and by how much."""
+    return f"{name} is {between(now, moment)} ahead, more than {most}: {_OR_A_CLOCK}"
+
+
+def passed(name: str, moment: datetime, now: datetime) -> str:
+    """Say that a moment has passed `now`, and by how much."""
+    return f"{name} has passed, {between(moment, now)} ago: {_OR_A_CLOCK}"
+
+
+def between(earlier: datetime, later: datetime) -> str:
+    """Say how much time lies between two moments, in days and h:mm:ss."""
+    return f"{timedelta(seconds=round((later - earlier).total_seconds()))} (h:mm:ss)"

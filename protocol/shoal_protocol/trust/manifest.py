@@ -28,11 +28,11 @@ from shoal_protocol.wire.documents import (
 from shoal_protocol.wire.encoding import BoxKeyHex, Digest, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import (
     MalformedDocument,
-    UnknownHolder,
     UnknownSigner,
     WrongManifest,
     WrongSigner,
 )
+from shoal_protocol.wire.numbers import Place
 
 Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]
 Certificate = Annotated[
@@ -83,16 +83,17 @@ class Manifest(Document):
     """One version of the consortium's agreement, signed by its authority."""
 
     signed_by: ClassVar[Role] = Role.AUTHORITY
+    most_values: ClassVar[int] = 20_000  # for a move of the authority it is read before its key
 
     kind: Literal["manifest"] = "manifest"
     consortium: Name
-    sequence: int = Field(ge=1)
+    sequence: Place
     previous: Digest | None
     authority: VerifyKeyHex
     compute_nodes: tuple[ComputeParty, ...] = Field(min_length=2, max_length=255)
     aggregator: ServiceParty
     trainer: ServiceParty
-    analysts: tuple[Analyst, ...] = Field(min_length=1)
+    analysts: tuple[Analyst, ...] = Field(min_length=1, max_length=1_000)
     roster: RosterReference
     policy: Policy
     recovery: VerifyKeyHex | None = _optional()
@@ -252,19 +253,27 @@ class Parties:
             if body.manifest != self.digest:
                 raise WrongManifest
             body.check_minor(self.manifest.policy.wire_minor or 0)
-        if body.signed_by in (Role.HOLDER, Role.CLIENT):
-            key = self._holder_key(signed)
-        else:
-            party = self.party(signed.signer)
-            if party.name not in self._in_charge(body.signed_by):
-                raise WrongSigner
-            if body.signer_field and getattr(body, body.signer_field) != party.name:
-                raise WrongSigner("the document speaks for another party than its signer")
-            key = bytes.fromhex(party.verify_key)
+        key = self._key_for(signed)
+        if body.signer_field and getattr(body, body.signer_field) != signed.signer:
+            raise WrongSigner("the document speaks for another party than its signer")
         signed.verify_signature(VerifyKey(key))
 
-    def _holder_key(self, signed: Signed[DocumentT]) -> bytes:
-        raise UnknownHolder("without the roster no data holder's signature can be checked")
+    def _key_for(self, signed: Signed[DocumentT]) -> bytes:
+        role = signed.body.signed_by
+        return self.key_of(role, signed.signer, getattr(signed.body, role.value, None))
+
+    def key_of(self, role: Role, signer: str, index: object) -> bytes:
+        """Return the verify key of who signs in a role; `index` is a data holder's or a slot's.
+
+        Raises:
+            UnknownSigner, WrongSigner, UnknownHolder, RevokedHolder
+        """
+        if role is Role.AUTHORITY and signer == AUTHORITY_NAME:
+            return bytes.fromhex(self.manifest.authority)
+        party = self.party(signer)
+        if party.name not in self._in_charge(role):
+            raise WrongSigner
+        return bytes.fromhex(party.verify_key)
 
     def _in_charge(self, role: Role) -> set[str]:
         manifest = self.manifest
@@ -320,7 +329,7 @@ class Consortium(Parties):
         Raises:
             as `verify`
         """
-        self._holder_key(signed)  # enrolled by this version
+        self._key_for(signed)  # enrolled by this version
         replace(self, roster=current.roster).verify(signed)
 
     @classmethod
@@ -331,9 +340,10 @@ class Consortium(Parties):
             raise MalformedDocument("the roster is not the one that the manifest names")
         return cls(signed, opened)
 
-    def _holder_key(self, signed: Signed[DocumentT]) -> bytes:
-        role = signed.body.signed_by
-        index = getattr(signed.body, role.value, None)
-        if signed.signer != role or not isinstance(index, int):
+    def key_of(self, role: Role, signer: str, index: object) -> bytes:
+        """Return the verify key of who signs in a role, data holders included."""
+        if role not in (Role.HOLDER, Role.CLIENT):
+            return super().key_of(role, signer, index)
+        if signer != role or not isinstance(index, int):
             raise WrongSigner
         return self.roster.key_of(index if role is Role.HOLDER else self.roster.holder_of(index))

@@ -11,6 +11,7 @@ from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.limits import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECONDS
 from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import LARGEST_CLIENTS
 
 
 def all_but_one(nodes: int) -> int:
@@ -25,19 +26,23 @@ class Policy(Model):
     the discrete Laplace only.
     """
 
-    minimum_cohort: int = Field(ge=2, description="smallest cohort that may be summed")
+    minimum_cohort: int = Field(
+        ge=2, le=LARGEST_CLIENTS, description="smallest cohort that may be summed"
+    )
     minimum_colluders: int = Field(
         ge=0,
+        le=LARGEST_CLIENTS,
         description="how many clients of a cohort must at least be able to collude, in every job, "
         "without the price rising",
     )
     colluding_holders: int = Field(
         ge=0,
+        le=LARGEST_CLIENTS,
         description="how many data holders, the largest of every round, must be able to collude "
         "with all of their slots without the price rising",
     )
     minimum_holders: int = Field(
-        ge=1, description="fewest data holders that a round may ask, or sum"
+        ge=1, le=LARGEST_CLIENTS, description="fewest data holders that a round may ask, or sum"
     )
     maximum_epsilon: float = Field(
         gt=0, le=100, description="largest epsilon of one client over all jobs together, up to 100"

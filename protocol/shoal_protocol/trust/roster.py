@@ -12,17 +12,17 @@ revoked; 8 bytes for each range: its holder (4 bytes) and its number of slots (4
 
 import hashlib
 from functools import cached_property
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 from nacl.signing import VerifyKey
-from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Digest, domain, sha256
 from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder, UnknownHolder
+from shoal_protocol.wire.numbers import Clients
 from shoal_protocol.wire.versions import WIRE
 
 _MAGIC: Final = b"SHOALROSTER"
@@ -230,9 +230,9 @@ class RosterReference(Model):
     """A roster by its digest: of how many data holders, ranges and slots, `clients`, it is."""
 
     digest: Digest
-    holders: Annotated[int, Field(ge=0)]
-    ranges: Annotated[int, Field(ge=0)]
-    clients: Annotated[int, Field(ge=0)]
+    holders: Clients
+    ranges: Clients
+    clients: Clients
 
     @classmethod
     def of(cls, roster: "Roster") -> Self:

@@ -6,8 +6,8 @@ names protocol version and kind, then the canonical JSON of the body.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
@@ -16,6 +16,7 @@ import pydantic
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
 
 from shoal_protocol.wire.encoding import (
     NAME_PATTERN,
@@ -30,7 +31,14 @@ from shoal_protocol.wire.versions import RELEASE, WIRE
 
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
 _SIGNER: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_FRAME: Final = re.compile(
+    rb'\{"body":(\{.*\}),"signature":"([0-9a-f]{128})","signer":"([a-z0-9][a-z0-9-]{0,62})"\}',
+    re.DOTALL,
+)
 _LARGEST_FAULT_LIST: Final = 5
+_MOST_UNKNOWN: Final = 32  # fields of one part that are named one by one
+MOST: Final = 100_000
+"""Bound on a sequence, a mapping or a text that states none: as many rounds as a job may have."""
 _WORDS: Final = {
     "missing": "is missing",
     "extra_forbidden": f"is not known to release {RELEASE}",
@@ -38,6 +46,8 @@ _WORDS: Final = {
 }
 _ADDED_IN: Final = "added_in"
 _HEX_PATTERN: Final = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")
+_SEVERAL: Final = {"list", "dict", "set", "frozenset"}
+_NO_SCHEMA: Final = {"default", "expected", "metadata"}  # values within a schema
 _FORMS: Final = {NAME_PATTERN: "1 to 63 of a-z, 0-9 and hyphens, and not begin with a hyphen"}
 
 
@@ -55,12 +65,48 @@ class Role(StrEnum):
     COMPUTE_OR_AGGREGATOR = "compute_or_aggregator"
 
 
+def _add_bounds(schema: Any) -> None:
+    """Add bounds to the sequences, mappings and texts of a schema of pydantic's core."""
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            _add_bounds(part)
+    elif isinstance(schema, dict):
+        kind = schema.get("type")
+        if isinstance(kind, str) and (kind in _SEVERAL or "variadic_item_index" in schema):
+            schema.setdefault("max_length", MOST)
+            schema["fail_fast"] = True
+        elif kind == "str":
+            schema.setdefault("max_length", MOST)
+        for name, part in schema.items():
+            if name not in _NO_SCHEMA:
+                _add_bounds(list(part.values()) if name == "fields" else part)
+
+
 class Model(pydantic.BaseModel):
-    """A part of a document. Unknown fields are refused: one dropped unseen is a downgrade."""
+    """A part of a document. Unknown fields are refused: one dropped unseen is a downgrade.
+
+    Every sequence, mapping and text has a bound, `MOST` where its field states none, and a sequence
+    or a mapping is left at its first fault. So few errors are built, whatever was sent.
+    """
 
     model_config = pydantic.ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: pydantic.GetCoreSchemaHandler
+    ) -> CoreSchema:
+        schema = handler(source)
+        _add_bounds(schema)
+        return schema
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _few_unknown_fields(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > len(cls.model_fields) + _MOST_UNKNOWN:
+            raise ValueError(f"has more than {_MOST_UNKNOWN} fields that are not known")
+        return value
 
 
 class Document(Model):
@@ -68,6 +114,7 @@ class Document(Model):
 
     signed_by: ClassVar[Role]
     signer_field: ClassVar[str | None] = None  # the field that must repeat the signer's name
+    most_values: ClassVar[int] = 1 << 16  # in its JSON, which takes many times its bytes once read
 
     kind: str
     version: Literal[1] = WIRE
@@ -129,6 +176,8 @@ class Signed(Generic[DocumentT]):
     body: DocumentT
     signer: str
     signature: str
+    verified_by: bytes | None = field(default=None, init=False, compare=False, repr=False)
+    """The verify key by which the signature was checked over these very bytes when they came."""
 
     @property
     def digest(self) -> str:
@@ -154,7 +203,8 @@ class Signed(Generic[DocumentT]):
         Raises:
             BadSignature: it is not one of `key` over this body.
         """
-        check_signature(key, self.body.message(), self.signature)
+        if self.verified_by != bytes(key):
+            check_signature(key, self.body.message(), self.signature)
 
 
 def check_signature(key: VerifyKey, message: bytes, signature: str) -> None:
@@ -180,14 +230,38 @@ def sign_again(encoded: bytes, kind: type[DocumentT], key: SigningKey) -> bytes:
     return sign(signed.body, signed.signer, key).encode()
 
 
-def decode(encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
-    """Decode the wire form of a signed document of one of `kinds`; the signature is not checked.
+SignatureCheck = Callable[[Sequence[type[Document]], bytes, str, str], bytes | None]
+"""Takes the kinds that may come, the body's bytes, signer and signature.
+
+Returns the key that signed; None for kinds whose key nothing but the body tells. Raises a
+`ProtocolError` if no key of the signer's did.
+"""
+
+
+def decode(
+    encoded: bytes, *kinds: type[DocumentT], check: SignatureCheck | None = None
+) -> Signed[DocumentT]:
+    """Decode the wire form of a signed document of one of `kinds`.
+
+    Nothing of it is parsed before `check` has found its signature good. Without `check` the
+    signature is not looked at.
 
     Raises:
         MalformedDocument: not canonical, not of these kinds, or with wrong fields.
         UnsupportedVersion: of another version of the protocol.
+        ProtocolError: as `check`.
     """
-    return from_json(parse_canonical_json(encoded), *kinds)
+    key = None
+    if check is not None:
+        found = _FRAME.fullmatch(encoded)
+        if found is None:
+            raise MalformedDocument("a signed document has body, signature and signer, canonically")
+        body, signature, signer = found.groups()
+        key = check(kinds, body, signer.decode(), signature.decode())
+    most = max(kind.most_values for kind in kinds)
+    signed = from_json(parse_canonical_json(encoded, most_values=most), *kinds)
+    object.__setattr__(signed, "verified_by", key)
+    return signed
 
 
 def read_kept(encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:

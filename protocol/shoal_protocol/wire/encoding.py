@@ -23,6 +23,7 @@ from shoal_protocol.wire.versions import WIRE
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
 LARGEST_CLIENT_INDEX: Final = 2**32 - 1
 LARGEST_SET: Final = 10_000_000  # clients in one set: a few bytes of bitmap could claim 2**32
+LONGEST_BASE64: Final = 16 << 20  # a vector of a million numbers of 8 bytes needs two thirds
 MOST_VALUES: Final = 1 << 20  # in one JSON text, for a value of 3 bytes can take 70 in memory
 _LARGEST_INTEGER: Final = 2**53 - 1  # RFC 8785 (RFC 7493, section 2.2)
 _BEGIN, _END = "\ud800", "\udfff"
@@ -95,15 +96,14 @@ def _for_python(value: Any, numbers: list[str]) -> Any:
     return value
 
 
-def parse_canonical_json(encoded: bytes) -> Any:
+def parse_canonical_json(encoded: bytes, *, most_values: int = MOST_VALUES) -> Any:
     """Decode bytes that are the canonical encoding of a JSON value.
 
     Raises:
         MalformedDocument: they are not JSON, not in canonical form, or hold more than
-            `MOST_VALUES` commas and opening brackets, in strings too.
+            `most_values` commas and opening brackets, in strings too.
     """
-    if sum(encoded.count(structural) for structural in (b"[", b"{", b",")) > MOST_VALUES:
-        raise MalformedDocument(f"the JSON holds more than {MOST_VALUES} values")
+    check_values(encoded, most_values)
     try:
         value = json.loads(encoded, parse_constant=_refuse_constant, parse_int=_parse_integer)
         again = canonical_json(value)
@@ -113,6 +113,16 @@ def parse_canonical_json(encoded: bytes) -> Any:
     if again != encoded:
         raise MalformedDocument("the JSON is not in canonical form (RFC 8785)")
     return value
+
+
+def check_values(encoded: bytes, most_values: int = MOST_VALUES) -> None:
+    """Refuse a JSON text of too many values, which would take many times its bytes once parsed.
+
+    Raises:
+        MalformedDocument: it has more than `most_values` commas and opening brackets.
+    """
+    if sum(encoded.count(structural) for structural in (b"[", b"{", b",")) > most_values:
+        raise MalformedDocument(f"the JSON holds more than {most_values} values")
 
 
 def _parse_integer(text: str) -> int | float:
@@ -180,7 +190,9 @@ Digest = Annotated[str, _hex_type(32)]
 VerifyKeyHex = Annotated[str, _hex_type(32)]
 BoxKeyHex = Annotated[str, _hex_type(32)]
 NonceHex = Annotated[str, _hex_type(16)]
-Base64 = Annotated[str, AfterValidator(_refuse_loose_base64)]
+Base64 = Annotated[
+    str, StringConstraints(max_length=LONGEST_BASE64), AfterValidator(_refuse_loose_base64)
+]
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 

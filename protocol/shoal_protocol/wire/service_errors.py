@@ -180,12 +180,21 @@ class StorageUnavailable(ProtocolError):
 
 
 class StaleQuery(ProtocolError):
-    """A query that is too old or dated ahead, or was answered already."""
+    """A query that is too old, or dated ahead."""
 
     code = "stale-query"
-    title = "The query was not made just now, or was answered before"
+    title = "The query was not made just now, by the clock here"
     status = 409
-    remedy = "Set the clock right, and sign a new query with a fresh nonce."
+    remedy = "Compare both clocks with the time, set the wrong one right, and sign a new query."
+
+
+class QueryAnswered(ProtocolError):
+    """A query that was answered already, to whoever sent it first."""
+
+    code = "query-answered"
+    title = "The query was answered before"
+    status = 409
+    remedy = "Sign a new query with a fresh nonce."
 
 
 class HolderLeft(ProtocolError):
@@ -203,7 +212,7 @@ class OutdatedDeclaration(ProtocolError):
     code = "outdated-declaration"
     title = "A later declaration of the data holder is known"
     status = 409
-    remedy = "Set the clock right and start the agent again."
+    remedy = "Compare the agent's clock with the time, set it right and start the agent again."
 
 
 class UnsteadyClock(ProtocolError):

@@ -19,7 +19,7 @@ from shoal_protocol.studies.linear_regression import RegressionMethod
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_redteam.announcing import priced
@@ -226,7 +226,8 @@ def _priced(body: dict[str, Any]) -> dict[str, Any]:
 
 def _judged(tried: str, refusal: ProtocolError | None) -> Finding:
     outcomes = {_READER: refusal.code if refusal else ""}
-    return refused_codes(tried, outcomes, by={RefusedCertificate.code}, check=str(refusal))
+    codes = {RefusedCertificate.code, UnknownManifest.code}
+    return refused_codes(tried, outcomes, by=codes, check=str(refusal))
 
 
 def _one_more(values: str) -> str:

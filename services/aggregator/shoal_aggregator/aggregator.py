@@ -84,7 +84,7 @@ class Aggregator:
             ConflictingDocument: another round of its job has its number, or a higher one.
         """
         size = len(encoded)
-        signed = await self._reading.run_sized(size, decode, encoded, RoundSpec)
+        signed = await self._own.read(encoded, RoundSpec)
         try:
             await self._reading.run_sized(size, self._check, signed)
         except ProtocolError:
@@ -321,7 +321,7 @@ class Aggregator:
     def _verified(
         self, encoded: bytes, kind: type[DocumentT], spec: RoundSpec
     ) -> Signed[DocumentT]:
-        signed = decode(encoded, kind)
+        signed = self._own.book.decode(encoded, kind)
         self._own.book.get(spec.manifest).verify(signed)
         if signed.body.round != spec.digest:
             raise WrongRound

@@ -32,7 +32,6 @@ from shoal_protocol.log.tiles import tile_at
 from shoal_protocol.log.witnessed import LogProof, cosigners, origin_of, signed_checkpoint
 from shoal_protocol.trust.belief import log_entry
 from shoal_protocol.trust.manifest import ComputeParty, decode_manifest
-from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
 
@@ -134,7 +133,7 @@ class Log:
             MalformedDocument, UnknownSigner, WrongSigner, BadSignature, UnknownManifest
             StorageUnavailable
         """
-        signed = decode(encoded, LogRequest)
+        signed = await self._own.read(encoded, LogRequest)
         self._own.book.get(signed.body.manifest).verify(signed)
         return await self.add(signed.body.entry)
 

@@ -4,8 +4,11 @@ import asyncio
 import os
 from datetime import UTC, datetime
 
+import structlog
+
 from shoal_agent.assembly import Service, assemble
 from shoal_agent.settings import Settings
+from shoal_agent.vault_link import VaultGone
 from shoal_hosting.party import TLS_CERTIFICATE, TLS_KEY
 from shoal_hosting.programs import startup_of
 from shoal_hosting.security import server_tls
@@ -13,6 +16,8 @@ from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
+
+log = structlog.get_logger()
 
 
 def main() -> None:
@@ -42,6 +47,8 @@ def main() -> None:
 async def _work(service: Service, poll_seconds: float) -> None:
     try:
         await step_for_ever(service.step, service.wake, tick_seconds=poll_seconds)
+    except* VaultGone:
+        log.warning("the vault has ended, and the agent ends, too: both are to be started again")
     finally:
         await asyncio.shield(service.close())
 

@@ -21,6 +21,7 @@ from shoal_agent.data_holder import DataHolder
 from shoal_agent.keeping import Keeping
 from shoal_agent.ledger_pages import ChargedJob, ChargedJobs, Left
 from shoal_agent.status import HolderStatus
+from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
 from shoal_holder.policy import Policy
 from shoal_hosting.server.application import create_application
@@ -35,13 +36,14 @@ from shoal_hosting.server.openapi import (
     signed,
 )
 from shoal_hosting.server.paging import After
+from shoal_hosting.server.problems import show_protocol_error
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.jobs.approvals import Approval
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.together import epsilon_of
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownJob, WrongPhase
+from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownJob, WrongPhase
 
 Count = Annotated[int, Query(ge=1, le=10_000)]
 """Query parameter: how many entries of a list at most."""
@@ -93,6 +95,11 @@ def create_agent_application(
         vitals=vitals,
         metrics_token=None if metrics_for_anybody else token,
     )
+
+    @app.exception_handler(VaultGone)
+    async def show_that_the_vault_has_ended(request: Request, _: Exception) -> Response:
+        return await show_protocol_error(request, NotReady("the vault and its agent are ending"))
+
     if vitals is not None:
         vitals.watch("shoal_agent_backup_due", "1 where a backup is due", backup_due)
         vitals.watch("shoal_agent_refusing", "1 where nothing is answered: see the log", refusing)

@@ -30,7 +30,6 @@ from shoal_protocol.wire.errors import (
     UnknownManifest,
 )
 
-WITHOUT: Final = "SHOAL_WITHOUT_NODES"
 WAITING: Final = "nothing is joined or answered until a node says what it charged the slots here"
 AFTER_NONSENSE: Final = timedelta(seconds=30)  # until a node is asked again that did not say it
 PATIENCE_SECONDS: Final = 3.0  # with the other nodes, once one has answered
@@ -56,6 +55,8 @@ class ChargesCheck:
         self._has_told = False  # that it waits for a node
         self._not_before: dict[str, datetime] = {}  # by node
         self._asking: dict[str, asyncio.Task[bool]] = {}  # by node
+        self.unheard: dict[str, str] = {}
+        """Why nodes did not say what they charged when they were asked last, by node."""
 
     async def begin(self) -> bool:
         """Tell whether to go on: the ledger was compared with a node's since the start.
@@ -67,7 +68,7 @@ class ChargesCheck:
         if self._compared_at is None:
             if not await self._compare(opened.charging_nodes) and not self._has_told:
                 self._has_told = True
-                self._report(WAITING, unless=f"{WITHOUT} names the nodes that never run")
+                self._report(WAITING, reason=self.why)
         else:
             if asked := self._ask(opened.waiting_for):
                 await asyncio.wait(asked, timeout=PATIENCE_SECONDS)
@@ -85,14 +86,18 @@ class ChargesCheck:
         if at is not None and timedelta(0) <= now - at < BETWEEN_COMPARISONS:
             return
         if not await self._compare((await self._vault.ask(Hello(), Opened)).charging_nodes):
-            raise Unavailable("no Compute node says what it charged the slots here")
+            raise Unavailable(f"no Compute node says what it charged the slots here: {self.why}")
+
+    @property
+    def why(self) -> str:
+        """Return why nodes did not say what they charged."""
+        return "; ".join(f"{node}: {why}" for node, why in sorted(self.unheard.items()))
 
     async def end(self) -> None:
         """Cancel open requests."""
         for asking in self._asking.values():
             asking.cancel()
-        if self._asking:
-            await asyncio.wait(self._asking.values())
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
         self._asking.clear()
 
     async def _compare(self, nodes: Iterable[str]) -> bool:
@@ -130,11 +135,13 @@ class ChargesCheck:
             while await self._hear(node):
                 pass
         except (Unavailable, ProtocolError) as error:
+            self.unheard[node] = str(error)
             self._report("charges not compared", node=node, reason=str(error))
             self._note_behind(node, error)
             if not isinstance(error, Unavailable):
                 self._not_before[node] = self._clock() + AFTER_NONSENSE
             return False
+        self.unheard.pop(node, None)
         return True
 
     def _note_behind(self, node: str, error: Exception) -> None:
@@ -157,7 +164,7 @@ class ChargesCheck:
             self._directory.note_other_key(peer)
             raise Unavailable(f"{node} knows another key of this holder, or has it revoked")
         if answer.status != OK:
-            raise MalformedDocument(f"the node refused to answer: {answer.code}")
+            raise MalformedDocument(f"it refused to answer: {answer.reason}")
         return (await self._vault.ask(ShowCharges(node=node, parts=(answer.body,)), Heard)).more
 
     async def _settle(self) -> None:

@@ -36,6 +36,7 @@ from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.crowds.status import CrowdAccounts
+from shoal_holder.faults import VaultFailed
 from shoal_holder.keys import given_keys
 from shoal_holder.messages import Ask
 from shoal_holder.opening import open_vault
@@ -147,6 +148,7 @@ class DataHolder(OwnerQuestions):
         relay: bool = False,
     ) -> None:
         self._vault = vault
+        self._report = report
         self._wakes = wake is not None
         self._directory = Directory(
             book, vault, clock=clock, random_bytes=random_bytes, transport=transport
@@ -235,6 +237,12 @@ class DataHolder(OwnerQuestions):
             MemoryLost: the ledger lacks what Compute nodes charged; the message says what to do.
             ShutOut: the holder was revoked, or has another key; nobody is asked anything again.
         """
+        try:
+            await self._step()
+        except* VaultFailed as failed:  # at one of its messages: it goes on with others
+            self._report("a step was not finished", reason=str(failed.exceptions[0]))
+
+    async def _step(self) -> None:
         await self._directory.bring_vault_up()
         if self._directory.shut_out is not None:
             await self._stop_asking()
@@ -281,6 +289,12 @@ class DataHolder(OwnerQuestions):
             crowds=await self._crowds.statuses(),
             waiting=tuple(sorted(self._joining.waiting)),
             owners_missing=opened.owners_missing,
+            unheard=dict(self._charges.unheard)
+            | (
+                {}
+                if self._joining.unheard is None
+                else {self._directory.trainer.name: self._joining.unheard}
+            ),
         )
 
     async def job(self, job: str) -> JobView:

@@ -16,6 +16,7 @@ from shoal_protocol.jobs.approvals import Decision, approval_of
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.numbers import Count
 
 
 class ApprovalsView(pydantic.BaseModel):
@@ -25,12 +26,12 @@ class ApprovalsView(pydantic.BaseModel):
     """
 
     approval: str
-    needed: int
+    needed: Count
     owners: dict[str, str]
     missing: str | None
     left: Left
     jobs: tuple[AskingView, ...]
-    next: int | None = None
+    next: Count | None = None
 
     def asking(self, job: str) -> AskingView:
         """Return the job with this id.

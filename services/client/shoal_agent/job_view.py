@@ -8,6 +8,7 @@ import pydantic
 
 from shoal_holder.approvals import JobAsking, OwnerDecision, Stage
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
+from shoal_protocol.wire.numbers import Count
 
 
 class PartyView(pydantic.BaseModel):
@@ -36,10 +37,10 @@ class JobView(pydantic.BaseModel):
 class AskingView(JobView):
     """A job of either kind that asked the owners, as `JobAsking`."""
 
-    holder: int | None
+    holder: Count | None
     asked_at: str
     until: str
-    needed: int
+    needed: Count
     stage: Stage
     decisions: tuple[OwnerDecision, ...]
 

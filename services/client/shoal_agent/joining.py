@@ -47,6 +47,8 @@ class Joining:
         self._directory = directory
         self._report = report
         self._taken: set[str] = set()
+        self.unheard: str | None = None
+        """Why the trainer did not list jobs when it was asked last; None: it did."""
         self.waiting: set[str] = set()
         """Jobs that wait for the owners' approval, as the vault last said."""
         self.refused: dict[str, str] = {}
@@ -71,9 +73,10 @@ class Joining:
             answer = await trainer.post("/v1/jobs/joining", query, "application/json")
             if answer.is_refusal:
                 self._directory.note_refused_query(trainer, answer.code)
-                self._report("no list of jobs", reason=answer.reason)
+                self._note_unheard(answer.reason)
                 return False
             listed = _listed_jobs(answer)
+            self.unheard = None
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             self.requests = {job: each for job, each in self.requests.items() if job in listed}
             for job in listed:
@@ -81,8 +84,12 @@ class Joining:
                     has_offered = True
                     await self._offer(trainer, job)
         except (Unavailable, MalformedDocument) as error:
-            self._report("no list of jobs", reason=str(error))
+            self._note_unheard(str(error))
         return has_offered
+
+    def _note_unheard(self, reason: str) -> None:
+        self.unheard = reason
+        self._report("no list of jobs", reason=reason)
 
     async def _offer(self, trainer: Peer, job: str) -> None:
         answer = await trainer.get(f"/v1/jobs/{job}/request")

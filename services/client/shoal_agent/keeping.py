@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import pydantic
 
 from shoal_holder.status import ENVELOPES
+from shoal_protocol.wire.numbers import Count
 
 _EVER: Final = "for ever"
 
@@ -17,7 +18,7 @@ class Kept(pydantic.BaseModel):
     """Documents of one kind: how many there are, until when they stay, and why."""
 
     kind: str
-    documents: int
+    documents: Count
     stays: str
     why: str
 

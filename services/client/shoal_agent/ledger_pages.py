@@ -10,6 +10,7 @@ from shoal_holder.exits import ReservedBudget
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.numbers import Count, Delta, Loss
 
 
 class Line(LedgerEntry):
@@ -34,16 +35,16 @@ class Line(LedgerEntry):
 class TrainerLine(Line):
     """A line of the trainer's ledger, and what its clients had spent by then."""
 
-    cumulative_mu: float
-    cumulative_epsilon: float | None  # None is infinite
-    delta: float
+    cumulative_mu: Loss
+    cumulative_epsilon: Loss | None  # None is infinite
+    delta: Delta
 
 
 class TrainerPage(pydantic.BaseModel):
     """A part of the trainer's ledger."""
 
     entries: list[TrainerLine]
-    next: int | None
+    next: Count | None
     withdrawn: list[str]
 
 
@@ -51,7 +52,7 @@ class ChainPage(pydantic.BaseModel):
     """A part of a data holder's ledger."""
 
     entries: list[Line]
-    next: int | None = None
+    next: Count | None = None
 
 
 class Head(pydantic.BaseModel):
@@ -59,7 +60,7 @@ class Head(pydantic.BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    number: int
+    number: Count
     digest: str
 
 
@@ -88,38 +89,38 @@ class Exported(pydantic.BaseModel):
 class ClientLine(pydantic.BaseModel):
     """One client's charge for one round."""
 
-    entry: int
+    entry: Count
     job: str
-    number: int
+    number: Count
     round: str
-    client: int
-    mu: float
-    epsilon: float | None  # None is infinite
+    client: Count
+    mu: Loss
+    epsilon: Loss | None  # None is infinite
     at: str
 
 
 class Spread(pydantic.BaseModel):
     """The distribution of an amount over clients."""
 
-    least: float | None  # None is infinite
-    median: float | None
-    most: float | None
+    least: Loss | None  # None is infinite
+    median: Loss | None
+    most: Loss | None
 
 
 class Left(pydantic.BaseModel):
     """The epsilon that the client with the least of it may still spend on either kind of job."""
 
-    pure: float
-    gaussian: float  # at the policy's delta
+    pure: Loss
+    gaussian: Loss  # at the policy's delta
 
 
 class Spent(pydantic.BaseModel):
     """The spending of a data holder's clients, and the budget left."""
 
-    clients: int
-    delta: float
+    clients: Count
+    delta: Delta
     epsilon: Spread
-    maximum_epsilon: float
+    maximum_epsilon: Loss
     left: Left
     left_to_records: RecordsLeft | None = None  # None: no crowd job is allowed
 
@@ -131,7 +132,7 @@ class AgentPage(pydantic.BaseModel):
     crowds: list[CrowdSpending] = []
     reserved: list[ReservedBudget] = []
     entries: list[ClientLine]
-    next: int | None
+    next: Count | None
 
 
 class ChargedJob(pydantic.BaseModel):
@@ -139,10 +140,10 @@ class ChargedJob(pydantic.BaseModel):
 
     job: str
     at: str
-    rounds: int
-    slots: int
-    mu: float  # the most that the job cost one slot
-    epsilon: float | None  # None is infinite
+    rounds: Count
+    slots: Count
+    mu: Loss  # the most that the job cost one slot
+    epsilon: Loss | None  # None is infinite
     left: Left  # to the slot with least of it of those that paid
 
 
@@ -150,7 +151,7 @@ class ChargedJobs(pydantic.BaseModel):
     """A page of jobs, the one charged last first; `next` is the entry before which to go on."""
 
     jobs: list[ChargedJob]
-    next: int | None
+    next: Count | None
 
 
 def verified(lines: Iterable[Line]) -> Chain:

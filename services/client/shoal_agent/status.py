@@ -18,6 +18,7 @@ class HolderStatus:
     accepted losses of the state file, whose charges may be spent a second time. `isolation` says
     how the process with the records is cut off from the network. A backup is due where none was
     made since records were loaded. `records_fault` says why the newest ones were not taken.
+    `unheard` says why the trainer lists no jobs, and Compute nodes do not say what they charged.
     Jobs in `waiting` wait for the owners' approval; `owners_missing` says why none can be approved.
     """
 
@@ -36,3 +37,4 @@ class HolderStatus:
     records_fault: str | None = None
     waiting: tuple[str, ...] = ()
     owners_missing: str | None = None
+    unheard: dict[str, str] = field(default_factory=dict)

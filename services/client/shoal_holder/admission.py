@@ -50,7 +50,7 @@ def check_request(
         raise RefusedJob(reason)
     check_columns(request.terms.column_names, columns)
     if request.join_deadline <= now:
-        raise RefusedJob("the time to join has passed")
+        raise RefusedJob(reach.passed("the time to join", request.join_deadline, now))
     for limits in (bound_to.manifest.policy, current.manifest.policy, policy):
         if reason := reach.job_refusal(request, limits, now=now):
             raise RefusedJob(reason)

@@ -3,34 +3,44 @@
 An answer is on disk, and charged, before its first byte is handed over.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_holder import machine, release_timing
-from shoal_holder.contribution import box_keys, draw_noise, encoded_together, seal_contribution
+from shoal_holder.choice import MOST_ROWS
+from shoal_holder.contribution import (
+    MOST_ENTRIES,
+    box_keys,
+    draw_noise,
+    encoded_together,
+    records_at_once,
+    seal_contribution,
+)
+from shoal_holder.faults import Faults, without_failing
 from shoal_holder.site import Site
 from shoal_holder.state import State, Unwrapped
-from shoal_protocol.queries import Tables
+from shoal_protocol.queries import Query, Tables
 from shoal_protocol.queries.columns import factors_in
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.encoding import Int64Vector
 
 if TYPE_CHECKING:
     from shoal_holder.sessions.vault import Sessions  # only where the owner allows them
-
-MOST_TOGETHER: Final = 1 << 16
-"""Records that are encoded at once: what bounds the memory that it takes."""
 
 
 class Answers:
     """Makes the answers of one data holder."""
 
-    def __init__(self, site: Site, state: State, sessions: "Sessions | None") -> None:
+    def __init__(
+        self, site: Site, state: State, faults: Faults, sessions: "Sessions | None"
+    ) -> None:
         self._site = site
         self._state = state
+        self._faults = faults
         self._sessions = sessions
 
     def make(
@@ -43,10 +53,11 @@ class Answers:
 
         All work that depends on records or noise is done before a moment that follows from public
         numbers; the method waits until then, lest the courier learn how long the work took. The
-        work after that moment is the same for all answers.
+        work after that moment is the same for all answers. A slot whose records cannot be worked
+        out contributes zeros, too, is charged, and stands in the owner's list of faults.
         """
         site, began = self._site, self._site.timer.now()
-        values = encoded_together(spec.query, self._portions(spec, asked, used))
+        values = self.encoded(round_id, spec.query, list(asked), used)
         [noise] = draw_noise(spec, len(asked), site.noise)
         leaves = release_timing.release_time(
             began=began, ready=site.timer.now(), allowed_seconds=allowed_seconds(spec, len(asked))
@@ -78,32 +89,59 @@ class Answers:
             envelopes=dict(zip(members, envelopes, strict=True)),
         )
 
-    def _portions(
-        self, spec: RoundSpec, asked: BitMap, used: BitMap
-    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
-        most, names = spec.query.records_per_client, spec.query.column_names
-        positions, slots = self._site.positions(), list(asked)
-        size = max(1, MOST_TOGETHER // most)
-        for start in range(0, len(slots), size):
-            here = [
-                positions[slot] if slot in used else None for slot in slots[start : start + size]
-            ]
-            yield self._site.records_together(
-                here, names, most=most, with_gaps=isinstance(spec.query, Tables)
+    def encoded(
+        self, round_id: str, query: Query, slots: Sequence[int], used: BitMap
+    ) -> Int64Vector:
+        """Return what slots contribute before noise, shape (dimension,)."""
+        positions, most = self._site.positions(), query.records_per_client
+
+        def work(portion: Sequence[int]) -> Int64Vector:
+            here = [positions[slot] if slot in used else None for slot in portion]
+            gaps = isinstance(query, Tables)
+            together = self._site.records_together(
+                here, query.column_names, most=most, with_gaps=gaps
             )
+            return encoded_together(query, *together)
+
+        def failed(slot: int, error: BaseException) -> None:
+            self._faults.write(f"the records in slot {slot} count for none in {round_id}", error)
+
+        size, total = slots_at_once(query), np.zeros(query.dimension, np.int64)
+        for start in range(0, len(slots), size):
+            for found in without_failing(slots[start : start + size], work, failed):
+                total += found
+        return total
+
+
+def slots_at_once(query: Query) -> int:
+    """Return of how many slots records are chosen at once, so that arrays keep `MOST_ENTRIES`."""
+    values = query.records_per_client * len(query.column_names)
+    return max(1, MOST_ENTRIES // max(MOST_ROWS, values))
 
 
 def allowed_seconds(spec: RoundSpec, slots: int) -> float:
     """Return how long working out the answer for so many slots may take."""
-    query = spec.query
-    encoding = release_timing.encoding_seconds(
+    blocks = [(coordinates, part.of(slots)) for coordinates, part in spec.noise_blocks()]
+    return release_timing.sampling_seconds(blocks) + encoding_allowed(spec.query, slots)
+
+
+def encoding_allowed(query: Query, slots: int, *, failing: int = 1) -> float:
+    """Return how long choosing and encoding so many slots' records may take, whatever these are.
+
+    There is time for the records of `failing` slots to fail, upon which those that were worked out
+    with them are worked out again, by halves.
+    """
+    together = min(slots, slots_at_once(query))
+    passes = math.ceil(together * query.records_per_client / records_at_once(query))
+    return release_timing.encoding_seconds(
         columns=len(query.column_names),
         factors=factors_in(query.columns),
         coordinates=query.entries if isinstance(query, Tables) else query.dimension,
         records=query.records_per_client,
+        slots=slots + failing * 2 * together,
+        passes=math.ceil(slots / together) * passes
+        + failing * 2 * (passes + together.bit_length()),
     )
-    blocks = [(coordinates, part.of(slots)) for coordinates, part in spec.noise_blocks()]
-    return release_timing.sampling_seconds(blocks) + encoding * slots
 
 
 def is_in_time(spec: RoundSpec, slots: int, *, seconds: float) -> bool:

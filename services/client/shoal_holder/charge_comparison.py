@@ -108,10 +108,7 @@ class ChargeComparison:
         nodes = None if self._machine.is_restoring else nodes
         if len(waiting) > (0 if nodes is None else max(0, listed - nodes)):
             names = ", ".join(waiting)
-            raise NotReady(
-                f"{names} did not say yet what was charged here: a node that is gone for good is "
-                "to be named in SHOAL_WITHOUT_NODES"
-            )
+            raise NotReady(f"{names} did not say yet what was charged here")
 
     def query(self, node: str, *, behind: int) -> tuple[int, bytes]:
         """Return the next query for a node, and the ledger entry after which it asks.

@@ -37,28 +37,51 @@ def in_chosen_order(records: Records, seeds: Sequence[bytes]) -> Records:
     return replace(records, values=records.values[np.concatenate(kept)], starts=starts)
 
 
-def chosen_records(
-    rows: NDArray[np.float64], where: NDArray[np.intp], *, most: int, with_gaps: bool
-) -> NDArray[np.float64]:
-    """Return of a client's `rows`, shape (r, columns), the columns `where` of the first that count.
+def chosen_together(
+    records: Records,
+    positions: Sequence[int | None],
+    columns: Sequence[str],
+    *,
+    most: int,
+    skipping: Sequence[int] | None = None,
+    limit: int = MOST_ROWS,
+    with_gaps: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the records that count of the clients at `positions`, and which of them are there.
 
-    Shape (at most `most`, len(where)).
+    Shapes (positions, most, m), zeros where there is none, and (positions, most). At position None,
+    and behind the last client's, there are none. A client's records are its first `limit` rows that
+    lack none of `columns`; `with_gaps` those that have a value in any column at all, with NaN where
+    one is missing. The first `skipping` of them, by position, are left out.
+
+    Of the table only `columns` are read, and of them only the values that are returned: the time it
+    takes is covered by `release_timing.encoding_seconds`, which knows nothing else.
+
+    Raises:
+        ValueError: there is no such column.
     """
-    chosen: NDArray[np.float64] = rows[that_count(rows, where, with_gaps=with_gaps)][:most, where]
-    return chosen
-
-
-def that_count(
-    rows: NDArray[np.float64], where: NDArray[np.intp], *, with_gaps: bool
-) -> NDArray[np.bool_]:
-    """Tell which of `rows`, shape (r, columns), are records, shape (r,).
-
-    They lack none of the columns `where`; `with_gaps` they may, and have some value at all.
-    """
-    there = ~np.isnan(rows)
-    counts: NDArray[np.bool_]
-    counts = np.any(there, axis=1) if with_gaps else np.all(there[:, where], axis=1)
-    return counts
+    where = records.places(columns)
+    values = np.zeros((len(positions), most, len(where)))
+    present = np.zeros((len(positions), most), np.bool_)
+    places = np.array([len(records) if each is None else each for each in positions], np.intp)
+    filled = np.flatnonzero(places < len(records))
+    counts = records.counts[places[filled]]
+    before = np.cumsum(counts) - counts  # how many rows the clients before have
+    rows = np.arange(counts.sum()) + np.repeat(records.starts[places[filled]] - before, counts)
+    if with_gaps:
+        counting = ~records.empty[rows]
+    else:
+        counting = np.ones(len(rows), np.bool_)
+        for column in where:
+            counting &= ~records.missing[column].take(rows)
+    so_far = np.concatenate([[0], np.cumsum(counting)])
+    ranks = so_far[:-1] - np.repeat(so_far[before], counts)
+    skipped = np.zeros(len(positions), np.int64) if skipping is None else np.asarray(skipping)
+    ranks_given = ranks - np.repeat(skipped[filled], counts)
+    kept = counting & (ranks < limit) & (ranks_given >= 0) & (ranks_given < most)
+    here = np.repeat(filled, counts)[kept], ranks_given[kept]
+    values[here], present[here] = records.values[rows[kept][:, None], where], True
+    return values, present
 
 
 def _order(rows: int, seed: bytes) -> NDArray[np.intp]:

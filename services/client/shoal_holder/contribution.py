@@ -6,15 +6,15 @@ leave a data holder.
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
 from shoal_holder.noise import NoiseSampler
-from shoal_protocol.queries import GradientSum, Query
+from shoal_protocol.queries import GradientSum, Moments, Query, Tables
 from shoal_protocol.queries.columns import in_levels
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -22,6 +22,11 @@ from shoal_protocol.sharing.envelope import ANSWER_BYTES, EPOCH_BYTES, Header, s
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import Int64Vector, domain
+
+MOST_ENTRIES: Final = 1 << 18
+"""Numbers in one array while records are chosen and encoded: what bounds the memory it takes.
+
+So many are in a core's own memory, too."""
 
 
 def box_keys(consortium: Consortium) -> list[bytes]:
@@ -49,34 +54,52 @@ def draw_noise(spec: RoundSpec, slots: int, noise: NoiseSampler, *, draws: int =
 
 
 def encoded_together(
-    query: Query, portions: Iterable[tuple[NDArray[np.float64], NDArray[np.bool_]]]
+    query: Query, values: NDArray[np.float64], present: NDArray[np.bool_]
 ) -> Int64Vector:
-    """Return what slots contribute before noise, shape (dimension,), from portions of them.
+    """Return what slots contribute before noise, shape (dimension,).
 
-    A portion is the slots' records, shape (slots, r, m), r the most that count of each, and which
-    of these are there, shape (slots, r). The others are worked out, too, and left out then: each
-    record has a place of its own in an array whose shape is public, so that neither the time nor a
-    last bit of another record tells of it.
+    `values` are the slots' records, shape (slots, r, m), r the most that count of each, and
+    `present`, shape (slots, r), tells which of these are there. The others are worked out, too, and
+    left out then: each record has a place of its own in an array whose shape is public, so that
+    neither the time nor a last bit of another record tells of it. So many are worked out at once
+    that no array has more than `MOST_ENTRIES` numbers, if it has more than one record.
 
     Raises:
         ValueError: the records do not fit the query, or its model is not installed here.
     """
+    slots, most, columns = values.shape
     total = np.zeros(query.dimension, np.int64)
-    for values, present in portions:
-        slots, most, columns = values.shape
-        if isinstance(query, GradientSum) and isinstance(query.model, InstalledModel):
-            # a model is foreign code: it gets one slot at a time, lest one fail for others
-            from shoal_hosting.installed_models import gradients_for  # the owner's policy names it
+    if isinstance(query, GradientSum) and isinstance(query.model, InstalledModel):
+        # a model is foreign code: it gets one slot at a time, lest one fail for others
+        from shoal_hosting.installed_models import gradients_for  # the owner's policy names it
 
-            gradients = gradients_for(query)
-            for records, there in zip(values, present, strict=True):
-                total += query.encode(records[there], gradients)
-        else:
-            whole = query.model_copy(update={"records_per_client": slots * most})
-            records = values.reshape(slots * most, columns)
-            rows: NDArray[Any] = whole.rows(records)
-            total += query.summed(rows[present.ravel() & in_levels(query.columns, records)])
+        gradients = gradients_for(query)
+        for records, there in zip(values, present, strict=True):
+            total += query.encode(records[there], gradients)
+        return total
+    size = records_at_once(query)
+    whole = query.model_copy(update={"records_per_client": size})
+    every, counted = values.reshape(slots * most, columns), present.ravel()
+    for start in range(0, len(every), size):
+        records = every[start : start + size]
+        counts = counted[start : start + size] & in_levels(query.columns, records)
+        rows: NDArray[Any] = whole.rows(records)
+        total += query.summed(rows[counts])
     return total
+
+
+def records_at_once(query: Query) -> int:
+    """Return how many records are encoded at once: one, if it takes more than `MOST_ENTRIES`."""
+    match query:
+        case Tables():
+            width = query.entries
+        case GradientSum():
+            width = query.dimension
+        case Moments():
+            width = query.width
+        case _:
+            width = 1
+    return max(1, MOST_ENTRIES // max(len(query.column_names), len(query.columns), width))
 
 
 def seal_contribution(

@@ -12,13 +12,14 @@ from pydantic import Field, StringConstraints
 from shoal_protocol.jobs.approvals import State
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Digest, Name, Timestamp
+from shoal_protocol.wire.numbers import Count as Count
+from shoal_protocol.wire.numbers import Finite
 
 LARGEST_BYTES: Final = 300 << 20  # a roster of eight million clients
 
-Count = Annotated[int, Field(ge=0, lt=2**53)]
 Outcome = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
 """What became of a message: acknowledged, or the code of a refusal."""
-Fact = str | int | float | None
+Fact = str | Count | Finite | None
 
 
 class Message(Model):

@@ -1,6 +1,7 @@
 """Assembles a vault from its owner's files, or from a program's message."""
 
 import json
+import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import KEY_BYTES
 from shoal_protocol.wire.encoding import Digest
+from shoal_protocol.wire.errors import ProtocolError
 
 
 class Contents(Message):
@@ -103,7 +105,7 @@ def open_vault(
         note_records(state.file, None if records_file is None else records_file.changed_at)
         _place(site, state)
     except BaseException:
-        state.close()
+        state.file.undo()
         raise
     return Vault(
         site,
@@ -143,7 +145,9 @@ def _renew(site: Site, state: State, file: RecordsFile | None) -> bool:
     try:
         fresh = Site(site.key_in_force, file.read(), site.policy, site.book, site.sources)
         _place(fresh, state)
-    except (OSError, ImportError) as error:
+    except (ValueError, sqlite3.Error):
+        raise
+    except Exception as error:  # noqa: BLE001 -- a file may hold anything
         raise ValueError(complaint(error)) from None
     note_records(state.file, file.changed_at)
     site.go_over_to(fresh)
@@ -242,4 +246,6 @@ def complaint(error: Exception) -> str:
     """Return why a vault does not start, without quoting a file's content."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be used: {error.strerror}"
-    return str(error)
+    if isinstance(error, StartupRefused | ProtocolError | ValueError | OSError | ImportError):
+        return str(error)
+    return f"it failed: {type(error).__name__}"  # what it says may be of a record

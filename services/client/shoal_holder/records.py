@@ -4,14 +4,18 @@ Errors name file, line and column, never a value: a message may end in a log. An
 missing value; a client without any record has a row of them.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shoal_holder.tables import id_column_of, id_fault, number_of, open_table, positions
+from shoal_protocol.wire.texts import canonical_text
 
 FloatMatrix = NDArray[np.float64]
 
@@ -58,6 +62,7 @@ class Records:
             raise ValueError("every client must have an id of its own")
         if self.identity is None and len(self) > 1:
             raise ValueError(f"{len(self):,} rows without ids: add a column 'id', or name another")
+        _ = self.empty  # worked out now: within an answer it would take the longer, the more rows
 
     def __len__(self) -> int:
         """Return the number of clients."""
@@ -67,6 +72,17 @@ class Records:
     def counts(self) -> NDArray[np.int64]:
         """Return how many rows each client has, shape (clients,)."""
         return np.diff(self.starts)
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_]:
+        """Return which values are missing, shape (columns, rows): each column lies together."""
+        return np.ascontiguousarray(np.isnan(self.values).T)
+
+    @cached_property
+    def empty(self) -> NDArray[np.bool_]:
+        """Return which rows have no value in any column, shape (rows,)."""
+        empty: NDArray[np.bool_] = np.all(self.missing, axis=0)
+        return empty
 
     def places(self, columns: Sequence[str]) -> NDArray[np.intp]:
         """Return where these columns are, shape (len(columns),).
@@ -97,76 +113,58 @@ class Records:
     ) -> "Records":
         """Read a file of the kind that its name ends in: .csv, .parquet, or .npz by the loader.
 
+        `columns` None takes all columns. The rows that have the same text in `id_column`, or
+        without one in a column `id`, are one client's. A file that has neither holds one row. Empty
+        cells and nulls are missing values.
+
         Raises:
-            ValueError, OSError, ImportError: as `from_csv`, `from_parquet` and `read_table`.
+            ValueError: the file cannot be used; the message names line or row, and column.
+            OSError, ImportError: it cannot be read; Parquet files need the extra `parquet`.
         """
-        if Path(path).suffix.lower() == ".npz" and id_column is None:
+        file = Path(path)
+        if file.suffix.lower() == ".npz" and id_column is None:
             from shoal_holder.typed_table import read_table  # which builds on this
 
-            return read_table(Path(path), columns)
-        kinds = {".csv": cls.from_csv, ".parquet": cls.from_parquet}
-        read = kinds.get(Path(path).suffix.lower())
-        if read is None:
+            return read_table(file, columns)
+        table = open_table(file)
+        by = id_column_of(table.names, id_column, str(file))
+        names = [each for each in table.names if each != by] if columns is None else list(columns)
+        ids: list[str] = []
+        numbers = array("d")
+        rows = 0
+        for place, texts in table.rows([*names, *([] if by is None else [by])]):
+            rows += 1
+            where = f"{file}, {table.unit} {place}, column"
+            if by is not None:
+                ids.append(texts[-1])
+                if (fault := id_fault(ids[-1])) is not None:
+                    raise ValueError(f"{where} {by!r}: {fault}")
+            for name, text in zip(names, texts, strict=False):
+                try:
+                    numbers.append(number_of(text))
+                except ValueError as error:
+                    raise ValueError(f"{where} {name!r}: {error}") from None
+        if not rows:
+            raise ValueError(f"{file} holds no records")
+        if by is None and rows > 1:
             raise ValueError(
-                f"{path}: a file of records ends in .csv or .parquet, or in .npz, with ids"
+                f"{file}: {rows:,} rows without ids: add a column 'id', or name another"
             )
-        return read(path, columns, id_column=id_column)
-
-    @classmethod
-    def from_csv(
-        cls,
-        path: str | PathLike[str],
-        columns: Sequence[str] | None = None,
-        *,
-        id_column: str | None = None,
-    ) -> "Records":
-        """Read a CSV file (RFC 4180, UTF-8, a header line); `columns` None takes all columns.
-
-        The rows that have the same text in `id_column`, or without one in a column `id`, are one
-        client's. A file that has neither holds one row. Empty cells are missing values. Blank lines
-        may only stand at the end.
-
-        Raises:
-            ValueError: the file cannot be used; the message names line and column.
-            OSError: the file cannot be read.
-        """
-        from shoal_holder.csv_files import read_csv  # which builds on this
-
-        return read_csv(Path(path), columns, id_column=id_column)
-
-    @classmethod
-    def from_parquet(
-        cls,
-        path: str | PathLike[str],
-        columns: Sequence[str] | None = None,
-        *,
-        id_column: str | None = None,
-    ) -> "Records":
-        """Read a Parquet file (needs the extra `parquet`); arguments as for `from_csv`.
-
-        A null is a missing value; NaN is refused.
-
-        Raises:
-            ValueError: the file cannot be used; the message names row (from 1) and column.
-            OSError: the file cannot be read.
-        """
-        from shoal_holder.parquet.reading import read_parquet  # only where there is such a file
-
-        return read_parquet(Path(path), columns, id_column=id_column)
+        values = np.array(numbers).reshape(rows, len(names))
+        return _grouped(tuple(map(canonical_text, names)), values, by, ids)
 
 
-@lru_cache(maxsize=4)
-def positions(header: tuple[str, ...], names: tuple[str, ...], where: str) -> tuple[int, ...]:
-    """Return where these columns are.
+def _grouped(
+    columns: tuple[str, ...], values: FloatMatrix, id_column: str | None, ids: list[str]
+) -> Records:
+    """Return records by id; an individual's rows come by their values, so order means nothing."""
+    if id_column is None:
+        return Records(columns, values, np.arange(len(values) + 1))
+    from shoal_holder.choice import MOST_ROWS  # which builds on this
 
-    Raises:
-        ValueError: there is no such column.
-    """
-    position = {name: index for index, name in enumerate(header)}
-    try:
-        return tuple(position[name] for name in names)
-    except KeyError as missing:
-        # the line is not quoted: without a header it would be a client's record
-        raise ValueError(
-            f"{where}: there is no column {missing.args[0]!r}; `columns`, of policy.toml, names it"
-        ) from None
+    order: dict[str, int] = {}
+    groups = np.array([order.setdefault(each, len(order)) for each in ids])
+    starts = np.concatenate([[0], np.cumsum(np.bincount(groups))])
+    values = values + 0.0  # −0.0 becomes 0.0: which of the two came first must not show
+    kept = np.lexsort((*values.T[::-1], groups))
+    return Records(columns, values[kept], starts, Identity(id_column, tuple(order), MOST_ROWS))

@@ -27,6 +27,9 @@ _LAPLACE_SHARE_SECONDS: Final = 10e-9
 _SLOT_SECONDS: Final = 60e-6  # to choose and encode one slot's records, at least
 _ENTRY_SECONDS: Final = 60e-9  # more, for each column, factor and coordinate of each record
 _CHOICE_SECONDS: Final = 2e-9  # more, for each column of each row among which records are chosen
+_PASS_SECONDS: Final = 1e-3  # for slots that are worked out at once, whatever they hold
+_PASS_COLUMN_SECONDS: Final = 40e-6  # more, for each column
+_PASS_FACTOR_SECONDS: Final = 200e-6  # more, for each factor: a spline takes a hundred steps
 _SURPRISE: Final = 42 * math.log(2.0)  # two such events together are rarer than 2^-40
 
 
@@ -52,16 +55,21 @@ def sampling_seconds(blocks: Sequence[tuple[int, NoisePart]]) -> float:
     return seconds
 
 
-def encoding_seconds(*, columns: int, factors: int, coordinates: int, records: int) -> float:
-    """Return how long choosing and encoding a slot's records may take, however many there are.
+def encoding_seconds(
+    *, columns: int, factors: int, coordinates: int, records: int, slots: int, passes: int
+) -> float:
+    """Return how long choosing and encoding slots' records may take, however many these are.
 
-    `records` is the most that count, `factors` how many terms have, `coordinates` the length of
-    what each becomes. Models that are not built in may take longer, but as long for any records:
-    they are always handed as many.
+    `records` is the most that count of a slot, `factors` how many terms have, `coordinates` the
+    length of what each record becomes; `passes` is how often slots are worked out at once. Models
+    that are not built in may take longer, but as long for any records: they are always handed as
+    many. `bench.allowances` compares it with what it takes.
     """
     choosing = _CHOICE_SECONDS * MOST_ROWS * columns
     entries = 1 + columns + factors + coordinates
-    return _SLOT_SECONDS + choosing + _ENTRY_SECONDS * records * entries
+    of_slot = _SLOT_SECONDS + choosing + _ENTRY_SECONDS * records * entries
+    of_pass = _PASS_SECONDS + _PASS_COLUMN_SECONDS * columns + _PASS_FACTOR_SECONDS * factors
+    return slots * of_slot + passes * of_pass
 
 
 def release_time(*, began: float, ready: float, allowed_seconds: float) -> float:

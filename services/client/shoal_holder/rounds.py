@@ -13,6 +13,7 @@ from shoal_holder import machine, outbox, spending
 from shoal_holder.admission import check_round
 from shoal_holder.answers import Answers, is_in_time
 from shoal_holder.charge_comparison import ChargeComparison
+from shoal_holder.faults import Faults
 from shoal_holder.messages import OpenRound, Prepared
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _HANDOVER: Final = timedelta(seconds=30)
 MISSED: Final = "missed"
+FAILED: Final = "failed here: faults.log says why"
 NOT_ASKED: Final = "not asked"
 UNREADABLE: Final = "taken by a later release"
 BEFORE_RESTORE: Final = "announced before the state here was restored"
@@ -62,13 +64,14 @@ class Rounds:
         state: State,
         charges: ChargeComparison,
         report: Report,
+        faults: Faults,
         sessions: "Sessions | None",
     ) -> None:
         self._site = site
         self._state = state
         self._charges = charges
         self._report = report
-        self._answers = Answers(site, state, sessions)
+        self._answers = Answers(site, state, faults, sessions)
         self._open: dict[str, _Open] = {}
         self._sequence = site.book.current.manifest.sequence
         self._left: dict[int, datetime] = {}  # by sequence: when that version was in force no more
@@ -178,7 +181,11 @@ class Rounds:
         if known is None or not self._state.is_open(round_id):
             raise UnknownRound
         known.prepared = True
-        made = self._answer(round_id, known)
+        try:
+            made = self._answer(round_id, known)
+        except Exception:
+            known.outcome = FAILED
+            raise
         self.end_if_over(round_id)
         return Prepared(made=made)
 

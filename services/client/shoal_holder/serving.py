@@ -5,6 +5,7 @@ import select
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,8 @@ from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
 from shoal_holder.vault import Vault
 from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import CONFIGURATION_ERROR, StartupRefused
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_hosting.startup import CONFIGURATION_ERROR
+from shoal_protocol.wire.errors import MalformedDocument
 
 TO_VAULT, FROM_VAULT = "to-vault", "from-vault"
 FROM_PROGRAM: Final = "contents"
@@ -30,6 +31,7 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
     os.umask(0o077)  # files are for the owner alone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it too: the courier ends it
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a container's first process has to
+    warnings.simplefilter("ignore")  # they are of numbers, and would show on standard error
     sources = Sources(exact_noise)
     asks, answers = _pipes(arguments)
     threading.Thread(target=_watch, args=(asks,), daemon=True).start()
@@ -43,7 +45,7 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
         else:
             settings = read_settings(Settings, "SHOAL_", _of_the_vault(os.environ))
             vault = from_files(settings, sources=sources, isolation=isolation)
-    except (StartupRefused, ProtocolError, ValueError, OSError, ImportError) as error:
+    except Exception as error:  # noqa: BLE001 -- without frames, which may show values
         reason = " ".join(complaint(error).split())
         print(f"shoal-vault: will not start: {reason}", file=sys.stderr)
         with suppress(OSError):
@@ -61,9 +63,9 @@ def _answer(vault: Vault, asks: BinaryIO, answers: BinaryIO) -> None:
         answer = vault.answer(frame)
         try:
             frames.write(answers, answer)
-        except BrokenPipeError:
-            return  # the courier has ended
-        frame = frames.read(asks)
+            frame = frames.read(asks)
+        except (OSError, MalformedDocument):
+            return  # the courier has ended, perhaps within a message
 
 
 def _pipes(arguments: Sequence[str]) -> tuple[BinaryIO, BinaryIO]:

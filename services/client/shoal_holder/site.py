@@ -11,7 +11,7 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_holder.choice import chosen_records, in_chosen_order, that_count
+from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
 from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
@@ -112,52 +112,26 @@ class Site:
         """Return noise, as a `NoiseSampler` does."""
         return self.sources.noise(part, count)
 
-    def records_of(
-        self, position: int, columns: Sequence[str], *, most: int, with_gaps: bool = False
-    ) -> NDArray[np.float64]:
-        """Return the records that count for the client at `position`, shape (at most `most`, m).
-
-        `with_gaps`: those that have any value at all count, NaN where one of `columns` is missing;
-        else those that lack none of these.
-
-        Raises:
-            ValueError: there is no such column.
-        """
-        if self.records.identity is not None:
-            most = min(most, self.records.identity.rows_per_record)
-        rows = self.records.of(position, self.records.columns)
-        return chosen_records(rows, self.records.places(columns), most=most, with_gaps=with_gaps)
-
     def records_together(
         self,
         positions: Sequence[int | None],
         columns: Sequence[str],
         *,
         most: int,
+        skipping: Sequence[int] | None = None,
         with_gaps: bool = False,
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the records that count at these positions, and which of them are there.
-
-        Shapes (positions, most, m), zeros where there is none, and (positions, most). At position
-        None, and behind the last client's, there are none. `with_gaps` is as for `records_of`.
-
-        Raises:
-            ValueError: there is no such column.
-        """
-        where = self.records.places(columns)
-        values = np.zeros((len(positions), most, len(where)))
-        present = np.zeros((len(positions), most), np.bool_)
-        places = np.array([len(self.records) if each is None else each for each in positions])
-        filled = np.flatnonzero(places < len(self.records))
-        is_single = self.records.counts[places[filled]] == 1
-        single = filled[is_single]
-        rows = self.records.values[self.records.starts[places[single]]]
-        counts = that_count(rows, where, with_gaps=with_gaps)
-        values[single[counts], 0], present[single, 0] = rows[counts][:, where], counts
-        for place in filled[~is_single]:
-            chosen = self.records_of(int(places[place]), columns, most=most, with_gaps=with_gaps)
-            values[place, : len(chosen)], present[place, : len(chosen)] = chosen, True
-        return values, present
+        """Return the records that count at these positions, as `chosen_together`."""
+        identity = self.records.identity
+        return chosen_together(
+            self.records,
+            positions,
+            columns,
+            most=most,
+            skipping=skipping,
+            limit=MOST_ROWS if identity is None else identity.rows_per_record,
+            with_gaps=with_gaps,
+        )
 
     @property
     def most_records(self) -> int:

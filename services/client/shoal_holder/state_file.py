@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal_holder.state_memory import Counted, StateMemory, check_log
+from shoal_holder.state_memory import Counted, StateMemory, check_log, mark_of
 from shoal_holder.state_schema import MIGRATIONS, SCHEMA, SCHEMA_VERSION
+from shoal_hosting.manifests.manifest_book import foreign
 from shoal_hosting.marks import DAMAGED, RESTORE
 from shoal_protocol.wire.versions import steps, usable_by
 
@@ -37,10 +38,11 @@ class StateFile:
                 not a state file or a damaged one, or what was charged is not in it.
         """
         self._memory: StateMemory | None = None
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        path.chmod(0o600)  # SQLite gives its side files the same mode
         self._path = path
         check_log(path)
+        self._beside = {each for each in self._files() if each.exists()}
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)  # SQLite gives its side files the same mode
         self.database = sqlite3.connect(
             path, isolation_level=None, timeout=0.0, check_same_thread=False
         )
@@ -50,7 +52,7 @@ class StateFile:
                 self.database, path, accept=accept_loss, is_restored=is_restored
             )
         except BaseException as error:
-            self.database.close()  # or the file stays locked for as long as the error is looked at
+            self.undo()  # or the file stays locked for as long as the error is looked at
             if isinstance(error, sqlite3.OperationalError):
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                     raise ValueError(f"{path} is in use by another process") from None
@@ -60,6 +62,21 @@ class StateFile:
                     raise ValueError(f"{path}: {DAMAGED}") from None
                 raise ValueError(f"{path} is not a state file; {RESTORE}") from None
             raise
+
+    def undo(self) -> None:
+        """Close the file; if it was not there before, leave none: a refused start begins nothing.
+
+        Nothing may have been acknowledged to anybody since it was opened.
+        """
+        self.close()
+        if self._path not in self._beside:
+            for each in self._files():
+                if each not in self._beside:
+                    each.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        logs = [self._path.with_name(self._path.name + ending) for ending in ("-wal", "-shm")]
+        return [self._path, *logs, mark_of(self._path)]
 
     @property
     def directory(self) -> Path:
@@ -86,8 +103,9 @@ class StateFile:
             self.database.execute(
                 "INSERT INTO owner SELECT ? WHERE NOT EXISTS (SELECT 1 FROM owner)", (authority,)
             )
-        if self.one("SELECT authority FROM owner") != (authority,):
-            raise ValueError(f"{self._path} belongs to another consortium")
+        [theirs] = self.one("SELECT authority FROM owner")
+        if (reason := foreign(self._path, theirs, authority)) is not None:
+            raise ValueError(reason)
         self.truncate_log()  # a crash may have come between an erasure and this
 
     def _lay_out(self) -> None:

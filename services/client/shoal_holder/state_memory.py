@@ -31,7 +31,7 @@ def check_log(path: Path) -> None:
         OSError: it or its mark cannot be read.
     """
     try:
-        check_file(path, _mark_of(path))
+        check_file(path, mark_of(path))
     except MemoryLost as error:
         raise ValueError(str(error)) from None
 
@@ -69,7 +69,7 @@ class StateMemory:
 
         try:
             self._marking = open_marking(
-                _mark_of(path),
+                mark_of(path),
                 stored,
                 begin,
                 accept=accept,
@@ -113,7 +113,7 @@ class StateMemory:
         self._marking.close()
 
 
-def _mark_of(path: Path) -> Path:
+def mark_of(path: Path) -> Path:
     return path.with_suffix(".mark")
 
 

@@ -20,7 +20,7 @@ def read_toml(path: Path, parse: Callable[[dict[str, Any]], Content]) -> Content
         OSError: it cannot be read.
     """
     try:
-        return parse(tomllib.loads(path.read_text(encoding="utf-8")))
+        return parse(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     except pydantic.ValidationError as error:

@@ -5,7 +5,6 @@ together. Errors name the file, never a value or an id.
 """
 
 import io
-import unicodedata
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_holder.keys import read_private
-from shoal_holder.records import Identity, Records, positions
+from shoal_holder.records import Identity, Records
+from shoal_holder.tables import positions
+from shoal_protocol.wire.texts import canonical_text
 
 
 def read_table(file: Path, columns: Sequence[str] | None) -> Records:
@@ -36,15 +37,12 @@ def read_table(file: Path, columns: Sequence[str] | None) -> Records:
             values = [np.asarray(arrays[f"column{place}"], np.float64) for place in places]
     except (KeyError, TypeError, EOFError, UnicodeDecodeError, zipfile.BadZipFile):
         raise ValueError(f"{file} is no table of records; run `shoal records load`") from None
-    if any(each != canonical(each) or not each for each in ids) or most < 1:
+    if any(each != canonical_text(each) or not each for each in ids) or most < 1:
         raise ValueError(f"{file}: an id is not canonical; run `shoal records load` again")
     stacked = np.column_stack(values) if values else np.empty((int(starts[-1]), 0))
-    return Records(tuple(wanted), stacked, starts, Identity(id_column, ids, most))
-
-
-def canonical(text: str) -> str:
-    """Return the one text of an id: composed Unicode characters, no space around them."""
-    return unicodedata.normalize("NFC", text).strip(" \t\r\n\xa0")
+    return Records(
+        tuple(map(canonical_text, wanted)), stacked, starts, Identity(id_column, ids, most)
+    )
 
 
 def _texts(arrays: Mapping[str, NDArray[Any]], name: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from shoal_holder import exits, frames, machine, messages, outbox
 from shoal_holder.approvals import Approvals, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
+from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
 from shoal_holder.messages import (
@@ -103,8 +104,11 @@ class Vault:
         self._charges = ChargeComparison(site, state, self._report, without=without_nodes)
         self._approvals = Approvals(site, state.file)
         self._jobs = Jobs(site, state, self._charges, self._approvals, self._report)
+        self._faults = Faults(state.file.directory, site.clock)
         self._sessions = self._open_sessions()
-        self._rounds = Rounds(site, state, self._charges, self._report, self._sessions)
+        self._rounds = Rounds(
+            site, state, self._charges, self._report, self._faults, self._sessions
+        )
         self._owner_queries = OwnerQueries(site, state, self._jobs, self._approvals)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
@@ -162,25 +166,37 @@ class Vault:
 
         self._requests = {**self._requests, **REQUESTS}
         self._handlers |= CrowdVault(
-            self._site, self._state, self._charges, self._approvals, self._report
+            self._site, self._state, self._charges, self._approvals, self._report, self._faults
         ).handlers()
 
     def answer(self, frame: bytes) -> bytes:
-        """Return the answer to a message, both as frames."""
+        """Return the answer to a message, both as frames, whatever happens.
+
+        Work on records fails within `shoal_holder.faults.without_failing`. What fails elsewhere
+        depends on none of them: the answer says that it failed, and the owner's list of faults why.
+        """
+        about = "a message"
         try:
             request = frames.decode(frame, self._requests)
+            about = request.kind
             answer = self._handlers[type(request)](request)
         except ProtocolError as error:
             answer = Refusal(code=error.code, detail=str(error))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             # errors that Python itself makes have no name of SQLite's
             name = getattr(error, "sqlite_errorname", type(error).__name__)
             answer = Failure(reason=f"the state cannot be read or written: {name}")
+        except Exception as error:  # noqa: BLE001 -- when a process ends is a message
+            answer = self._failed(about, error)
         events, self._events = tuple(self._events), []
         try:
             return frames.encode(answer.model_copy(update={"events": events}))
         except ValueError as error:
-            return frames.encode(Failure(reason=str(error), events=events))
+            return frames.encode(self._failed(about, error))
+
+    def _failed(self, about: str, error: Exception) -> Refusal:
+        self._faults.write(f"no answer to {about}", error)
+        return Refusal(code=VaultFailed.code, detail=f"the vault failed at {about}")
 
     def close(self) -> None:
         """Close the state. Nothing is written: whatever was done is on disk already."""

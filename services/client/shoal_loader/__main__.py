@@ -60,7 +60,9 @@ def _work(
         return 0
     path = write_table(directory, found, dictionary)
     rows = f"{len(found.ids):,} records of {len(found.values):,} rows"
-    print(f"Wrote {rows} and {len(mapping.columns)} columns to {path}.")
+    zone = mapping.time_zone
+    clock = "" if zone is None else f" Times with a zone were read as the clock showed in {zone}."
+    print(f"Wrote {rows} and {len(mapping.columns)} columns to {path}.{clock}")
     return 0
 
 

@@ -24,7 +24,7 @@ _SCALARS: Final = frozenset(
 _EXACT_SUMS: Final = frozenset({"sum", "avg", "mean"})
 _AGGREGATES: Final = _EXACT_SUMS | {"count", "count_star", "min", "max", "bool_and", "bool_or"}
 _WHOLE: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL"})
-_TYPES: Final = _WHOLE | {"BOOLEAN", "FLOAT", "DOUBLE", "VARCHAR", "DATE", "TIME", "TIMESTAMP"}
+_TYPES: Final = _WHOLE | {"FLOAT", "DOUBLE", "VARCHAR", "DATE", "TIME", "TIMESTAMP"}
 _OPERATORS: Final = frozenset(
     {
         *("OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_COALESCE"),
@@ -54,6 +54,8 @@ class Expression:
     bare: set[str] = field(default_factory=set)
     """Those of them that stand outside aggregates."""
     aggregates: bool = False
+    reads_zones: bool = False
+    """Whether a text may be read as a time with a zone."""
 
 
 def checked(
@@ -151,6 +153,8 @@ def _function(
         filters = [node["filter"]] if node["filter"] else []
         _walk(arguments + filters, found, source, within=True)
     elif name in _SCALARS and not node["filter"]:
+        if name.endswith("strptime"):
+            found.reads_zones |= "%z" in json.dumps(arguments[1:]).casefold()
         _walk(arguments, found, source, within=within)
     else:
         raise RefusedExpression(f"uses {name}, which is not allowed there")

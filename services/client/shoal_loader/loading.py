@@ -15,13 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_holder.site_files import MAPPING, RECORDS_BY_ID
+from shoal_holder.tables import flag_of
 from shoal_hosting.private_files import replace
 from shoal_loader.expressions import Expression, RefusedExpression, checked
 from shoal_loader.mapping import Column, Mapping
 from shoal_loader.source import KEY, SOURCE, Source, quoted
 from shoal_protocol.trust.dictionary import DataDictionary
+from shoal_protocol.wire.texts import canonical_text
 
-_SQL_TYPE = {"number": "DOUBLE", "flag": "BOOLEAN", "category": "VARCHAR", "date": "DATE"}
+_SQL_TYPE = {"number": "DOUBLE", "flag": "VARCHAR", "category": "VARCHAR", "date": "DATE"}
+_NOT = {
+    "number": "not a number, with a point before decimals and no other separator",
+    "flag": "not a flag, which is 0 or 1, true or false, yes or no",
+    "category": "not a text",
+    "date": "not a date as 2024-01-31; others are read by strptime(…, '%d.%m.%Y')",
+}
+_FIRST_DAY, _LAST_DAY = np.datetime64("1000-01-01"), np.datetime64("9999-12-31")
 _UNKNOWN_LEVEL = -1.0
 
 
@@ -30,7 +39,8 @@ class Evaluated:
     """Every variable's value in every row; rows come by id, then by their values.
 
     `values`, shape (rows, columns), has NaN where one is missing. `unknown` counts texts that are
-    none of a category's levels, by variable; `faults` says what else is wrong with a variable.
+    none of a category's levels, by variable; `first_unknown` says where the first is, `faults` what
+    else is wrong with a variable.
     """
 
     mapping: Mapping
@@ -38,6 +48,7 @@ class Evaluated:
     starts: NDArray[np.int64]
     values: NDArray[np.float64]
     unknown: dict[str, int]
+    first_unknown: dict[str, str]
     faults: dict[str, str]
 
 
@@ -51,6 +62,11 @@ def evaluate(directory: Path, mapping: Mapping) -> Evaluated:
     found, faults = _checked(source, mapping)
     by_id = any(each.aggregates for each in found.values())
     for name, each in found.items():
+        if each.reads_zones and mapping.time_zone is None:
+            faults[name] = (
+                'reads times with a zone (%z): write time_zone = "UTC", or as "Europe/Helsinki", '
+                "at the top, for the day that it is differs by zone"
+            )
         if by_id and each.bare:
             faults[name] = (
                 f"names {min(each.bare)!r} outside an aggregate, as another variable's do"
@@ -68,18 +84,22 @@ def evaluate(directory: Path, mapping: Mapping) -> Evaluated:
         raise ValueError(f"{source.where} holds no rows")
     values = np.full((len(keys), len(mapping.columns)), np.nan)
     unknown: dict[str, int] = {}
+    first: dict[str, str] = {}
     for place, (name, column) in enumerate(mapping.columns.items()):
         try:
             values[:, place] = _evaluated(source, column, by_id)
         except _RefusedValue as error:
             faults[name] = str(error)
         if column.type == "category":
-            unknown[name] = int((values[:, place] == _UNKNOWN_LEVEL).sum())
+            strange = np.flatnonzero(values[:, place] == _UNKNOWN_LEVEL)
+            unknown[name] = len(strange)
+            if len(strange) and not by_id:
+                first[name] = f", first in {source.place(int(strange[0]))}"
     names, groups = np.unique(keys.astype(str), return_inverse=True)
     values += 0.0  # −0.0 becomes 0.0: there is one zero: which of two came first must not show
     kept = np.lexsort((*values.T[::-1], groups))
     starts = np.concatenate([[0], np.cumsum(np.bincount(groups))])
-    return Evaluated(mapping, names.tolist(), starts, values[kept], unknown, faults)
+    return Evaluated(mapping, names.tolist(), starts, values[kept], unknown, first, faults)
 
 
 def write_table(
@@ -96,7 +116,10 @@ def write_table(
     said = dict(found.faults)
     for name, count in found.unknown.items():
         if count:
-            said[name] = "has texts that are none of its levels: map them to a level or to NULL"
+            said[name] = (
+                "has texts that are none of its levels, where upper and lower case differ"
+                f"{found.first_unknown.get(name, '')}: map them to a level or to NULL"
+            )
     if said:
         raise ValueError("; ".join(f"variable {name!r} {why}" for name, why in said.items()))
     columns = _with_indicators(found, dictionary)
@@ -171,12 +194,14 @@ def _evaluated(source: Source, column: Column, by_id: bool) -> NDArray[np.float6
         raise _RefusedValue("needs more than memory_megabytes") from None
     except (duckdb.Error, _RefusedValue) as error:
         row = _first_bad_row(source, rows, group)
-        why = str(error) if isinstance(error, _RefusedValue) else f"not a {column.type}"
-        raise _RefusedValue(f"cannot be made of row {row} of the source: {why}") from None
+        why = str(error)
+        if isinstance(error, duckdb.Error):
+            why = f"a cast or function of its sql fails, or gives what is {_NOT[column.type]}"
+        raise _RefusedValue(f"cannot be made of {source.place(row)}: {why}") from None
 
 
 def _first_bad_row(source: Source, rows: Callable[[str], NDArray[np.float64]], group: str) -> int:
-    """Return the row, from 1, by which evaluating all rows up to it first fails."""
+    """Return the row, from 0, by which evaluating all rows up to it first fails."""
     good, bad = 0, source.rows
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -185,7 +210,7 @@ def _first_bad_row(source: Source, rows: Callable[[str], NDArray[np.float64]], g
             good = middle
         except (duckdb.Error, _RefusedValue):
             bad = middle
-    return bad
+    return bad - 1
 
 
 def _numbers(found: Any, column: Column) -> NDArray[np.float64]:
@@ -195,10 +220,15 @@ def _numbers(found: Any, column: Column) -> NDArray[np.float64]:
     there = np.asarray(found)[~missing]
     if column.type == "category":
         place = {level: float(index) for index, level in enumerate(column.levels)}
-        numbers[~missing] = [place.get(str(each), _UNKNOWN_LEVEL) for each in there]
+        numbers[~missing] = [place.get(canonical_text(each), _UNKNOWN_LEVEL) for each in there]
+    elif column.type == "flag":
+        try:
+            numbers[~missing] = [flag_of(canonical_text(each)) for each in there]
+        except ValueError:
+            raise _RefusedValue(_NOT["flag"]) from None
     elif column.type == "date":
-        if np.isnat(there).any():
-            raise _RefusedValue("not a finite date")
+        if np.isnat(there).any() or (there < _FIRST_DAY).any() or (there >= _LAST_DAY).any():
+            raise _RefusedValue("not a date with a year of four digits")
         days = there.astype("datetime64[D]") - np.datetime64(column.epoch)
         numbers[~missing] = days.astype(np.float64)
     else:

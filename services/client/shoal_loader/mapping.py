@@ -4,12 +4,13 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from shoal_holder.site_files import MAPPING
 from shoal_holder.toml_files import read_toml
 from shoal_protocol.trust.dictionary import EPOCH, Category, DataDictionary, Variable
 from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.texts import canonical_text
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
 ColumnName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,256}$")]
@@ -38,6 +39,11 @@ class Column(Model):
     levels: tuple[Text, ...] = ()
     epoch: date = date(1970, 1, 1)
 
+    @field_validator("levels")
+    @classmethod
+    def _canonical(cls, levels: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(canonical_text, levels))
+
     @model_validator(mode="after")
     def _levels_are_for_categories(self) -> "Column":
         if self.type != "category" and self.levels:
@@ -50,13 +56,15 @@ class Column(Model):
 class Mapping(Model):
     """What `records.toml` says. `id` is a column of the source; its text tells individuals apart.
 
-    Of one individual's rows at most `rows_per_record` count.
+    Of one individual's rows at most `rows_per_record` count. Times that have a zone are read as the
+    clock showed in `time_zone`; without it they are refused.
     """
 
     source: Text | Table
     id: Text
+    time_zone: Text | None = None
     rows_per_record: int = Field(default=1, ge=1, le=1000)
-    memory_megabytes: int = Field(default=1024, ge=64)
+    memory_megabytes: int = Field(default=1024, ge=64, le=1 << 30)
     columns: dict[ColumnName, Column] = Field(min_length=1)
 
     @classmethod
@@ -70,7 +78,10 @@ class Mapping(Model):
         """
         read = read_toml(directory / MAPPING, cls.model_validate)
         variables = None if dictionary is None else {v.name: v for v in dictionary.variables}
-        agreed = {name: _agreed(name, each, variables) for name, each in read.columns.items()}
+        columns = {canonical_text(name): each for name, each in read.columns.items()}
+        if len(columns) != len(read.columns):
+            raise ValueError(f"{directory / MAPPING}: two columns have the same name")
+        agreed = {name: _agreed(name, each, variables) for name, each in columns.items()}
         return read.model_copy(update={"columns": agreed})
 
 

@@ -1,21 +1,33 @@
-"""Opens the one source that the owner names in DuckDB, and shuts the door behind it.
+"""Opens the one source that the owner names, reads it into DuckDB, and shuts the door behind it.
 
 Nothing is guessed from data: every column of a CSV file is text, for a type that is guessed from
-all rows would let one individual's row change another's value.
+all rows would let one individual's row change another's value. Nothing depends on the machine: a
+time with a zone is read as the clock showed in the zone that the owner states.
 """
 
-import csv
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import duckdb
+import numpy as np
 
+from shoal_holder.site_files import MAPPING
+from shoal_holder.tables import CsvTable, checked_names, id_fault, positions
 from shoal_loader.mapping import Mapping, Table
+from shoal_protocol.wire.texts import canonical_text
 
 KEY: Final = "shoal record id"
 SOURCE: Final = "source"
-_SPACE: Final = "' ' || chr(9) || chr(10) || chr(13) || chr(160)"
-_ID_TYPES: Final = ("VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UUID")
+_ROWS: Final = 50_000  # of a CSV file at a time
+_WHOLE: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_ID_TYPES: Final = ("VARCHAR", "ENUM", "UUID", *_WHOLE, *(f"U{each}" for each in _WHOLE))
+_TIME: Final = r"\d{1,4}-\d{1,2}-\d{1,2}[ Tt]\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?"
+_ZONE: Final = (
+    r"([Zz]|[+-]\d{1,2}(:?\d{2}){0,2}|[A-Z]{3,5}([+-]\d{1,2})?|[A-Za-z_]+/[A-Za-z0-9_/+-]+)"
+    r"(\[.*\])?"
+)
 
 
 class RefusedSource(ValueError):
@@ -23,17 +35,25 @@ class RefusedSource(ValueError):
 
 
 class Source:
-    """The rows of the source in memory, under `SOURCE`, each with its individual's id in `KEY`."""
+    """The rows of the source in memory, under `SOURCE`, each with its individual's id in `KEY`.
+
+    Names of columns and texts are canonical, and an empty text is a NULL.
+    """
 
     def __init__(self, directory: Path, mapping: Mapping) -> None:
         """Open the source; relative paths are from `directory`.
 
         Raises:
-            RefusedSource: it is not there, or has no such id column.
+            ValueError: it is not there, or has no such id column.
         """
         self.rows = 0
         self._mapping, self._named = mapping, mapping.source
+        self._lines: array[int] | None = None
+        self._csv: CsvTable | None = None
         self.database = duckdb.connect(":memory:")
+        self.database.create_function(
+            "canonical_text", lambda text: canonical_text(text), ["VARCHAR"], "VARCHAR"
+        )
         self._path = (
             directory / (self._named if isinstance(self._named, str) else self._named.database)
         ).resolve()
@@ -41,17 +61,35 @@ class Source:
         self.where = str(self._path)
         if isinstance(self._named, Table) and self._named.extension:
             self.where = f"the {self._named.extension} database"
-        elif not self._path.is_file():
+        elif not self._path.exists():
             raise RefusedSource(f"{self._path}: there is no such file")
+        elif not self._path.is_file():
+            raise RefusedSource(f"{self._path} is a directory, or no ordinary file")
         try:
-            self._from = self._shut(self._opened())
-            self.types = self._columns()
-        except duckdb.Error:
-            raise RefusedSource(f"{self.where} cannot be opened as what it is named") from None
+            self._from = self._opened()
+            self._shut()
+            self._names, self.types = self._columns()
+        except duckdb.Error as error:
+            raise RefusedSource(
+                f"{self.where} cannot be opened: {self._kind()} ({type(error).__name__})"
+            ) from None
         self._check_id()
 
+    def place(self, row: int) -> str:
+        """Return the source, and where in it the row, from 0, stands."""
+        number = f"row {row + 1}" if self._lines is None else f"line {self._lines[row]}"
+        return f"{self.where}, {number}"
+
+    def _kind(self) -> str:
+        """Return what may be wrong with a source that DuckDB does not open."""
+        if isinstance(self._named, Table):
+            return (
+                f"there is no such database, it is in use, or it has no table {self._named.table!r}"
+            )
+        return "it is not a Parquet file, or is damaged"
+
     def _opened(self) -> str:
-        """Return what to select from, once a database is attached."""
+        """Return what to select from, once a database is attached; nothing for a CSV file."""
         named = self._named
         if isinstance(named, Table):
             place, kind = str(self._path), ""
@@ -67,47 +105,56 @@ class Source:
             self.database.execute(f"ATTACH {_text(place)} AS named (READ_ONLY{kind})")
             return f"named.{'.'.join(map(quoted, named.table.split('.')))}"
         if self._path.suffix.lower() == ".parquet":
-            return f"read_parquet({_text(str(self._path))})"
+            return f"read_parquet({_text(_literally(self._path))})"
         if self._path.suffix.lower() != ".csv":
             raise RefusedSource(f"{self._path}: a source ends in .csv or .parquet, or is a table")
-        columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._csv_header())
-        return (
-            f"read_csv({_text(str(self._path))}, auto_detect=false, header=true, delim=',', "
-            f"quote='\"', escape='\"', nullstr='', strict_mode=true, columns={{{columns}}})"
-        )
+        self._csv = CsvTable(self._path)
+        return ""
 
-    def _shut(self, opened: str) -> str:
+    def _shut(self) -> None:
+        zone = self._mapping.time_zone
+        try:
+            self.database.execute(f"SET TimeZone = {_text(zone or 'UTC')}")
+        except duckdb.Error:
+            raise RefusedSource(
+                f"{MAPPING}: there is no time zone {zone!r}: write one as Europe/Helsinki or UTC"
+            ) from None
         for setting in (
+            *("Calendar = 'gregorian'", "default_collation = ''"),
             *("autoinstall_known_extensions = false", "autoload_known_extensions = false"),
             *("threads = 1", f"memory_limit = '{self._mapping.memory_megabytes}MB'"),
-            *("temp_directory = ''", f"allowed_paths = [{_text(str(self._path))}]"),
+            *(
+                "temp_directory = ''",
+                f"allowed_paths = [{_text(_literally(self._path))}, {_text(str(self._path))}]",
+            ),
             *("enable_external_access = false", "lock_configuration = true"),
         ):
             self.database.execute(f"SET {setting}")
-        return opened
 
-    def _columns(self) -> dict[str, str]:
+    def _columns(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return, by the canonical name of each column, the source's own name and the type."""
+        if self._csv is not None:
+            return {}, dict.fromkeys(self._csv.names, "VARCHAR")
         described = self.database.execute(f"DESCRIBE SELECT * FROM {self._from}").fetchall()  # noqa: S608
-        return {row[0]: row[1] for row in described}
-
-    def _csv_header(self) -> list[str]:
-        try:
-            with self._path.open(encoding="utf-8-sig", newline="") as file:
-                header = next(csv.reader(file, strict=True), [])
-        except (csv.Error, UnicodeDecodeError):
-            raise RefusedSource(f"{self._path}, line 1: not CSV in UTF-8") from None
-        if len({name.casefold() for name in header}) != len(header) or not all(header):
-            raise RefusedSource(f"{self._path}, line 1 must name each column, none of them twice")
-        return header
+        raw = [str(row[0]) for row in described]
+        if isinstance(self._named, str):  # DuckDB renames what stands there twice
+            schema = f"parquet_schema({_text(_literally(self._path))})"
+            found = self.database.execute(f"SELECT name, num_children FROM {schema}").fetchall()  # noqa: S608
+            checked_names(_top_level(found), f"{self.where}, schema")
+        names = checked_names(raw, f"{self.where}, schema")
+        return (
+            dict(zip(names, raw, strict=True)),
+            dict(zip(names, (str(row[1]) for row in described), strict=True)),
+        )
 
     def _check_id(self) -> None:
-        name = self._mapping.id
-        if name not in self.types:
-            raise RefusedSource(f"{self.where}: there is no column {name!r} to be the id")
-        if self.types[name] not in _ID_TYPES:
+        name = canonical_text(self._mapping.id)
+        positions(tuple(self.types), (name,), self.where)
+        kind = self.types[name]
+        if kind.partition("(")[0] not in _ID_TYPES:
             raise RefusedSource(
-                f"{self.where}, column {name!r}: an id is text or a whole number, not "
-                f"{self.types[name]}; one number has many texts"
+                f"{self.where}, column {name!r}: an id is text or a whole number, not {kind}; one "
+                "number has many texts"
             )
 
     def parse(self, statement: str) -> str:
@@ -119,43 +166,131 @@ class Source:
         """Read ids and these columns into memory.
 
         Raises:
-            RefusedSource: a row is broken or has no id, a column has a name that is taken, or the
-                source changed.
+            ValueError: a row is broken or has no id, a column has a name that is taken, times have
+                a zone and the owner states none, or the source changed.
         """
         taken = next((each for each in columns if each.lower() in (KEY, "rowid")), None)
         if taken is not None:
             raise RefusedSource(f"{self.where}: rename column {taken!r}: the loader has its own")
-        canonical = f"trim(nfc_normalize(CAST({quoted(self._mapping.id)} AS VARCHAR)), {_SPACE})"
-        wanted = ", ".join([f"{canonical} AS {quoted(KEY)}", *map(quoted, sorted(columns))])
+        wanted = sorted(columns)
+        for name in wanted:
+            if self._mapping.time_zone is None and _has_zone(self.types[name]):
+                raise RefusedSource(self._without_zone(name))
         try:
-            self.database.execute(f"CREATE TABLE {SOURCE} AS SELECT {wanted} FROM {self._from}")  # noqa: S608
+            if self._csv is None:
+                self._read_typed(wanted)
+            else:
+                self._read_texts(self._csv, wanted)
+            self._check_rows(wanted)
         except duckdb.OutOfMemoryException:
             raise RefusedSource(f"{self.where}: it needs more than memory_megabytes") from None
-        except duckdb.Error:
+        except duckdb.Error as error:
             raise RefusedSource(
-                f"{self.where}: a row cannot be read; every row of a CSV file has the header's "
-                "number of fields, commas between them, and is UTF-8"
+                f"{self.where}: its rows cannot be read; is it damaged? ({type(error).__name__})"
             ) from None
         if _version(self._path) != self._version:
-            # its header may have named other columns than its rows have
             raise RefusedSource(f"{self.where} changed while it was read: load it again")
-        counted = self.database.execute(f"SELECT count(*) FROM {SOURCE}").fetchone()  # noqa: S608
-        self.rows = int(counted[0]) if counted else 0
-        bad = self.database.execute(
-            f"SELECT rowid FROM {SOURCE} WHERE {quoted(KEY)} IS NULL OR {quoted(KEY)} = ''"  # noqa: S608
-            f" OR length({quoted(KEY)}) > 256 OR regexp_matches({quoted(KEY)}, '[[:cntrl:]]')"
-            " ORDER BY rowid LIMIT 1"
-        ).fetchone()
-        if bad:
-            raise RefusedSource(
-                f"{self.where}, row {bad[0] + 1}, column {self._mapping.id!r}: not an id, which "
-                "has 1 to 256 characters, none of them a control character"
-            )
+
+    def _read_typed(self, columns: Sequence[str]) -> None:
+        key = quoted(self._names[canonical_text(self._mapping.id)])
+        chosen = [f"canonical_text(CAST({key} AS VARCHAR)) AS {quoted(KEY)}"]
+        chosen += [
+            f"{self._as_read(quoted(self._names[name]), self.types[name])} AS {quoted(name)}"
+            for name in columns
+        ]
+        selected = f"SELECT {', '.join(chosen)} FROM {self._from}"  # noqa: S608
+        self.database.execute(f"CREATE TABLE {SOURCE} AS {selected}")
+
+    def _read_texts(self, table: CsvTable, columns: Sequence[str]) -> None:
+        names = [KEY, *columns]
+        described = ", ".join(f"{quoted(name)} VARCHAR" for name in names)
+        self.database.execute(f"CREATE TABLE {SOURCE} ({described})")
+        chosen = [quoted(KEY), *(self._as_read(quoted(name), "") for name in columns)]
+        self._lines = array("q")
+        rows: list[list[str | None]] = []
+
+        def insert() -> None:
+            texts = np.array(rows, object).reshape(len(rows), len(names))
+            part = {name: texts[:, place] for place, name in enumerate(names)}
+            self.database.register("part", part)
+            self.database.execute(f"INSERT INTO {SOURCE} SELECT {', '.join(chosen)} FROM part")  # noqa: S608
+            self.database.unregister("part")
+            rows.clear()
+
+        for line, row in table.rows([canonical_text(self._mapping.id), *columns]):
+            self._lines.append(line)
+            rows.append([each or None for each in row])
+            if len(rows) == _ROWS:
+                insert()
+        if rows:
+            insert()
+
+    def _as_read(self, column: str, kind: str) -> str:
+        """Return the expression that makes of a column of the source what the owner's SQL gets."""
+        if _has_zone(kind):
+            return f"CAST(CAST({column} AS TIMESTAMPTZ) AS TIMESTAMP)"
+        if kind and kind != "VARCHAR" and not kind.startswith("ENUM"):
+            return column
+        text = f"nullif(canonical_text(CAST({column} AS VARCHAR)), '')" if kind else column
+        if self._mapping.time_zone is None:
+            return text
+        closed_up = rf"regexp_replace({text}, ' ([Zz]|[+-]\d)', '\1')"
+        moment = f"CAST(TRY_CAST({closed_up} AS TIMESTAMPTZ) AS TIMESTAMP)"
+        return (
+            f"CASE WHEN {_is_instant(text)} THEN coalesce(CAST({moment} AS VARCHAR), {text})"
+            f" ELSE {text} END"
+        )
+
+    def _check_rows(self, columns: Sequence[str]) -> None:
+        ids = f"SELECT {quoted(KEY)} FROM {SOURCE} ORDER BY rowid"  # noqa: S608
+        keys = self.database.execute(ids).fetchall()
+        self.rows = len(keys)
+        for row, (key,) in enumerate(keys):
+            if (fault := id_fault(key or "")) is not None:
+                raise RefusedSource(f"{self.place(row)}, column {self._mapping.id!r}: {fault}")
+        for name in columns:
+            if self.types[name] != "VARCHAR":
+                continue
+            found = self.database.execute(
+                f"SELECT min(rowid) FROM {SOURCE} WHERE {_is_instant(quoted(name))}"  # noqa: S608
+            ).fetchone()
+            if found and found[0] is not None:
+                if self._mapping.time_zone is None:
+                    raise RefusedSource(self._without_zone(name))
+                raise RefusedSource(
+                    f"{self.place(found[0])}, column {name!r}: a time with an unknown zone: write "
+                    "it as +02:00"
+                )
+
+    def _without_zone(self, name: str) -> str:
+        return (
+            f"{self.where}, column {name!r}: times have a zone, and which day one is on depends on "
+            f'where: write time_zone = "UTC", or as "Europe/Helsinki", at the top of {MAPPING}; '
+            "times are then read as the clock showed there"
+        )
 
 
 def quoted(name: str) -> str:
     """Return a name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _has_zone(kind: str) -> bool:
+    return kind.startswith("TIMESTAMP") and ("ZONE" in kind or "TZ" in kind)
+
+
+def _is_instant(text: str) -> str:
+    return f"regexp_full_match({text}, '{_TIME} ?{_ZONE}')"
+
+
+def _top_level(schema: Sequence[tuple[str, int | None]]) -> list[str]:
+    """Return the names of columns in a Parquet file's schema, whose nodes come depth first."""
+    names, skipped = [], 0
+    for name, children in schema[1:]:
+        if not skipped:
+            names.append(name)
+        skipped = max(skipped - 1, 0) + (children or 0)
+    return names
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:
@@ -164,6 +299,11 @@ def _version(path: Path) -> tuple[int, int, int] | None:
         return None
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _literally(path: Path) -> str:
+    """Return a path for DuckDB, which takes some characters for patterns of names."""
+    return "".join(f"[{each}]" if each in "*?[" else each for each in str(path))
 
 
 def _text(content: str) -> str:

@@ -18,7 +18,7 @@ from shoal_protocol.jobs.job_request import check_round_of_job
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import NotReady, ProtocolError, UnknownRound
 
 MOST_LIVE_ROUNDS: Final = 256  # each is in memory until it has ended
@@ -59,7 +59,7 @@ class Announcements:
             LedgerBroken: what was spent here cannot be known, or others know of more.
         """
         size = len(encoded)
-        signed = await self._reading.run_sized(size, decode, encoded, RoundSpec)
+        signed = await self._own.read(encoded, RoundSpec)
         async with self._one_at_a_time:
             try:
                 return await self._take(signed, size)

@@ -181,6 +181,7 @@ def create_app(
             *_BY_HOLDER,
             service_errors.WrongNode,
             service_errors.StaleQuery,
+            service_errors.QueryAnswered,
             takes=signed(ChargesQuery),
         ),
     )

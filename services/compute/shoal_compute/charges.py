@@ -20,9 +20,9 @@ from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, NodeQuery, check_age
 from shoal_protocol.privacy.ledger import Head
-from shoal_protocol.wire.documents import Signed, decode, read_kept
+from shoal_protocol.wire.documents import Signed, read_kept
 from shoal_protocol.wire.encoding import encode_clients
-from shoal_protocol.wire.service_errors import StaleQuery, WrongNode
+from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
 
 _MOST_ENTRIES: Final = 64  # of one answer: shares are looked up on the thread that stores them
 _MOST_REMEMBERED: Final = 100_000
@@ -55,7 +55,8 @@ class ChargesAnswers:
             MalformedDocument, UnsupportedVersion: it is no query.
             UnknownManifest, UnknownHolder, RevokedHolder, WrongSigner, BadSignature
             WrongNode: it asks another one.
-            StaleQuery: it is too old, or was answered before.
+            StaleQuery: it is too old, or dated ahead.
+            QueryAnswered
             LedgerBroken: others have what this node signed, and its ledger lacks: its word on
                 charges would only stop who hears it.
             StorageUnavailable
@@ -93,7 +94,7 @@ class ChargesAnswers:
 
     def _check_asking_node(self, encoded: bytes) -> None:
         """Refuse all but a node's recent query; the node may be behind by versions."""
-        signed, current = decode(encoded, NodeQuery), self._own.book.current
+        signed, current = self._own.book.decode(encoded, NodeQuery), self._own.book.current
         self._own.book.get(signed.body.manifest).verify(signed)
         key = current.party(signed.signer).verify_key
         signed.verify_signature(VerifyKey(bytes.fromhex(key)))
@@ -101,7 +102,7 @@ class ChargesAnswers:
 
     def _read(self, encoded: bytes) -> tuple[Signed[ChargesQuery], BitMap]:
         """Return a query that is the holder's own and recent, and the holder's slots."""
-        signed = decode(encoded, ChargesQuery)
+        signed = self._own.book.decode(encoded, ChargesQuery)
         version = self._own.book.get(signed.body.manifest)
         version.verify_in_force(signed, self._own.book.current)
         check_age(signed.body.at, self._own.clock())
@@ -113,7 +114,7 @@ class ChargesAnswers:
         """Refuse a query that was answered before; older ones are refused for their age.
 
         Raises:
-            StaleQuery
+            QueryAnswered
         """
         now = self._own.clock()
         while self._answered:
@@ -122,7 +123,7 @@ class ChargesAnswers:
                 break
             del self._answered[oldest]
         if (nonce, after) in self._answered:
-            raise StaleQuery
+            raise QueryAnswered
         self._answered[nonce, after] = now
 
 

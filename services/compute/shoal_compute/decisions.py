@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+import numpy as np
+from pyroaring import BitMap
+
 from shoal_compute.rounds import Round
 from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers, Vote
 from shoal_protocol.wire.phases import FINISHED, Phase
@@ -115,6 +118,14 @@ def _lacking(known: Round, what: str, there: Container[str]) -> str:
     return f"{what} {_named(names)}" if names else ""
 
 
+def _holders_missing(known: Round, cohort: StoredAnswers) -> str:
+    """Name data holders whose answers are missing; of one slot, which may be a person, none."""
+    asked = known.intake.asked
+    organisations = BitMap(np.asarray(asked.holders.to_array())[asked.counts > 1])
+    missing = [str(holder) for holder in organisations - cohort.holders]
+    return f"no answer of data holders {_named(missing)}" if missing else ""
+
+
 def _named(names: Iterable[str]) -> str:
     """Name the first few, and count the rest."""
     listed = list(names)
@@ -180,7 +191,8 @@ def _vote(known: Round, now: datetime) -> Decision | None:
     if not _is_to_begin(known, nodes, now):
         return None
     if not known.may_be_released(known.cohort(nodes)):
-        return GiveUp(AbandonmentReason(code="cohort_too_small"))
+        missing = _holders_missing(known, known.cohort(nodes))
+        return GiveUp(AbandonmentReason(code="cohort_too_small", detail=missing))
     return CastVote(nodes, known.cohort(nodes))
 
 

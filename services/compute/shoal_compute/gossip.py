@@ -32,6 +32,7 @@ _BYTES_PER_DIGEST: Final = 67  # in hex, in quotes, behind a comma
 _MOST_ROUNDS: Final = 256
 _MOST_DIGESTS: Final = 2_048  # two holdings, votes and an abandonment of each of 255 nodes
 _MOST_WANTED: Final = 4_096
+_MOST_VALUES: Final = 1 << 17  # twice as many as a message of digests alone may have
 LARGE_BYTES: Final = 16 << 10
 PERIOD: Final = timedelta(seconds=1)
 # for how long a large document is left to come from its signer before another node is asked,
@@ -82,7 +83,7 @@ def decode_message(encoded: bytes) -> Message:
         MalformedDocument, UnsupportedVersion
     """
     try:
-        raw = _Message.model_validate(parse_canonical_json(encoded))
+        raw = _Message.model_validate(parse_canonical_json(encoded, most_values=_MOST_VALUES))
     except pydantic.ValidationError as error:
         raise MalformedDocument(describe(error, _Message)) from None
     return Message(

@@ -195,7 +195,7 @@ class Gossip:
         )
         if reply.status != 200:
             raise Unavailable("the peer refused the message")
-        return decode_message(reply.body)
+        return await self._reading.run_sized(len(reply.body), decode_message, reply.body)
 
     def _party(self, name: str) -> ServiceParty:
         party = newest_with(self._own.book, name).party(name)

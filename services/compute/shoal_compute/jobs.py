@@ -14,18 +14,17 @@ from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.jobs.job_request import JobRequest, check_job
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.trust.limits import job_refusal
-from shoal_protocol.wire.documents import Signed, decode, from_json, read_kept
-from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.documents import Signed, read_kept
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     RefusedJob,
     RefusedSpec,
     UnknownJob,
-    UnknownManifest,
     UnknownSigner,
 )
 from shoal_protocol.wire.service_errors import MissingRequest
 
+_REQUEST: Final = b'{"request":'
 MOST_JOBS: Final = 1_000  # of one analyst, that are not over; a request has 1 MiB at most
 
 
@@ -46,8 +45,7 @@ class Jobs:
             RefusedJob: the consortium's policy does not allow it, or the analyst has too many.
             StorageUnavailable: nothing was stored.
         """
-        signed = await self._reading.run(decode, encoded, JobRequest)
-        await self._learn_manifest(signed.body.manifest)
+        signed = await self._own.read(encoded, JobRequest)
         await self._reading.run(self._validate, signed)
         return signed.digest, await self._own.storage.run(_add, signed, None, self._own.clock())
 
@@ -69,8 +67,11 @@ class Jobs:
             RefusedJob: the analyst has too many jobs here.
             StorageUnavailable: nothing was stored.
         """
-        request, signed = await self._reading.run(_read_withdrawal, encoded)
-        await self._learn_manifest(request.body.manifest)
+        first, middle, last = encoded.rpartition(b',"withdrawal":')
+        if not middle or not first.startswith(_REQUEST) or not last.endswith(b"}"):
+            raise MalformedDocument("a withdrawal comes with the request that it withdraws")
+        request = await self._own.read(first.removeprefix(_REQUEST), JobRequest)
+        signed = await self._own.read(last[:-1], JobWithdrawal)
         await self._reading.run(self._verify_withdrawal, request, signed)
         return signed.body.job, await self._own.storage.run(
             _add, request, signed, self._own.clock()
@@ -82,12 +83,6 @@ class Jobs:
         consortium = self._own.book.get(request.body.manifest)
         consortium.verify(request)
         check_ending(signed, request.body, consortium)
-
-    async def _learn_manifest(self, digest: str) -> None:
-        try:
-            self._own.book.get(digest)
-        except UnknownManifest:
-            await self._own.share_manifests()  # another replica may know it
 
     async def show_withdrawal(self, job: str) -> bytes:
         """Return the wire form of a job's withdrawal.
@@ -115,13 +110,6 @@ def request_of(db: Connection, job: str) -> JobRequest:
     if found.withdrawal is not None:
         raise RefusedSpec("the analyst has withdrawn the job")
     return read_kept(found.request, JobRequest).body
-
-
-def _read_withdrawal(encoded: bytes) -> tuple[Signed[JobRequest], Signed[JobWithdrawal]]:
-    value = parse_canonical_json(encoded)
-    if not isinstance(value, dict) or value.keys() != {"request", "withdrawal"}:
-        raise MalformedDocument("a withdrawal comes with the request that it withdraws")
-    return from_json(value["request"], JobRequest), from_json(value["withdrawal"], JobWithdrawal)
 
 
 def _add(

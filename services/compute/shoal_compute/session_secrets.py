@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from shoal_hosting.private_files import replace_and_erase
 from shoal_protocol.sharing.sessions import KEY_BYTES, Prekey, derive
 from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Count
 
 LIVES: Final = timedelta(hours=2)
 RENEWED_AFTER: Final = timedelta(hours=1)
@@ -32,7 +33,7 @@ class Secrets(Model):
     """What is in the file; `keys` by their generation, in hex: two while one replaces the other."""
 
     version: Literal[1] = 1
-    keys: dict[int, str] = Field(repr=False)
+    keys: dict[Count, str] = Field(repr=False)
     prekeys: tuple[OwnPrekey, ...] = ()
 
     @classmethod

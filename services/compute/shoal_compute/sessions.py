@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from nacl.exceptions import CryptoError
@@ -28,8 +28,7 @@ from shoal_protocol.sharing.sessions import (
     hour_of,
 )
 from shoal_protocol.trust.limits import CLOCKS_APART
-from shoal_protocol.wire.documents import Signed, from_json
-from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.documents import Role, Signed
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,
@@ -189,20 +188,19 @@ class Sessions:
             MalformedDocument: the body as a whole cannot be read; nothing was stored.
             StorageUnavailable: not all was stored.
         """
-        value = await asyncio.to_thread(parse_canonical_json, encoded)
-        documents = documents_in(value)
-        read = await self._reading.submit_all([value] if documents is None else documents)
+        documents = await asyncio.to_thread(documents_in, encoded, Role.HOLDER)
+        read = await self._reading.submit_all([encoded] if documents is None else documents)
         opened = [each for each in read if not isinstance(each, ProtocolError)]
         committed = iter(await self._commits.submit_all(opened))
         outcomes = [each if isinstance(each, ProtocolError) else next(committed) for each in read]
         return outcomes[0] if documents is None else outcomes
 
-    async def _read_all(self, documents: list[Any]) -> list[_Opened | ProtocolError]:
+    async def _read_all(self, documents: list[bytes]) -> list[_Opened | ProtocolError]:
         return await self._worker.run(lambda: [self._read(each) for each in documents])
 
-    def _read(self, document: Any) -> _Opened | ProtocolError:
+    def _read(self, document: bytes) -> _Opened | ProtocolError:
         try:
-            return self._checked(from_json(document, Opening))
+            return self._checked(self._own.book.decode(document, Opening))
         except ProtocolError as error:
             return error
 

@@ -43,7 +43,7 @@ class LedgerSettings(ComputeSettings):
     """Settings for showing a node's ledger; those that only serving needs may stay unset."""
 
     consortium: Path = Path()
-    port: int = 0
+    port: int = Field(default=0, ge=0, le=65_535)
 
 
 def _is_loopback(host: str) -> bool:

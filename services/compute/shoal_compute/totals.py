@@ -14,7 +14,7 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import UnknownManifest, WrongSigner
+from shoal_protocol.wire.errors import WrongSigner
 from shoal_protocol.wire.service_errors import ConflictingDocument
 
 
@@ -56,11 +56,7 @@ class Totals:
             UnknownManifest: bound to a version that was never accepted here.
             StorageUnavailable
         """
-        signed = await self._reading.run(decode, encoded, JobEnd)
-        try:
-            self._own.book.get(signed.body.manifest)
-        except UnknownManifest:
-            await self._own.share_manifests()  # another replica may know it
+        signed = await self._own.read(encoded, JobEnd)
         await self._reading.run(self._verify, signed)
         total = await self._own.storage.run(end_job, signed.body, self._signed)
         self._rounds.over(signed.body.job)

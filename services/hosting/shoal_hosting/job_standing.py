@@ -6,11 +6,12 @@ from shoal_hosting.manifests.present import at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.numbers import Count
 from shoal_protocol.wire.phases import FINISHED, JobPhase, Phase
 
 
 class _Round(pydantic.BaseModel):
-    number: int
+    number: Count
     phase: Phase
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from shoal_protocol.privacy.ledger import Head, counted
+from shoal_protocol.privacy.ledger import EMPTY, Head, counted
 from shoal_protocol.wire.versions import DATABASE_MARK
 
 ACCEPT: Final = "SHOAL_ACCEPT_LOSS"
@@ -256,6 +256,21 @@ def open_marking(
         raise
 
 
+def check_beginning(path: Path, *, accept: str | None) -> None:
+    """Refuse what `open_marking` would refuse of an empty database, before there is one.
+
+    Raises:
+        MemoryLost: the mark in `path` is of a database that is gone, or is damaged.
+        OSError: the mark cannot be read.
+    """
+    file = MarkFile(path)
+    file.close()
+    if (mark := file.mark) is not None:
+        empty = Stored(None, EMPTY, mark.ledger == EMPTY, True, ())
+        if (mark.commits or mark.ledger.number) and accept != (token := _token(mark, empty)):
+            raise MemoryLost(_refusal(mark, empty, path, token))
+
+
 def check_file(database: Path, path: Path) -> None:
     """Refuse an SQLite file that lacks commits which its log no longer has, by the mark in `path`.
 
@@ -339,7 +354,7 @@ def what_is_lost(mark: Mark | None, found: Stored, path: Path) -> str:
             f"and now {of_found})"
         )
     if found.untouched:
-        return f"the database is gone that {path} is of ({of_mark}): there is an empty one"
+        return f"the database is gone that {path} is of ({of_mark})"
     return f"this is not the database that {path} is of ({of_mark}; here {of_found})"
 
 

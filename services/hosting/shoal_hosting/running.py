@@ -67,13 +67,13 @@ def run_service(
         if party.card.role != role:
             raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
         hold_data_directory(read.data)
-        check_choice(read.data, role, read.database_url)
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
+        check_choice(read.data, role, read.database_url, book.current)
         check_party(party, newest_with(book, party.name))
         served = ServedCertificate(party, book)
         service = _assembled(assemble, read, party, book, lines)
         service.resources.on_manifest.append(served.renew)
-        note_choice(read.data, read.database_url)
+        note_choice(read.data, read.database_url, book.current)
         serve(
             service.app,
             host=read.host,

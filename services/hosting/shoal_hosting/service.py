@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import Any, NotRequired, Protocol, Self, TypedDict, Unpack
 
 import httpx
 from fastapi import FastAPI
@@ -37,17 +37,15 @@ from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
-from shoal_hosting.storage.database_memory import MARK, check_log, open_memory
+from shoal_hosting.storage.database_memory import MARK, check_log, check_new, open_memory
 from shoal_hosting.storage.database_schema import Migrations, check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_hosting.vitals import Vitals
 from shoal_hosting.work import Worker
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import BoundDocument, Document, Signed, sign
+from shoal_protocol.wire.documents import BoundDocument, DocumentT, Signed, sign
 from shoal_protocol.wire.errors import LedgerBroken, UnknownManifest
-
-DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 class Given(TypedDict):
@@ -126,7 +124,12 @@ class Resources:
         party, book, directory = given["party"], given["book"], given["data_directory"]
         url = given["database_url"] or sqlite_url(directory / f"{party.card.role}.sqlite")
         storage = open_storage(
-            schema, url, directory / mark, accept_loss=given.get("accept_loss"), alone=alone
+            schema,
+            url,
+            directory / mark,
+            own=book.current,
+            accept_loss=given.get("accept_loss"),
+            alone=alone,
         )
         registry = CollectorRegistry()
         return cls(
@@ -215,6 +218,26 @@ class Resources:
     async def ready(self) -> None:
         """Raise `StorageUnavailable` unless the database answers."""
         await self.storage.run(lambda db: db.execute(select(1)))
+
+    async def read(self, encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+        """Decode a signed document as `ManifestBook.decode` does, beside the event loop if large.
+
+        The version that it is bound to may be one that another process has accepted.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion, UnknownManifest, UnknownSigner, WrongSigner,
+            BadSignature, UnknownHolder, RevokedHolder, StorageUnavailable
+        """
+        reading = self.worker("reading")
+        decoding = partial(reading.run_sized, len(encoded), self.book.decode, encoded, *kinds)
+        try:
+            signed: Signed[DocumentT] = await decoding()
+            if isinstance(signed.body, BoundDocument):
+                self.book.get(signed.body.manifest)
+        except UnknownManifest:
+            await self.share_manifests()
+            signed = await decoding()
+        return signed
 
     async def share_manifests(self) -> None:
         """Take the manifests that other processes have accepted, and hand them those they lack.
@@ -321,17 +344,38 @@ class Resources:
 
 
 def open_storage(
-    schema: Schema, url: str, mark: Path, *, accept_loss: str | None, alone: bool
+    schema: Schema,
+    url: str,
+    mark: Path,
+    *,
+    own: Consortium | None = None,
+    accept_loss: str | None,
+    alone: bool,
 ) -> StorageThread:
     """Open a service's database, whose commits are marked in the file `mark`.
+
+    A refusal leaves no database where there was none.
 
     Raises:
         StartupRefused, StorageUnavailable: as `Resources.open`.
     """
-    check_log(url, mark)
+    beginning = partial(check_new, mark, accept=accept_loss)
+    if check_log(url, mark):
+        beginning()
     engine = open_engine(url, alone=alone)
-    check_schema(engine, schema.metadata, schema.VERSION, schema.MIGRATIONS)
-    memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+    try:
+        check_schema(
+            engine,
+            schema.metadata,
+            schema.VERSION,
+            schema.MIGRATIONS,
+            beginning=beginning,
+            own=own,
+        )
+        memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+    except StartupRefused:
+        engine.dispose()
+        raise
     return StorageThread(engine, memory)
 
 

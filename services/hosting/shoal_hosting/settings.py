@@ -10,7 +10,7 @@ from shoal_hosting.startup import StartupRefused
 Settings = TypeVar("Settings", bound=BaseModel)
 
 # compose files pick images by it, and services started by hand may inherit it
-_COMPOSES_OWN: Final = "SHOAL_TAG"
+_OTHERS: Final = frozenset({"SHOAL_TAG", "SHOAL_HTTPS_PROXY"})  # compose's, and of `peers`
 
 # the validator's own message may quote the value, or is a regular expression
 _OURS_TO_WORD: Final = {"missing", "value_error", "assertion_error", "string_pattern_mismatch"}
@@ -21,7 +21,8 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
 
     An empty variable counts as unset, since that is how compose files pass on what is not there.
     A variable with the prefix that no field has is refused: it is a setting that someone
-    believes to be in force. `SHOAL_TAG`, which the compose files read, is let pass.
+    believes to be in force. `SHOAL_TAG`, which the compose files read, and
+    `SHOAL_HTTPS_PROXY`, which `peers` reads, are let pass.
 
     Raises:
         StartupRefused: names each variable that is missing, unknown or wrong, and its value never.
@@ -33,7 +34,7 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
         raise ValueError("a prefix ends in an underscore, so that it ends a word")
     variables = {f"{prefix}{field.upper()}": field for field in model.model_fields}
     given = {name: value for name, value in environ.items() if name.startswith(prefix)}
-    unknown = given.keys() - variables - {_COMPOSES_OWN}
+    unknown = given.keys() - variables - _OTHERS
     complaints = [f"{name} is not a setting of this service" for name in unknown]
     try:
         settings = model.model_validate_strings(

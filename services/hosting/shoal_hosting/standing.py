@@ -21,7 +21,7 @@ from shoal_hosting.party import (
     read_seed,
 )
 from shoal_hosting.private_files import erase
-from shoal_hosting.tls_certificates import EXPIRES_SOON, expires_at
+from shoal_hosting.tls_certificates import EXPIRES_SOON, validity
 from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
 from shoal_protocol.wire.errors import NotReady
 from shoal_protocol.wire.versions import RELEASE, WIRE, WIRE_MINOR, WIRE_VERSION
@@ -57,7 +57,7 @@ class Standing:
         if not isinstance(listed, ServiceParty):
             return None
         try:
-            return (expires_at(listed.certificate) - self._clock()) / timedelta(days=1)
+            return (validity(listed.certificate)[1] - self._clock()) / timedelta(days=1)
         except ValueError:  # in a simulation
             return None
 

@@ -96,9 +96,10 @@ def hosts_of(certificate_pem: str) -> list[str]:
     return [*names.get_values_for_type(x509.DNSName), *addresses]
 
 
-def expires_at(certificate_pem: str) -> datetime:
-    """Return when a certificate ends, in UTC; raises as `hosts_of`."""
-    return x509.load_pem_x509_certificate(certificate_pem.encode()).not_valid_after_utc
+def validity(certificate_pem: str) -> tuple[datetime, datetime]:
+    """Return from when until when a certificate is valid, in UTC; raises as `hosts_of`."""
+    certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
 def host_of(url: str) -> str:

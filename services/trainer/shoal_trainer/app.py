@@ -48,7 +48,7 @@ from shoal_protocol.wire.service_errors import (
     OutdatedDeclaration,
     StaleQuery,
 )
-from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
+from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
 from shoal_trainer.job_views import JobViews
@@ -93,7 +93,7 @@ def create_app(
             "/joins": JOINS_LIMIT_BYTES,
             "/leaves": JOINS_LIMIT_BYTES,
             "/approvals": JOINS_LIMIT_BYTES,
-            "/submissions": SUBMISSIONS_LIMIT_BYTES,
+            **LIMITS,
         },
     )
     app.include_router(crowd_routes(crowds))
@@ -116,7 +116,11 @@ def create_app(
 
     @app.post(
         "/v1/jobs/check",
-        **answers(having("refusal", "able", "left"), *SIGNED, takes=signed(JobCheck)),
+        **answers(
+            having("refusal", "able", "left", "services", "asked_at", "heard"),
+            *SIGNED,
+            takes=signed(JobCheck),
+        ),
     )
     async def check(request: Request) -> Response:
         """Say what would become of a job request if it were submitted; nothing is stored."""

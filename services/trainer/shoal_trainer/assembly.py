@@ -96,7 +96,7 @@ def assemble(
         if resources.book.published is not None:
             dictionaries.follow(resources.book.published)
         declarations = Declarations(resources)
-        joining = Joining(resources, dictionaries, declarations, ends)
+        joining = Joining(resources, dictionaries, declarations, peers, ends)
         runner = Runner(resources, peers, ends, long_polls=long_polls)
         crowds, url = resources, given["database_url"]
         if url is not None and resources.storage.is_shared:
@@ -105,7 +105,12 @@ def assemble(
             # serve them too
             mark = given["data_directory"] / MARK
             storage = service.open_storage(
-                schema, url, mark, accept_loss=given.get("accept_loss"), alone=False
+                schema,
+                url,
+                mark,
+                own=resources.book.current,
+                accept_loss=given.get("accept_loss"),
+                alone=False,
             )
             manifests = SharedManifests(resources.book, schema.manifests)
             crowds = replace(resources, storage=storage, manifests=manifests)

@@ -121,7 +121,7 @@ class Certifier:
         own.changes.tell(job)
 
     async def _ask(self, unsigned: Unsigned, node: str) -> Signed[JobTotal] | None:
-        """Return a node's signed total, unverified; None if it does not answer."""
+        """Return a node's signed total; None if it does not answer."""
         own = self._resources
         version, party = _newest_with(unsigned.versions, node)
         body = JobEnd(manifest=version.digest, job=unsigned.request.digest)
@@ -130,7 +130,7 @@ class Certifier:
         end = sign(body, own.name, key).encode()
         here = at_present(own.book, party)
         try:
-            return decode(await self._peers.total(here, end, version), JobTotal)
+            return own.book.decode(await self._peers.total(here, end, version), JobTotal)
         except Unavailable:
             log.debug("a node does not sign its total", job=unsigned.request.digest, party=node)
         except ProtocolError as error:

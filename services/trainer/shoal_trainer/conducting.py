@@ -75,6 +75,7 @@ class Conductor:
         self._peers = peers
         self._long_polls = long_polls
         self._accepted: dict[str, frozenset[str]] = {}  # services, by round
+        self._open: dict[str, dict[str, str]] = {}  # why others have not, by round
         self._polls: dict[str, asyncio.Task[Answer | None]] = {}  # by round
 
     async def close(self) -> None:
@@ -105,8 +106,12 @@ class Conductor:
         # the last quarter of the time is for the clients
         latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
         if own.clock() >= latest:
-            missing = ", ".join(sorted(needed - accepted))
-            late = f"round {spec.number} was not accepted in time by {missing}"
+            why = self._open.get(round_.id, {})
+            missing = ", ".join(
+                f"{name} ({why.get(name, 'not asked in time')})"
+                for name in sorted(needed - accepted)
+            )
+            late = f"round {spec.number} was not accepted in time by {missing}; nobody was charged"
             return self._ended(round_, "not_accepted", late, is_for_good=False)
         reception = await self._peers.announce(
             round_.spec.encode(),
@@ -115,7 +120,7 @@ class Conductor:
             asked_under=own.book.get(job.request.manifest),
             without=accepted,
         )
-        self._accepted[round_.id] = reception.accepted
+        self._accepted[round_.id], self._open[round_.id] = reception.accepted, reception.open
         if reception.refusal is not None:
             return self._ended(round_, "spec_refused", reception.refusal, is_for_good=True)
         if not may_open(spec, needed - reception.accepted, now=own.clock()):
@@ -125,11 +130,15 @@ class Conductor:
                 return self._ended(round_, "manifest_changed", changed, is_for_good=False)
             return Waiting()
         await own.storage.run(store.open_round, round_.id)
-        self._accepted.pop(round_.id)
+        self._forget(round_)
         return Opened()
 
-    def _ended(self, round_: CurrentRound, code: str, reason: str, *, is_for_good: bool) -> Ended:
+    def _forget(self, round_: CurrentRound) -> None:
         self._accepted.pop(round_.id, None)
+        self._open.pop(round_.id, None)
+
+    def _ended(self, round_: CurrentRound, code: str, reason: str, *, is_for_good: bool) -> Ended:
+        self._forget(round_)
         return Ended(code, reason, released_nothing=True, is_for_good=is_for_good)
 
     async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
@@ -158,9 +167,9 @@ class Conductor:
                 return Published(result, sums)
             if answer.state is State.ABANDONED:
                 return _abandoned(spec, verified_abandonment(answer.document, spec, consortium))
-        except Unavailable:
+        except Unavailable as error:
             if own.clock() > spec.give_up_at + own.patience:
-                reason = f"the aggregator does not say what became of round {spec.number}"
+                reason = f"the aggregator does not say what became of round {spec.number}: {error}"
                 return Ended("no_outcome", reason, released_nothing=False, is_for_good=True)
             return Waiting()
         except StorageUnavailable:
@@ -199,7 +208,10 @@ class Conductor:
 def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:
     why = abandonment.body.reason
     said = f"{why.code} ({why.detail})" if why.detail else why.code
-    reason = f"round {spec.number} was abandoned: {said}; its id is {spec.digest}"
+    reason = (
+        f"round {spec.number} was abandoned: {said}; its price stays charged to the "
+        f"{spec.population_size} clients that it asked; its id is {spec.digest}"
+    )
     return Ended(
         why.code, reason, released_nothing=True, is_for_good=False, abandonment=abandonment
     )

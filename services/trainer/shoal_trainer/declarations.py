@@ -1,11 +1,12 @@
 """Takes data holders' declarations and keeps the newest of each."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
+from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
 from shoal_protocol.certificates.foreseen_refusals import foreseen_refusal
@@ -13,7 +14,8 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust import limits
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed, decode, read_kept
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Signed, read_kept
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_protocol.wire.service_errors import OutdatedDeclaration
@@ -24,6 +26,7 @@ _MOST_READ: Final = 100_000  # declarations, before a job is taken
 _MOST_JUDGED: Final = 1000  # of them that differ: more would take minutes
 _PAGE: Final = 10_000
 _MOST_REASONS: Final = 5
+_MOST_NAMED: Final = 5  # data holders with the same reason
 
 
 class Declarations:
@@ -40,21 +43,34 @@ class Declarations:
             OutdatedDeclaration: there is a later one, or it comes from the future.
         """
         own = self._resources
-        signed = await asyncio.to_thread(decode, encoded, HolderDeclaration)
+        signed = await own.read(encoded, HolderDeclaration)
         own.book.get(signed.body.manifest).verify_in_force(signed, own.book.current)
         if signed.body.declared_at > own.clock() + limits.CLOCKS_APART:
-            raise OutdatedDeclaration("the declaration's time is ahead of the trainer's clock")
+            ahead = limits.between(own.clock(), signed.body.declared_at)
+            raise OutdatedDeclaration(f"its time is {ahead} ahead of the trainer's clock")
         return await own.storage.run(_replace, signed)
 
     async def check(self, request: StudyRequest, consortium: Consortium) -> None:
         """Refuse a job that too few clients could join by what data holders declare.
 
+        Raises:
+            RefusedJob: the detail has the data holders' reasons.
+        """
+        reasons, roster = await self.refusals(request), consortium.roster
+        refused = BitMap.union(BitMap(), *map(roster.slots_of, reasons))
+        able = len(roster.enrolled_set - refused)
+        if able < request.minimum_population:
+            raise RefusedJob(
+                f"data holders of {able} clients would answer, "
+                f"{request.minimum_population} are needed: {in_words(reasons, roster)}"
+            )
+
+    async def refusals(self, request: StudyRequest) -> dict[int, str]:
+        """Return why data holders would refuse a job by what they declare, by holder.
+
         Who declared nothing may join. Nothing here depends on records. Equal declarations are
         judged once; of more than `_MOST_JUDGED` that differ, those of the fewest data holders are
         not, nor is who comes after `_MOST_READ`: they may join.
-
-        Raises:
-            RefusedJob: the detail has the data holders' reasons.
         """
         alike: dict[bytes, list[int]] = {}
         first: dict[bytes, bytes] = {}
@@ -69,7 +85,7 @@ class Declarations:
                 break
         largest = sorted(alike, key=lambda said: -len(alike[said]))[:_MOST_JUDGED]
         judged = [(first[said], alike[said]) for said in largest]
-        await asyncio.to_thread(_check, request, judged, consortium, self._resources.clock())
+        return await asyncio.to_thread(_refusals, request, judged, self._resources.clock())
 
     async def page(self, *, after: int, count: int) -> dict[str, Any]:
         """Return up to `count` declarations from the holder of index `after` on.
@@ -82,30 +98,42 @@ class Declarations:
         return {"documents": documents, "next": more}
 
 
-def _check(
-    request: StudyRequest,
-    judged: Sequence[tuple[bytes, Sequence[int]]],
-    consortium: Consortium,
-    now: datetime,
-) -> None:
-    """Refuse a job by declarations, each with the data holders who made its like."""
+def _refusals(
+    request: StudyRequest, judged: Sequence[tuple[bytes, Sequence[int]]], now: datetime
+) -> dict[int, str]:
+    """Judge a job by declarations, each with the data holders who made its like."""
     declared = [(read_kept(each, HolderDeclaration).body, holders) for each, holders in judged]
     variables = {name for each, _ in declared for name in each.variables}
-    roster, reasons = consortium.roster, Counter[str]()
-    able = roster.enrolled_set.copy()
+    found: dict[int, str] = {}
     for each, holders in declared:
         reason = foreseen_refusal(request, each, variables=variables, now=now)
-        for holder in holders if reason is not None else ():
-            if refused := roster.slots_of(holder) & able:
-                reasons[str(reason)] += 1
-                able -= refused
-    if len(able) < request.minimum_population:
-        said = "; ".join(f"{count} × {each}" for each, count in reasons.most_common(_MOST_REASONS))
-        more = "; and others" if len(reasons) > _MOST_REASONS else ""
-        raise RefusedJob(
-            f"data holders of {len(able)} clients would answer, "
-            f"{request.minimum_population} are needed: {said}{more}"
-        )
+        if reason is not None:
+            found |= dict.fromkeys(holders, reason)
+    return found
+
+
+def in_words(reasons: Mapping[int, str], roster: Roster) -> str:
+    """Say which data holders have which reason, the most frequent first.
+
+    Those of one slot, which may be persons, are counted and not named.
+    """
+    holders: dict[str, list[int]] = {}
+    for holder, reason in sorted(reasons.items()):
+        holders.setdefault(reason, []).append(holder)
+    frequent = sorted(holders.items(), key=lambda each: -len(each[1]))
+    said = [f"{_who(each, roster)}: {reason}" for reason, each in frequent[:_MOST_REASONS]]
+    return "; ".join([*said, *(["and others"] if len(holders) > _MOST_REASONS else [])])
+
+
+def _who(holders: Sequence[int], roster: Roster) -> str:
+    organisations = (each for each in holders if len(roster.slots_of(each)) > 1)
+    named = ", ".join(map(str, islice(organisations, _MOST_NAMED)))
+    rest = len(holders) - len(named.split(", ")) if named else len(holders)
+    if not named:
+        return f"{rest} data holder{'s' if rest > 1 else ''}"
+    return f"data holder{'s' if len(holders) > 1 else ''} {named}" + (
+        f" and {rest} more" if rest else ""
+    )
 
 
 def _said(document: bytes) -> bytes:
@@ -121,7 +149,8 @@ def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:
         if earlier == body:
             return False
         if earlier.declared_at >= body.declared_at:
-            raise OutdatedDeclaration
+            behind = limits.between(body.declared_at, earlier.declared_at)
+            raise OutdatedDeclaration(f"its time is {behind} behind the newest that is known")
     db.execute(declarations.delete().where(columns.holder == body.holder))
     db.execute(declarations.insert(), {"holder": body.holder, "document": signed.encode()})
     return True

@@ -12,8 +12,8 @@ from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.trust.codings import event_fault_of
 from shoal_protocol.trust.dictionary import DataDictionary, open_dictionary, read_dictionary
-from shoal_protocol.trust.events import event_fault_of
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, WrongManifest
 from shoal_trainer.resources import Resources
@@ -67,7 +67,7 @@ class Dictionaries:
             WrongManifest: another version of this number is on file, or was meanwhile.
             StorageUnavailable
         """
-        signed = await asyncio.to_thread(decode, encoded, DataDictionary)
+        signed = await self._own.read(encoded, DataDictionary)
         place = signed.body.sequence
         known = await self._own.storage.run(_version, place)
         if known is None:

@@ -78,7 +78,7 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
         RefusedJob: the detail says what to change.
     """
     if request.join_deadline <= now:
-        raise RefusedJob("join_deadline has passed")
+        raise RefusedJob(limits.passed("join_deadline", request.join_deadline, now))
     check_study(request, consortium.manifest)
     if reason := limits.job_refusal(request, consortium.manifest.policy, now=now):
         raise RefusedJob(reason)
@@ -140,8 +140,11 @@ def check_affordable(request: StudyRequest, consortium: Consortium, committed: B
         BudgetExceeded
     """
     enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
-    if len(committed.affording(enrolled, request.privacy.cost, cap)) < request.minimum_population:
-        raise BudgetExceeded("fewer clients than minimum_population have enough budget left")
+    able = len(committed.affording(enrolled, request.privacy.cost, cap))
+    if able < request.minimum_population:
+        raise BudgetExceeded(
+            f"{able} clients have budget left for the job, {request.minimum_population} are needed"
+        )
 
 
 def may_open(spec: RoundSpec, missing: AbstractSet[str], *, now: datetime) -> bool:
@@ -157,15 +160,15 @@ def may_open(spec: RoundSpec, missing: AbstractSet[str], *, now: datetime) -> bo
     return missing <= set(spec.compute_nodes) and len(missing) <= spare
 
 
-def refusal_text(party: str, problem: object) -> str:
-    """Say why `party` refused, from the problem document that it sent; trust nothing in it."""
+def problem_text(problem: object) -> str:
+    """Say why a party refused, from the problem document that it sent; trust nothing in it."""
     code, detail = "without a reason", ""
     if isinstance(problem, Mapping):
         kind, said = str(problem.get("type", "")), str(problem.get("detail", ""))
         if kind.startswith("urn:shoal:problem:"):
             code = _plain(kind.removeprefix("urn:shoal:problem:"), 60)
         detail = _plain(said, 200)
-    return f"{party} refused the round: {code}" + (f" ({detail})" if detail else "")
+    return code + (f" ({detail})" if detail else "")
 
 
 def _plain(text: str, length: int) -> str:

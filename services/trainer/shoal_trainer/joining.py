@@ -1,36 +1,53 @@
 """Takes jobs, joins and leaves, and fixes a job's population."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 from prometheus_client import Counter
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.server.replies import Outcome, documents_in
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
-from shoal_protocol.jobs.approvals import STATES, ApprovalNotice
+from shoal_protocol.jobs.approvals import REFUSED, STATES, WAITS, ApprovalNotice
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave, check_ending
 from shoal_protocol.privacy.epsilons import epsilon_left
+from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import BoundDocument, Signed, decode, from_json, read_kept
-from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_canonical_json
+from shoal_protocol.wire.documents import BoundDocument, Role, Signed, decode, read_kept
+from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import notices, store
-from shoal_trainer.declarations import Declarations
+from shoal_trainer.declarations import Declarations, in_words
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
+from shoal_trainer.peers import Peers
 from shoal_trainer.releases import uncertified_jobs
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()
+
+HEARING_SECONDS: Final = 5.0
+HEARINGS: Final = 20  # in this time
+AWAY: Final = "the agent does not run, or does not reach the trainer"
+UNEXPLAINED: Final = (
+    "heard of the job and did not join it, for a reason that only the owner sees: `shoal agent "
+    "status` there"
+)
+WITHOUT_BUDGET: Final = "no budget left for the job"
+NOTICED: Final = {
+    WAITS: "the owners did not approve the job in time: submit it with more time to join",
+    REFUSED: "the owners refused the job",
+}
 
 DocumentT = TypeVar("DocumentT", Join, Leave, ApprovalNotice)
 
@@ -43,11 +60,13 @@ class Joining:
         resources: Resources,
         dictionaries: Dictionaries,
         declarations: Declarations,
+        peers: Peers,
         ends: Counter,
     ) -> None:
         """Go on from what the storage holds, in the calling thread; `ends` counts jobs by end."""
         self._resources, self._dictionaries = resources, dictionaries
-        self._declarations = declarations
+        self._declarations, self._peers = declarations, peers
+        self._began_at = resources.clock()
         self._ends = ends
         self._members: dict[str, dict[int, BitMap]] = {}  # by job and holder: its slots
         self._admission = asyncio.Lock()
@@ -79,7 +98,7 @@ class Joining:
                 data holders declare.
         """
         own = self._resources
-        signed = await asyncio.to_thread(decode, encoded, StudyRequest)
+        signed = await own.read(encoded, StudyRequest)
         if await own.storage.run(store.knows_job, signed.digest):
             return signed.digest, False
         consortium = own.book.in_force(signed.body.manifest)
@@ -97,13 +116,16 @@ class Joining:
         """Say whether `submit` would refuse a job, and who can pay for it. Nothing is stored.
 
         `able` are the slots with budget for it, by the public ledger; `left` the largest epsilon
-        of one more job, pure or Gaussian, that each of them could pay instead.
+        of one more job, pure or Gaussian, that each of them could pay instead. `services` says why
+        Compute nodes and the aggregator cannot do their work now, None if they can; `heard` when
+        data holders' agents asked for jobs last, for which a moment is waited after `asked_at`.
 
         Raises:
             MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
         """
         own, refusal = self._resources, None
-        signed = await asyncio.to_thread(decode, encoded, JobCheck)
+        asked_at = own.clock()
+        signed = await own.read(encoded, JobCheck)
         request = signed.body.request
         if (request.analyst, request.manifest) != (signed.body.analyst, signed.body.manifest):
             raise MalformedDocument("the job to be checked is another analyst's or manifest's")
@@ -116,11 +138,26 @@ class Joining:
         enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
         able = own.committed.affording(enrolled, request.privacy.cost, cap)
         pure, gaussian = epsilon_left(cap, own.committed.largest(able or enrolled))
+        manifest = consortium.manifest
+        services, _ = await asyncio.gather(
+            self._peers.reach((*manifest.compute_nodes, manifest.aggregator)),
+            self._hear(consortium.roster.in_force, since=asked_at),
+        )
         return {
             "refusal": refusal,
             "able": encode_clients(able),
             "left": {"pure": pure, "gaussian": gaussian},
+            "services": services,
+            "asked_at": format_time(asked_at),
+            "heard": {str(holder): format_time(at) for holder, at in own.heard.items()},
         }
+
+    async def _hear(self, holders: int, *, since: datetime) -> None:
+        """Wait a moment for so many data holders' agents, which ask for jobs again and again."""
+        for _ in range(HEARINGS):
+            if sum(at >= since for at in self._resources.heard.values()) >= holders:
+                return
+            await asyncio.sleep(HEARING_SECONDS / HEARINGS)
 
     async def _check(self, request: StudyRequest, consortium: Consortium) -> None:
         own, terms = self._resources, request.terms
@@ -175,13 +212,12 @@ class Joining:
         decide: Callable[[Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]],
     ) -> Outcome | list[Outcome]:
         own, job = self._resources, request.digest
-        value = await asyncio.to_thread(parse_canonical_json, encoded)
-        documents = documents_in(value)
-        bound_to, current = own.book.get(request.manifest), own.book.current
+        documents = await asyncio.to_thread(documents_in, encoded, Role.HOLDER)
+        bound_to = own.book.get(request.manifest)
         read = await asyncio.to_thread(
             lambda: [
-                _read(each, kind, job, bound_to, current)
-                for each in ([value] if documents is None else documents)
+                _read(each, kind, job, bound_to, own.book)
+                for each in ([encoded] if documents is None else documents)
             ]
         )
         async with self._admission:
@@ -301,7 +337,7 @@ class Joining:
         own = self._resources
         record = await own.storage.run(store.find_job, job)
         request = (await asyncio.to_thread(decode, record.request, StudyRequest)).body
-        signed = await asyncio.to_thread(decode, encoded, JobWithdrawal)
+        signed = await own.read(encoded, JobWithdrawal)
         check_ending(signed, request, own.book.get(request.manifest))
         async with self._admission:
             record = await own.storage.run(store.find_job, job)
@@ -350,21 +386,49 @@ class Joining:
         population = members & own.book.current.roster.enrolled_set  # less those revoked since
         allowed = request.privacy.cost
         if len(population) < request.minimum_population:
-            needed = f"{request.minimum_population} are needed"
+            why = await self._why_not_joined(request, self._members_of(record).keys())
             reason = (
-                f"{len(population)} clients joined, {needed}: `shoal job check` tells who would"
+                f"{len(population)} clients joined, {request.minimum_population} are needed: {why}"
             )
             event, now = JobEvent.POPULATION_TOO_SMALL, own.clock()
             await own.storage.run(store.fail_job, job, event, reason, at=now)
             own.committed.take_back(members, allowed)
             self._ends.labels("failed").inc()
-            log.info("job failed", job=job, reason=reason)
+            log.info("job failed", job=job, reason=event.value)
         else:
             await own.storage.run(store.fix_population, job, encode_clients(population))
             own.committed.take_back(members - population, allowed)
             log.info("population fixed", job=job, size=len(population))
         del self._members[job]
         own.changes.tell(job)
+
+    async def _why_not_joined(self, request: StudyRequest, joined: Collection[int]) -> str:
+        """Say why data holders in force did not join a job, as far as they or the ledger tell."""
+        own, job = self._resources, request.digest
+        roster = own.book.current.roster
+        submitted_at = await own.storage.run(store.submitted_at, job)
+        since = max(submitted_at, self._began_at)
+        reasons: dict[int, str] = {}
+        for holder in AskedHolders.of(roster.enrolled_set, roster).holders - BitMap(joined):
+            at = own.heard.get(holder)
+            reasons[holder] = UNEXPLAINED
+            if at is None or at < since:
+                reasons[holder] = f"not heard of since {since:%Y-%m-%d %H:%M:%S} UTC: {AWAY}"
+        able = own.committed.affording(
+            roster.enrolled_set, request.privacy.cost, own.book.current.manifest.policy.cap
+        )
+        unable = AskedHolders.of(roster.enrolled_set, roster).holders
+        unable -= AskedHolders.of(able, roster).holders
+        told: dict[int, str] = dict.fromkeys(unable, WITHOUT_BUDGET)
+        told |= await self._declarations.refusals(request)
+        told |= {
+            holder: NOTICED[state]
+            for holder, state in (await own.storage.run(notices.states, job)).items()
+            if state in NOTICED
+        }
+        told |= dict.fromkeys(await own.storage.run(store.left_holders, job), "left the job")
+        reasons |= {holder: why for holder, why in told.items() if holder in reasons}
+        return in_words(reasons, roster) or "no other data holder is enrolled"
 
 
 def _together(slots: Mapping[int, BitMap]) -> BitMap:
@@ -376,13 +440,13 @@ def _population(record: JobRecord) -> BitMap:
 
 
 def _read(
-    document: Any, kind: type[DocumentT], job: str, consortium: Consortium, current: Consortium
+    document: bytes, kind: type[DocumentT], job: str, consortium: Consortium, book: ManifestBook
 ) -> Signed[DocumentT] | ProtocolError:
     try:
-        signed = from_json(document, kind)
+        signed = book.decode(document, kind)
         if signed.body.job != job:
             return WrongJob()
-        consortium.verify_in_force(signed, current)
+        consortium.verify_in_force(signed, book.current)
     except ProtocolError as error:
         return error
     return signed

@@ -14,7 +14,7 @@ from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Role, decode, read_kept
+from shoal_protocol.wire.documents import Role, read_kept
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer import notices, schema, store
@@ -39,12 +39,14 @@ async def check_query(resources: Resources, encoded: bytes, *kinds: type[QueryT]
         StaleQuery: it was signed too long ago, or by a clock that is ahead.
     """
     book = resources.book
-    signed = await asyncio.to_thread(decode, encoded, *kinds)
+    signed = await resources.read(encoded, *kinds)
     if signed.body.signed_by is Role.HOLDER:
         book.get(signed.body.manifest).verify_in_force(signed, book.current)
     else:
         book.in_force(signed.body.manifest).verify(signed)
     check_age(signed.body.at, resources.clock())
+    if isinstance(signed.body, HolderQuery):
+        resources.heard[signed.body.holder] = resources.clock()
     return signed.body
 
 

@@ -4,6 +4,7 @@ Answers are bytes from another organisation: bounded here, verified by whoever a
 """
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -22,7 +23,7 @@ from shoal_protocol.wire.errors import (
     WrongManifest,
 )
 from shoal_protocol.wire.service_errors import MissingRequest, RefusedResult
-from shoal_trainer.jobs import refusal_text
+from shoal_trainer.jobs import problem_text
 
 
 def _document_limit_bytes(dimension: int) -> int:
@@ -34,6 +35,7 @@ HANDED_LIMIT_BYTES: Final = 1 << 20  # a total names each round of its job, of 1
 ANSWER_LIMIT_BYTES: Final = _document_limit_bytes(LARGEST_DIMENSION)
 LONG_POLL_SECONDS: Final = 25
 PROOF_SECONDS: Final = 5
+REACH_SECONDS: Final = 5.0  # until a service that does not answer counts as away
 ANSWER_SECONDS: Final = 15.0  # for an answer's head to come, and as long for its body: no peer
 # that drips them holds up a job for longer
 # they ask for another try, unlike the rest of 400 to 499
@@ -63,10 +65,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Reception:
-    """Which services have accepted a round, and the words of one that refused it."""
+    """Which services have accepted a round, and the words of one that refused it.
+
+    `open` says why others have done neither, by name.
+    """
 
     accepted: frozenset[str]
     refusal: str | None
+    open: dict[str, str]
 
 
 class Peers:
@@ -99,11 +105,38 @@ class Peers:
         answers = await asyncio.gather(
             *(self._offer(party, spec, consortium, job) for party in parties)
         )
-        accepted = {
-            party.name for party, answer in zip(parties, answers, strict=True) if answer == ""
-        }
-        refusals = [answer for answer in answers if answer]
-        return Reception(without | accepted, refusals[0] if refusals else None)
+        told = {party.name: said for party, said in zip(parties, answers, strict=True)}
+        refusals = [
+            f"{name} refused the round: {why}"
+            for name, (taken, why) in told.items()
+            if taken is False
+        ]
+        return Reception(
+            without | {name for name, (taken, _) in told.items() if taken},
+            refusals[0] if refusals else None,
+            {name: why for name, (taken, why) in told.items() if taken is None},
+        )
+
+    async def reach(self, parties: Iterable[ServiceParty]) -> dict[str, str | None]:
+        """Return why services cannot do their work now, by name; None if they can."""
+        asked = list(parties)
+        return dict(
+            zip(
+                (party.name for party in asked),
+                await asyncio.gather(*map(self._reached, asked)),
+                strict=True,
+            )
+        )
+
+    async def _reached(self, party: ServiceParty) -> str | None:
+        try:
+            async with asyncio.timeout(REACH_SECONDS):
+                reply = await self._send(party, "GET", "/readyz")
+        except TimeoutError:
+            return "no answer in time"
+        except Unavailable as error:
+            return str(error)
+        return None if reply.status == 200 else problem_text(_members(reply))
 
     async def _offer(
         self,
@@ -111,8 +144,8 @@ class Peers:
         spec: bytes,
         consortium: Consortium,
         job: tuple[bytes, Consortium],
-    ) -> str | None:
-        """Return "" if the party accepted, why if it refused, None if that is open.
+    ) -> tuple[bool | None, str]:
+        """Tell whether the party accepted, None if that is open, and why it did not.
 
         The offer is also open where the party has another manifest than ours: its version may be
         the newer one, which will reach us.
@@ -123,15 +156,13 @@ class Peers:
                 reply = await self._hand_bound(party, "/v1/jobs", *job)
                 if reply.status in {200, 201}:
                     reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
-        except Unavailable:
-            return None
+        except Unavailable as error:
+            return None, str(error)
         if reply.status in {200, 201}:
-            return ""
-        if _members(reply).get("type") == f"urn:shoal:problem:{WrongManifest.code}":
-            return None
-        if 400 <= reply.status < 500 and reply.status not in _TRY_AGAIN:
-            return refusal_text(party.name, _members(reply))
-        return None
+            return True, ""
+        why, again = problem_text(_members(reply)), reply.status in _TRY_AGAIN
+        again |= _members(reply).get("type") == f"urn:shoal:problem:{WrongManifest.code}"
+        return False if 400 <= reply.status < 500 and not again else None, why
 
     async def total(self, party: ServiceParty, end: bytes, consortium: Consortium) -> bytes:
         """Have a Compute node sign what it charged of a job, at the trainer's signed `end` of it.

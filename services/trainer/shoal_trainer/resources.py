@@ -1,6 +1,7 @@
 """The resources that all parts of the trainer share."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 
 from shoal_hosting import service
@@ -18,6 +19,9 @@ class Resources(service.Resources):
 
     opened: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     """The newest round of running jobs that every service accepted: its number and signed spec."""
+
+    heard: dict[int, datetime] = field(default_factory=dict)
+    """When data holders' agents asked for jobs last, by holder, since this process began."""
 
     def job_ended(self, job: str) -> None:
         """Tell everyone who waits for a job that it has ended."""

@@ -100,6 +100,13 @@ def open_jobs(db: Connection) -> Sequence[JobRecord]:
     ]
 
 
+def submitted_at(db: Connection, job: str) -> datetime:
+    """Return when a job was taken."""
+    columns = schema.jobs.c
+    query = select(columns.submitted_at).where(columns.id == job)
+    return datetime.fromisoformat(db.execute(query).scalar_one())
+
+
 def list_jobs(db: Connection, phase: JobPhase) -> Sequence[tuple[str, JobPhase]]:
     """Return the jobs in `phase`, with it."""
     columns = schema.jobs.c

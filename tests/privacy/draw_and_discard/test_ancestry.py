@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shoal_learning.crowds.ancestry import Ancestry
+from figures.draw_and_discard.ancestry import Ancestry
 
 RUNS = 400
 UNMET = FEWER = 0.05

@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
+from figures.draw_and_discard.convolution import (
+    LATTICE_FAILURE,
+    laplace_sum_delta,
+    laplace_sum_epsilon,
+    lattice_shift,
+)
 from figures.draw_and_discard.later_noise import (
     PAPERS_SENSITIVITY,
     epsilon_t_table,
     exact_epsilon,
     paper_epsilon,
     quadratic_epsilon,
-)
-from shoal_learning.crowds.convolution import (
-    LATTICE_FAILURE,
-    laplace_sum_delta,
-    laplace_sum_epsilon,
-    lattice_shift,
 )
 
 DELTA = 1e-5

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from bench.latecomer import lost
-from figures.draw_and_discard.later_noise import paper_epsilon
-from shoal_learning.crowds.convolution import laplace_sum_delta
-from shoal_learning.crowds.hiding import (
+from figures.draw_and_discard.convolution import laplace_sum_delta
+from figures.draw_and_discard.hiding import (
     contracting_epsilon,
     coordinate_costs,
     curvature,
@@ -22,6 +21,7 @@ from shoal_learning.crowds.hiding import (
     refusal,
     rounding,
 )
+from figures.draw_and_discard.later_noise import paper_epsilon
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import means, steps
 from shoal_protocol.queries.bounds import ColumnBounds

@@ -2,12 +2,15 @@
 
 import itertools
 import math
+import sys
+from pathlib import Path
 
 import pytest
 
-from shoal_learning.crowds.ancestry import Ancestry
-from shoal_learning.crowds.hiding import hidden_epsilon
-from shoal_learning.crowds.privacy import snapshot_epsilon, statement
+from figures.draw_and_discard.ancestry import Ancestry
+from figures.draw_and_discard.hiding import hidden_epsilon
+from figures.draw_and_discard.privacy import main, snapshot_epsilon, statement
+from shoal.jobs.crowd_files import example
 from shoal_protocol.crowds.sanity import HONEST_REFUSED
 from tests.privacy.draw_and_discard.test_hiding import DELTA, make_task
 
@@ -104,6 +107,17 @@ def test_whoever_looks_still_later_learns_no_more(overlap: int) -> None:
         for later in (50_000 * 2**doublings for doublings in range(0, 17, 4))
     ]
     assert all(late <= early * (1.0 + 1e-9) for early, late in itertools.pairwise(claims))
+
+
+def test_the_command_states_the_price_of_a_crowd_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "crowd.toml").write_text(example("linear"))
+    options = ["--later", "100000", "--overlap", "50", "--delta", "1e-6"]
+    monkeypatch.setattr(sys, "argv", ["privacy", str(tmp_path / "crowd.toml"), *options])
+    main()
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(",")[0] for line in said] == ["I", "II", "III"]
 
 
 def test_a_statement_names_all_three_adversaries_in_words() -> None:

@@ -6,22 +6,21 @@ compared with the digest before they are imported (`shoal_hosting.installed_mode
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Digest
 
 LARGEST_LATENT_DIMENSION = 10_000
 
 
-class InstalledModel(BaseModel):
+class InstalledModel(Model):
     """An entry point, the SHA-256 of the sources that hold it, and how many latents it has.
 
     `unconstrained` is d, the length of the vector of all latents in unconstrained space. With
     `normalised` the model is handed columns that are taken to [-1, 1] by their bounds, else in
     the data's units, cut to their bounds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["numpyro"] = "numpyro"
     entry_point: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]

@@ -9,16 +9,17 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Real
 
 FloatMatrix = NDArray[np.float64]
 
 Support = Literal["real", "positive", "interval", "simplex", "ordered"]
 
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
 
-
-class Latent(BaseModel):
+class Latent(Model):
     """One latent: its shape, and the map to its support from unconstrained numbers u.
 
     real: u. positive: `offset` + `factor` exp(u), so any half-line. interval: `offset` + `factor` /
@@ -26,13 +27,13 @@ class Latent(BaseModel):
     increasing vector, u_1, u_1 + exp(u_2), and so on.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    shape: Annotated[tuple[Annotated[int, Field(ge=1, strict=True)], ...], Field(max_length=4)] = ()
+    shape: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=10_000, strict=True)], ...], Field(max_length=4)
+    ] = ()
     support: Support = "real"
-    offset: _Finite = 0.0
-    factor: _Finite = 1.0
+    offset: Real = 0.0
+    factor: Real = 1.0
 
     @model_validator(mode="after")
     def _consistent(self) -> "Latent":

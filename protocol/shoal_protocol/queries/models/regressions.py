@@ -9,7 +9,10 @@ from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Positive
 
 Family = Literal["linear", "logistic", "poisson"]
 """Names of the generalised linear models with canonical link, as crowds learn them."""
@@ -20,10 +23,8 @@ FloatMatrix = NDArray[np.float64]
 _LARGEST_EXPONENT: Final = 700.0  # e^700 is a float, and far beyond what any clip lets through
 
 
-class _Regression(BaseModel):
+class _Regression(Model):
     """Base of both models: the constant coordinate, and a row's shape. The last column is y's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 
@@ -60,7 +61,7 @@ class PoissonRegressionModel(_Regression):
     """A count y with mean exp(x'theta); the target's bounds are 0 and `largest_count`."""
 
     name: Literal["poisson_regression"] = "poisson_regression"
-    largest_count: Annotated[float, Field(gt=0.0, le=1e30, allow_inf_nan=False)]
+    largest_count: Positive
 
     def gradients(self, point: FloatVector, boxed: FloatMatrix) -> FloatMatrix:
         """Return each record's gradient at theta = `point`, shape (r, d); always finite.

@@ -4,15 +4,18 @@ import math
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.cohort_card.posterior import CohortCardPosterior
-from shoal_protocol.studies.one_round import Labels, Level, OneRoundStudy, called, spanning
+from shoal_protocol.studies.one_round import Labels, OneRoundStudy, called, spanning
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
+from shoal_protocol.trust.codings import Coding
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Real
 
 __all__ = ["CategoryVariable", "CohortCardPosterior", "CohortCardTask", "NumberVariable"]
 
@@ -22,14 +25,12 @@ BRANCHES: Final = 4
 _Weight = Annotated[float, Field(ge=0.01, le=100.0)]
 
 
-class _Variable(BaseModel):
+class _Variable(Model):
     """A variable of the card. A larger `weight` buys it less noise, at the others' expense.
 
     With `indicator` its value is missing where the column `NAME_missing` is 1, as the data
     dictionary has it; a value that is no number is missing in any case.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ColumnName
     indicator: bool = False
@@ -45,8 +46,8 @@ class NumberVariable(_Variable):
     """A number, counted in `bins` of one width between public bounds, and in fewer, wider ones."""
 
     kind: Literal["number"] = "number"
-    lower: float
-    upper: float
+    lower: Real
+    upper: Real
     bins: Literal[4, 16, 64, 256, 1024] = 256
 
     @model_validator(mode="after")
@@ -79,7 +80,7 @@ class CategoryVariable(_Variable):
     """A value that is one of the public `levels`, which `labels` may name, or another."""
 
     kind: Literal["category"] = "category"
-    levels: Annotated[tuple[Level, ...], Field(min_length=2, max_length=255)]
+    levels: Annotated[tuple[Real, ...], Field(min_length=2, max_length=255)]
     labels: Labels = ()
 
     @model_validator(mode="after")
@@ -182,6 +183,11 @@ levels = [1, 2, 3, 4]
         """The variables, then the indicators of their missing values."""
         flagged = (indicator_of(each.name) for each in self.variables if each.indicator)
         return (*(each.bounds for each in self.variables), *flagged)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        counted = (each for each in self.variables if isinstance(each, CategoryVariable))
+        return tuple(Coding(each.name, "levels", each.levels) for each in counted)
 
     def query(self) -> Tables:
         """Return the query of the only round: each variable's tables in turn, then the crosses."""

@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, Finite
+from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.posteriors.known import (
     REACHES,
@@ -23,7 +23,8 @@ from shoal_protocol.posteriors.known import (
     reach_of,
 )
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.studies.one_round import Labels, and_others, called
+from shoal_protocol.studies.one_round import Labels, and_others, called, own_label
+from shoal_protocol.wire.numbers import Count, Finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +47,7 @@ class NumberCard(Part):
     quantiles: tuple[KnownQuantile, ...]
     edges: Annotated[tuple[Finite, ...], Field(min_length=2)]
     bars: _Cells
+    missing_label: ClassVar[str] = "missing"
 
     def at_bounds(self) -> list[tuple[str, float]]:
         """Return the first and the last bar, where a quarter of the values or more are in it.
@@ -78,6 +80,11 @@ class CategoryCard(Part):
     def names(self) -> tuple[str, ...]:
         """What the counts are of."""
         return and_others(called(self.levels, self.labels))
+
+    @property
+    def missing_label(self) -> str:
+        """What the count of missing values is called."""
+        return own_label("missing", "value missing", self.names)
 
 
 class CrossCard(Part):
@@ -112,7 +119,7 @@ class CohortCardPosterior(NumbersPosterior):
 
     name: Literal["cohort_card"] = "cohort_card"
     columns: tuple[str, ...]
-    smallest_cell: Annotated[int, Field(ge=0)]
+    smallest_cell: Count
     cards: Annotated[
         tuple[Annotated[NumberCard | CategoryCard, Field(discriminator="kind")], ...],
         Field(min_length=1),
@@ -247,7 +254,7 @@ class CohortCardPosterior(NumbersPosterior):
             plots.histogram(
                 panel,
                 edges=card.edges if isinstance(card, NumberCard) else None,
-                labels=(*(() if isinstance(card, NumberCard) else card.names), "missing"),
+                labels=(*(() if isinstance(card, NumberCard) else card.names), card.missing_label),
                 counts=[None if each is None else max(each.mean, 0.0) for each in counts],
                 reaches=[0.0 if each is None else reach * each.sd for each in counts],
                 title=card.name,
@@ -283,7 +290,7 @@ def _numbers_of(
             cells = zip(card.names, card.counts, strict=True)
         for label, count in cells:
             add(f"{card.name}: {label}", count, card.present)
-        add(f"{card.name}: missing", card.missing, total)
+        add(f"{card.name}: {card.missing_label}", card.missing, total)
     for cross in crosses:
         for label, count in cross.cells():
             add(label, count, total)

@@ -8,11 +8,12 @@ from pydantic import Field, model_validator
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName, FiniteFloat
-from shoal_protocol.queries.terms import Bound
+from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.kaplan_meier.posterior import KaplanMeierPosterior, LogRank
-from shoal_protocol.studies.one_round import Labels, Level, OneRoundStudy, called, spanning
+from shoal_protocol.studies.one_round import Labels, OneRoundStudy, called, spanning
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
+from shoal_protocol.trust.codings import Coding, codings_of_events
+from shoal_protocol.wire.numbers import Real
 
 __all__ = ["KaplanMeierPosterior", "KaplanMeierTask", "LogRank"]
 
@@ -50,14 +51,13 @@ weeks = [0, 120]
     records_per_client: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
     time: ColumnBounds
     event: ColumnName
-    event_value: Bound | None = None
+    event_value: Real | None = None
     group: ColumnName | None = None
-    levels: Annotated[tuple[Level, ...], Field(max_length=8)] = ()
+    levels: Annotated[tuple[Real, ...], Field(max_length=8)] = ()
     labels: Labels = ()
     intervals: Annotated[int, Field(ge=2, le=MOST_INTERVALS, strict=True)] = 24
     edges: (
-        Annotated[tuple[FiniteFloat, ...], Field(min_length=3, max_length=MOST_INTERVALS + 1)]
-        | None
+        Annotated[tuple[Real, ...], Field(min_length=3, max_length=MOST_INTERVALS + 1)] | None
     ) = None
     indicators: tuple[ColumnName, ...] = ()
 
@@ -66,6 +66,8 @@ weeks = [0, 120]
         if (self.group is None) != (not self.levels) or len(self.levels) == 1:
             raise ValueError("a group has two levels or more, and levels are of a group")
         called(self.levels, self.labels)
+        if self.time.lower < 0.0:
+            raise ValueError("the lower bound of a time must be 0 or above: it counts from there")
         ends = (self.time.lower, self.time.upper)
         if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
             raise ValueError("edges begin and end where the bounds of time do")
@@ -83,8 +85,9 @@ weeks = [0, 120]
         return (self.time, event, *group, *map(indicator_of, self.indicators))
 
     @property
-    def coded_event(self) -> str | None:
-        return self.event if self.event_value is None else None
+    def codings(self) -> tuple[Coding, ...]:
+        group = () if self.group is None else (Coding(self.group, "levels", self.levels),)
+        return (*codings_of_events(self.time, self.event, self.event_value), *group)
 
     @property
     def _happened(self) -> float:

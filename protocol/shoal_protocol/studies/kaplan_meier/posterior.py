@@ -11,11 +11,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.intervals import require_level
 from shoal_protocol.posteriors.known import Known, Part
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.wire.encoding import Base64
+from shoal_protocol.wire.numbers import Finite, Place, Size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +26,10 @@ MOST_NUMBERS: Final = 200_000
 NULL_DRAWS: Final = 1999
 """Simulations of the log-rank test's statistic: no p-value is below one in one more."""
 _FEWEST: Final = 100  # draws
+_HANDFUL: Final = 5.0  # records or events
+_RARE: Final = 0.01  # of all records
+_FEW_EVENTS: Final = 0.05  # of records, or all that noise lets be seen
+_NEARLY_ALL: Final = 0.9  # of all records
 _UNIT: Final = 65_535.0  # a survival of 1
 
 
@@ -36,8 +41,8 @@ class LogRank(Part):
     simulations: no smaller one is told than one in their number.
     """
 
-    statistic: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-    freedom: Annotated[int, Field(ge=1)]
+    statistic: Size
+    freedom: Place
     p_value: Annotated[float, Field(gt=0.0, le=1.0)]
 
     def __str__(self) -> str:
@@ -54,7 +59,7 @@ class GroupCurve(Part):
     """
 
     label: str
-    shown: Annotated[int, Field(ge=1)]
+    shown: Place
     at_risk: tuple[Known | None, ...]
 
     @model_validator(mode="after")
@@ -168,6 +173,26 @@ class KaplanMeierPosterior(BasePosterior):
             said.append(("Log-rank test", str(self.log_rank)))
         return (*said, ("Intervals", "know of noise and sampling; bands hold whole curves"))
 
+    @property
+    def caution(self) -> str | None:
+        """Say what looks as if events, groups or times were coded, or bounded, otherwise."""
+        first, last = self.times[0], self.times[-1]
+        found = [
+            f"hardly any record{_of(group)} is at risk at {first:g}: are groups coded, and is the "
+            "unit of time, as the records have them?"
+            for group in self.groups
+            if (risk := group.at_risk[0]) is not None
+            and risk.mean <= min(_HANDFUL + 2.0 * risk.sd, _RARE * self.records)
+        ]
+        ends = [part.stop - 1 for part in self._parts]
+        surely = float((1.0 - self.interval(LEVEL)[ends, 1]).max()) * self.records
+        if surely <= _HANDFUL and float((1.0 - self.mean[ends]).max()) <= _FEW_EVENTS:
+            found.append("hardly any event was counted: is it coded 1, or is its value named?")
+        staying = [group.at_risk[-1] for group in self.groups if group.shown == len(self.times)]
+        if sum(risk.mean for risk in staying if risk is not None) >= _NEARLY_ALL * self.records:
+            found.append(f"nearly all times are at or beyond {last:g}: is the unit right?")
+        return "; ".join(found) or None
+
     def summary(self, level: float = LEVEL) -> Summary:
         """Return a table of survival at each time, with intervals, bands and numbers at risk.
 
@@ -188,7 +213,8 @@ class KaplanMeierPosterior(BasePosterior):
         headings = ("", "mean", *(f"quantile {end}" for end in (low, high)))
         headings = (*headings, *(f"band {end}" for end in (low, high)), "at risk")
         records = ("Records", f"about {self.records:,}")
-        return Summary(self.title, headings, rows, (records, *self.facts))
+        caution = () if self.caution is None else (("Caution", self.caution),)
+        return Summary(self.title, headings, rows, (records, *self.facts, *caution))
 
     def plot(
         self,

@@ -11,16 +11,11 @@ from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.linear_regression import round_rules
-from shoal_protocol.studies.linear_regression.posteriors import (
-    LinearRegressionDraws,
-    LinearRegressionPosterior,
-)
+from shoal_protocol.studies.linear_regression.posteriors import LinearRegressionPosterior
 from shoal_protocol.studies.study import Study
 
 __all__ = [
     "Centring",
-    "Inference",
-    "LinearRegressionDraws",
     "LinearRegressionPosterior",
     "LinearRegressionTask",
     "RegressionMethod",
@@ -36,8 +31,6 @@ _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
     "ball_projection": ("second_moments", "second_moment_matrix"),
     "unit_rows": ("unit_row_matrix",),
 }
-
-Inference = Literal["quasi_likelihood", "conditional_design"]
 
 
 class LinearRegressionTask(Study):
@@ -60,16 +53,9 @@ class LinearRegressionTask(Study):
     in a row (0: no constant term). `prior_sd` is the prior standard deviation of a coefficient in
     normalised units, or, with a projection, in units of the measured spreads; the constant term's
     is twice that.
-
-    `inference` is what the learner makes of the sums; it changes nothing for those who hold data.
-    "quasi_likelihood" is fast and gives a normal posterior; "conditional_design" gives draws from
-    the exact model of noisy sums of whole rows, where the trainer has NumPyro, or refuses.
     """
 
-    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (
-        LinearRegressionPosterior,
-        LinearRegressionDraws,
-    )
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (LinearRegressionPosterior,)
     example: ClassVar[str] = """\
 [task]
 name = "linear_regression"
@@ -93,7 +79,6 @@ systolic_pressure = [60, 220]
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
     grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
-    inference: Inference = "quasi_likelihood"
 
     @model_validator(mode="after")
     def _consistent(self) -> "LinearRegressionTask":
@@ -110,12 +95,6 @@ systolic_pressure = [60, 220]
             raise ValueError("this method has a radius of its own: leave radius out")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
             raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
-        whole_rows = self.method in ("plain", "norm_ball")
-        if self.inference == "conditional_design" and not whole_rows:
-            raise ValueError(
-                "inference conditional_design is for rows that are not cut column by column: take "
-                "method plain or norm_ball, or inference quasi_likelihood"
-            )
         return self
 
     @property
@@ -142,12 +121,6 @@ systolic_pressure = [60, 220]
     def batch(self) -> int | None:
         """How many clients a round asks; None for all that joined."""
         return None
-
-    @property
-    def posterior_names(self) -> tuple[str, ...]:
-        """The kinds of posterior that the job may end with."""
-        normal, draws = super().posterior_names
-        return (draws,) if self.inference == "conditional_design" else (normal,)
 
     def participations(self, population: int) -> int:
         return self.rounds

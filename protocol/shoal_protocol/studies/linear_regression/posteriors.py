@@ -1,18 +1,17 @@
-"""Posteriors of a linear regression in the units of the data: a normal distribution, or draws."""
+"""Posterior of a linear regression in the units of the data: a normal distribution."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.draws import DrawsPosterior, decoded, encoded, thinned
-from shoal_protocol.posteriors.grounds import Grounded, Grounds
+from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
+from shoal_protocol.posteriors.grounds import Grounded
 from shoal_protocol.posteriors.intervals import normal_quantiles
 from shoal_protocol.queries import Column
 from shoal_protocol.queries.quantisation import to_box, to_unit_length
-from shoal_protocol.wire.encoding import Base64
+from shoal_protocol.wire.numbers import Finite, PositiveSize
 
 
 class LinearRegressionPosterior(Grounded):
@@ -27,7 +26,7 @@ class LinearRegressionPosterior(Grounded):
     name: Literal["linear_regression"] = "linear_regression"
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
-    residual_sd: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    residual_sd: PositiveSize
     unit_rows: tuple[Column, ...] | None = None
 
     @model_validator(mode="after")
@@ -80,70 +79,3 @@ class LinearRegressionPosterior(Grounded):
         standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
         draws: FloatMatrix = self.mean + standard @ root.T
         return draws
-
-
-class LinearRegressionDraws(DrawsPosterior, Grounded):
-    """Draws of a linear regression's coefficients and residual standard deviation, in data units.
-
-    `names` are "intercept", then the features; the residual standard deviation's own draws are in
-    `residual_values`, shape (chains, draws).
-    """
-
-    name: Literal["linear_regression_draws"] = "linear_regression_draws"
-    residual_values: Base64
-
-    @model_validator(mode="after")
-    def _residuals_are_usable(self) -> Self:
-        residuals = decoded(self.residual_values, self.chains, 1)
-        if residuals.shape[:2] != self.draws.shape[:2] or not np.all(residuals > 0.0):
-            raise ValueError("every draw needs one residual standard deviation, above 0")
-        return self
-
-    @classmethod
-    def of(
-        cls,
-        names: tuple[str, ...],
-        target: str,
-        draws: FloatMatrix,
-        residual_sd: FloatMatrix,
-        *,
-        divergences: int,
-        records: int,
-        grounds: Grounds | None = None,
-    ) -> Self:
-        """Return the posterior of `draws`, shape (chains, draws, k), and as many `residual_sd`.
-
-        Of more than `MOST_VALUES` numbers every second, third, ... draw is kept.
-        """
-        kept = thinned(np.concatenate([draws, residual_sd[:, :, None]], axis=2))
-        return cls(
-            names=names,
-            target=target,
-            records=records,
-            chains=len(kept),
-            values=encoded(kept[:, :, :-1]),
-            residual_values=encoded(kept[:, :, -1]),
-            grounds=grounds,
-            divergences=divergences,
-        )
-
-    @property
-    def residual_sd_draws(self) -> FloatMatrix:
-        """Draws of the residual standard deviation, shape (chains, draws)."""
-        return decoded(self.residual_values, self.chains, 1)[:, :, 0]
-
-    @property
-    def residual_sd(self) -> float:
-        """Root mean square of the residual standard deviation's draws: what a prediction adds."""
-        return float(np.sqrt(np.mean(self.residual_sd_draws**2)))
-
-    @property
-    def _record_sd(self) -> float:
-        return self.residual_sd
-
-    @property
-    def _record_sd_of_draws(self) -> FloatMatrix:
-        return self.residual_sd_draws[:, :, None]
-
-    def _other_variables(self) -> Mapping[str, FloatMatrix]:
-        return {"residual_sd": self.residual_sd_draws}

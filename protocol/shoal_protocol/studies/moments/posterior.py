@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.known import Part
 from shoal_protocol.posteriors.summaries import Summary, summarised
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.regression.verdicts import misplaced
+from shoal_protocol.wire.numbers import Finite, PositiveSize
 
 MOST_SHOWN: Final = 40
 """Correlations in a summary: those that are surest not to be 0."""
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
 SCATTER: Final = 1.2
 """Of correlations' sampling variance, over that of normal records."""
 
-_Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-
 _UNSURE: Final = 0.15  # relative, of a variance in measured spreads, beside their looseness
+_VARIES: Final = 0.25  # of the variance that the first round measured
 _LEAST_KEPT: Final = 0.4
 _MOST_LOST: Final = 0.5
 _NEAREST: Final = 0.999  # to 1, of a correlation whose sampling is looked at
@@ -49,8 +49,8 @@ class MeasuredColumn(Part):
     lower: Finite
     upper: Finite
     centre: Finite
-    spread: _Positive
-    looseness: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
+    spread: PositiveSize
+    looseness: PositiveSize
     is_binary: bool
 
 
@@ -69,11 +69,11 @@ class MomentsPosterior(BasePosterior):
     name: Literal["moments"] = "moments"
     variables: Annotated[tuple[MeasuredColumn, ...], Field(min_length=2, max_length=250)]
     sums: tuple[Finite, ...]
-    square_sd: _Positive
-    product_sd: _Positive
-    squared_radius: _Positive
-    record_count: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
-    record_count_sd: _Positive
+    square_sd: PositiveSize
+    product_sd: PositiveSize
+    squared_radius: PositiveSize
+    record_count: PositiveSize
+    record_count_sd: PositiveSize
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
@@ -227,6 +227,16 @@ class MomentsPosterior(BasePosterior):
         )
 
     @property
+    def unvaried(self) -> tuple[str, ...]:
+        """Names of the columns that hardly vary, as far as noise lets that be seen.
+
+        Or whose spread few records far out make up: rows of these were shrunk.
+        """
+        seen, error = np.diagonal(self._covariance), self.square_sd / self.record_count
+        narrow = (seen + 2.0 * error < _VARIES * self.kept).tolist()
+        return tuple(name for name, it_is in zip(self.columns, narrow, strict=True) if it_is)
+
+    @property
     def caution(self) -> str | None:
         said = (
             misplaced(
@@ -239,8 +249,13 @@ class MomentsPosterior(BasePosterior):
             )
             for each in self.variables
         )
-        found = "; ".join(each for each in said if each is not None)
-        return f"{found}; its correlations are of what is left of it" if found else None
+        found = [f"{each}; its correlations are of what is left of it" for each in said if each]
+        if self.unvaried:
+            found.append(
+                f"{', '.join(self.unvaried)} hardly varies, or few records far out make up most of "
+                "it: its correlations are not defined, or tell nothing"
+            )
+        return "; ".join(found) or None
 
     def _clearest(self) -> list[int]:
         """Return where the correlations are that are surest not to be 0, in order."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
 from shoal_protocol.posteriors.base import BasePosterior
@@ -18,7 +18,7 @@ from shoal_protocol.queries import (
 )
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.queries.terms import Bound, Level, Term
+from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.queries.weighted_rows import TARGET_PART
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.multinomial_regression.posterior import (
@@ -33,6 +33,8 @@ from shoal_protocol.studies.regression.round_rules import (
     SMALLEST_SPREAD,
 )
 from shoal_protocol.studies.study import Study
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Real
 
 __all__ = ["MultinomialRegressionPosterior", "MultinomialRegressionTask", "TargetLevel"]
 
@@ -42,13 +44,11 @@ _ROUNDS: Final[tuple[QueryName, ...]] = (
 )
 
 
-class TargetLevel(BaseModel):
+class TargetLevel(Model):
     """A level of the target: its `name`, and the `value` that records of it hold, its place."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: ColumnName
-    value: Bound
+    value: Real
 
 
 class MultinomialRegressionTask(Study):

@@ -12,11 +12,13 @@ from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.queries.hazards import MOST_INTERVALS
-from shoal_protocol.queries.terms import Bound, Level, Term
+from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.piecewise_exponential import round_rules
 from shoal_protocol.studies.piecewise_exponential.posterior import PiecewiseExponentialPosterior
 from shoal_protocol.studies.study import Study
+from shoal_protocol.trust.codings import Coding, codings_of_events
+from shoal_protocol.wire.numbers import Real
 
 __all__ = ["PiecewiseExponentialPosterior", "PiecewiseExponentialTask"]
 
@@ -56,10 +58,10 @@ weeks = [0, 120]
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=250)]
     time: ColumnBounds
     event: ColumnName
-    event_value: Bound | None = None
+    event_value: Real | None = None
     intervals: Annotated[int, Field(ge=1, le=MOST_INTERVALS, strict=True)] = 8
     edges: (
-        Annotated[tuple[Bound, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)] | None
+        Annotated[tuple[Real, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)] | None
     ) = None
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 2.5
 
@@ -68,6 +70,8 @@ weeks = [0, 120]
         names = [each.name for each in self.columns]
         if len(set(names)) != len(names):
             raise ValueError("features, time and event have different names")
+        if self.time.lower < 0.0:
+            raise ValueError("the lower bound of a time must be 0 or above: it counts from there")
         ends = (self.time.lower, self.time.upper)
         if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
             raise ValueError("edges begin and end where the bounds of time do")
@@ -84,8 +88,9 @@ weeks = [0, 120]
         return (*self.features, self.time, event)
 
     @property
-    def coded_event(self) -> str | None:
-        return self.event if self.event_value is None else None
+    def codings(self) -> tuple[Coding, ...]:
+        events = codings_of_events(self.time, self.event, self.event_value)
+        return (*super().codings, *events)
 
     @property
     def times(self) -> tuple[float, ...]:

@@ -8,11 +8,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import LEVEL, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.intervals import normal_intervals
 from shoal_protocol.posteriors.rows import rows_of
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
+from shoal_protocol.wire.numbers import Finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

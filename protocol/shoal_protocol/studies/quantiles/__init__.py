@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.terms import AS_STATED, RoundTerms
-from shoal_protocol.posteriors.base import BasePosterior, Finite
+from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.known import Known, KnownQuantile, Number, NumbersPosterior, Part
 from shoal_protocol.queries import Axis, EdgeCut, Query, QueryName, Table, Tables
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -17,6 +17,7 @@ from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.quantiles.zooming import first_edges, laws, next_edges
 from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.wire.errors import RefusedSpec
+from shoal_protocol.wire.numbers import Finite
 
 
 class VariableQuantiles(Part):

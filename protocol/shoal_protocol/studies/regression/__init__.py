@@ -16,6 +16,7 @@ from shoal_protocol.studies.regression.pooled import PooledFactor
 from shoal_protocol.studies.regression.posterior import MeasuredRegressionPosterior, TargetFamily
 from shoal_protocol.studies.regression.verdicts import Verdict
 from shoal_protocol.studies.study import Study
+from shoal_protocol.trust.codings import Coding, codings_of_target
 
 __all__ = [
     "MeasuredRegressionPosterior",
@@ -113,8 +114,11 @@ systolic_pressure = [60, 220]
         return self
 
     @property
-    def binary_target(self) -> ColumnBounds | None:
-        return self.target if self.family == "logistic" else None
+    def codings(self) -> tuple[Coding, ...]:
+        own = codings_of_target(self.family, self.target)
+        if self.weights is not None and self.weights.term is None:
+            own = (*own, Coding(self.weights.name, "weight"))
+        return (*super().codings, *own)
 
     @property
     def predictors(self) -> tuple[ColumnBounds, ...]:

@@ -10,8 +10,8 @@ from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
 from shoal_protocol.posteriors.intervals import normal_intervals, require_level
 from shoal_protocol.posteriors.known import Part
 from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.wire.numbers import PositiveSize
 
-_Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -41,7 +41,7 @@ class PooledFactor(Part):
 
     variable: str
     columns: Annotated[tuple[ColumnName, ...], Field(min_length=1)]
-    spreads: Annotated[tuple[_Positive, ...], Field(min_length=2)]
+    spreads: Annotated[tuple[PositiveSize, ...], Field(min_length=2)]
     shares: tuple[_Share, ...]
 
     @model_validator(mode="after")

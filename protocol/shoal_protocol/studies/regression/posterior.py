@@ -1,16 +1,15 @@
 """Posteriors of regressions in measured units: normal distributions, in the data's units."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import (
     LEVEL,
     BasePosterior,
-    Finite,
     FloatMatrix,
     FloatVector,
     RegressionPosterior,
@@ -27,6 +26,7 @@ from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.models.regressions import probability, rate
 from shoal_protocol.studies.regression.pooled import Effects, PooledFactor
 from shoal_protocol.studies.regression.verdicts import Verdict
+from shoal_protocol.wire.numbers import Finite, PositiveSize, Size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +47,6 @@ _RATIOS = {
     "negative_binomial": "rate ratio",
     "gamma": "ratio of means",
 }
-_Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class MeasuredCoefficients(BasePosterior):
@@ -67,9 +66,9 @@ class MeasuredCoefficients(BasePosterior):
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
     prior_mean: tuple[Finite, ...]
-    prior_sd: tuple[_Size, ...]
-    scatter: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-    spreads: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...]
+    prior_sd: tuple[Size, ...]
+    scatter: PositiveSize
+    spreads: tuple[PositiveSize, ...]
     verdict: Verdict
 
     @model_validator(mode="after")
@@ -114,7 +113,16 @@ class MeasuredCoefficients(BasePosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        return (("Verdict", str(self.verdict)), (self._scatter_of, f"{self.scatter:.4g}"))
+        return (
+            ("Verdict", str(self.verdict)),
+            (
+                "One dishonest client",
+                f"of about {self.records:,} could move any of these numbers as far as all others "
+                "together, and no verdict would see it: a sum is checked for what is possible, and "
+                "no answer is",
+            ),
+            (self._scatter_of, f"{self.scatter:.4g}"),
+        )
 
     @property
     def _scatter_of(self) -> str:

@@ -2,25 +2,25 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shoal_protocol.wire.documents import Model
 
 _AT_AN_EDGE: Final = (0.0205, 0.05)  # half ranges: as near as is told; where noise hides a spread
 _HIDDEN: Final = 1.2  # looseness
 _NEAR: Final = 0.35  # half ranges
-_PILED_UP: Final = 1.6  # spreads over the mean's distance: as if 5 of 8 values were at the bound
+_PILED_UP: Final = 1.35  # spreads over the mean's distance: as if 4 of 9 values were at the bound
 
 VerdictKind = Literal["trustworthy", "doubtful", "prior"]
 
 
-class Verdict(BaseModel):
+class Verdict(Model):
     """`kind` is what to make of intervals, and `reasons` say why.
 
     - "trustworthy": nothing that was measured speaks against them.
     - "prior": they hold what is true, above all because the prior does: the data tell little.
     - "doubtful": something was measured under which intervals were seen to fail.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: VerdictKind
     reasons: tuple[Annotated[str, Field(min_length=1, max_length=500)], ...] = ()

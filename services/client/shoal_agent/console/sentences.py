@@ -293,6 +293,8 @@ def troubles(status: HolderStatus) -> Iterator[str]:
             "No slot is enrolled: hand the key's enrolment file to the consortium's authority, "
             "which publishes the new manifest."
         )
+    for party, reason in status.unheard.items():
+        yield f"{party} did not answer when it was asked last: {reason}"
     if status.records_fault is not None:
         yield f"The newest records are not in use: {status.records_fault}"
     if status.backup_due:

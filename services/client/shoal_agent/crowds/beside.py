@@ -78,7 +78,7 @@ class Beside:
         """Cancel the running step."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait({self._task})
+            await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
     def _settle(self) -> None:

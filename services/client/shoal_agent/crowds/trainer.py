@@ -20,6 +20,7 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, describe
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
+from shoal_protocol.wire.numbers import Count
 
 MOST_AT_ONCE: Final = 256  # draws or submissions in one request
 _JSON: Final = "application/json"
@@ -48,7 +49,7 @@ class LogPage(pydantic.BaseModel):
     """A part of an instance's log."""
 
     entries: list[LogEntry]
-    next: int | None
+    next: Count | None
 
 
 class CrowdTrainer:

@@ -15,7 +15,7 @@ from shoal_holder.fair_bits import FairBits
 from shoal_holder.noise import NoiseSampler
 from shoal_protocol.crowds.documents import Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import contribute, design_rows, steps
+from shoal_protocol.crowds.updates import contribute
 from shoal_protocol.privacy.mechanisms import LaplacePart
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Role, Signed, sign
@@ -50,29 +50,24 @@ def make_submission(
     draw: Signed[Draw],
     client: int,
     key: SigningKey,
-    record: NDArray[np.float64] | None,
+    step: Int64Vector,
     *,
     noise: Int64Vector,
     random_bytes: RandomBytes,
 ) -> Signed[Submission]:
     """Return the signed submission that answers a verified draw by a step on one record.
 
-    `record`, shape (m,), holds the columns `task.column_names`; None takes no step, and sends its
-    noise like any other. `client` is the index of `key` on
-    the roster; `noise`, shape (task.touched,), was drawn for this contribution alone. Call it once
-    for a draw, and keep the bytes for retries.
+    `step`, shape (p,), is a clipped one from the drawn weights, zeros without a record. `client` is
+    the index of `key` on the roster; `noise`, shape (task.touched,), was drawn for this
+    contribution alone. Call it once for a draw, and keep the bytes for retries.
 
     Raises:
         ValueError: a shape does not fit the task.
     """
     task = crowd.request.task
-    weights = np.array(draw.body.weights, np.int64)
-    # the same work without a record: the trainer could time it
-    stand_in = [each.centre for each in (*task.features, task.target)]
-    rows, targets = design_rows(task, np.array([stand_in if record is None else record]))
-    [step] = steps(task, weights[None], rows, targets) * (record is not None)
     one = task.variant == "one"
     coordinate = FairBits(random_bytes).below(task.dimension) if one else None
+    weights = np.array(draw.body.weights, np.int64)
     sent = contribute(task, weights, step, coordinate=coordinate, noise=noise)
     body = Submission(
         manifest=crowd.request.manifest, client=client, draw=draw, weights=tuple(sent.tolist())

@@ -16,45 +16,57 @@ from pyroaring import BitMap
 
 from shoal_holder.crowds import memory, nonces
 from shoal_holder.crowds.allowances import contributions_left
-from shoal_holder.crowds.contributing import draw_noise, make_submission, noise_part
+from shoal_holder.crowds.contributing import (
+    draw_noise,
+    make_submission,
+    noise_part,
+)
 from shoal_holder.crowds.crowd import Crowd, verified
 from shoal_holder.crowds.memory import Prepared
 from shoal_holder.crowds.records_used import Limits, allowed_places, record_cap
 from shoal_holder.crowds.schedule import Schedule
 from shoal_holder.fair_bits import FairBits
+from shoal_holder.faults import Faults, without_failing
 from shoal_holder.release_timing import encoding_seconds, release_time, sampling_seconds
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.crowds.documents import Draw
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries.columns import factors_in, in_levels
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import Int64Vector
 
 MOST_TOGETHER: Final = 64  # contributions that are drawn for, charged and sent together
 ONE_AFTER_ANOTHER: Final = 8  # of such portions, before other jobs have their turn
+
+Design = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Ready:
     """A client that is to contribute with one of its places in the job, chosen by lot.
 
-    With it the nonce of its draw, its record, shape (m,), if it has one there, and its noise,
-    shape (touched,).
+    With it the nonce of its draw, the design of its record, shapes (1, p) and (1,), if it has one
+    there, and its noise, shape (touched,).
     """
 
     client: int
     position: int
     place: int
     nonce: str
-    record: NDArray[np.float64] | None = field(repr=False)
+    design: Design | None = field(repr=False)
     noise: NDArray[np.int64] = field(repr=False)
 
 
 class Contributor:
     """Makes this data holder's contributions to one crowd job."""
 
-    def __init__(self, site: Site, state: State, crowd: Crowd, report: Report) -> None:
+    def __init__(
+        self, site: Site, state: State, crowd: Crowd, report: Report, faults: Faults
+    ) -> None:
         """Contribute to `crowd`, which was checked, as far as the owner's policy allows.
 
         Raises:
@@ -64,7 +76,10 @@ class Contributor:
         self._site = site
         self._state = state
         self._report = report
+        self._faults = faults
         self._chance = FairBits(site.random_bytes)
+        task = crowd.request.task
+        self._stand_in = design_rows(task, np.zeros((1, len(task.column_names))))
         request, policy = crowd.request, site.policy
         self._limits = Limits(
             cost=Cost.pure(request.task.contribution_epsilon),
@@ -102,10 +117,10 @@ class Contributor:
         kept = nonces.kept(
             self._state, self.crowd.job, [each[0] for each in chosen], self._site.random_bytes
         )
-        records, noise = self._work_out(chosen)
+        designs, noise = self._work_out(chosen)
         self.ready = [
-            Ready(client, position, place, kept[client], record, drawn)
-            for (client, position, place), record, drawn in zip(chosen, records, noise, strict=True)
+            Ready(client, position, place, kept[client], design, drawn)
+            for (client, position, place), design, drawn in zip(chosen, designs, noise, strict=True)
         ]
 
     def contribute(self, documents: Sequence[bytes]) -> int:
@@ -127,7 +142,7 @@ class Contributor:
                 draw,
                 each.client,
                 self._site.key,
-                each.record,
+                self._step(each, draw),
                 noise=each.noise,
                 random_bytes=self._site.random_bytes,
             )
@@ -147,11 +162,6 @@ class Contributor:
         del self.ready[: len(prepared)]
         self._report("contributions charged", job=job, contributions=sum(taken))
         return len(prepared)
-
-    def put_back(self) -> None:
-        """Schedule the clients that are ready again, as soon as possible."""
-        self.schedule.again([each.client for each in self.ready], self._site.clock())
-        self.ready = []
 
     def _positions(self) -> dict[int, int]:
         """Return {client: position here} of those enrolled now and when the job was opened."""
@@ -178,27 +188,66 @@ class Contributor:
                 chosen.append((client, positions[client], place))
         return chosen
 
+    def _step(self, ready: Ready, draw: Signed[Draw]) -> Int64Vector:
+        """Return the step that a client takes, shape (p,): zeros if it has no record, or it fails.
+
+        Without one the same work is done: the trainer could time it.
+        """
+        task, weights = self.crowd.request.task, np.array(draw.body.weights, np.int64)
+        design = self._stand_in if ready.design is None else ready.design
+        taken = without_failing(
+            [ready], lambda _: steps(task, weights[None], *design)[0], self._note_failed
+        )
+        return taken[0] if taken and ready.design else np.zeros(task.dimension, np.int64)
+
+    def _note_failed(self, of: Ready | tuple[int, int, int], error: BaseException) -> None:
+        client = of.client if isinstance(of, Ready) else of[0]
+        what = f"a record in slot {client} counts for none in {self.crowd.job}"
+        self._faults.write(what, error)
+
     def _work_out(
         self, chosen: Sequence[tuple[int, int, int]]
-    ) -> tuple[list[NDArray[np.float64] | None], NDArray[np.int64]]:
-        """Return records and noise, shape (chosen, touched), at a moment independent of both."""
+    ) -> tuple[list[Design | None], NDArray[np.int64]]:
+        """Return designs and noise, shape (chosen, touched), at a moment independent of both."""
         timer, task, count = self._site.timer, self.crowd.request.task, len(chosen)
         began = timer.now()
-        records = [self._record(position, place) for _, position, place in chosen]
+        found: dict[int, Design] = {}
+        for portion in without_failing(chosen, self._designs, self._note_failed):
+            found |= portion
         noise = draw_noise(task, count, self._site.noise)
-        allowed = sampling_seconds([(task.touched * count, noise_part(task))])
-        columns = len(task.column_names)
-        factors = factors_in(task.columns)
-        allowed += count * encoding_seconds(
-            columns=columns, factors=factors, coordinates=0, records=1
+        leaves = release_time(
+            began=began, ready=timer.now(), allowed_seconds=allowed_seconds(task, count)
         )
-        leaves = release_time(began=began, ready=timer.now(), allowed_seconds=allowed)
         timer.sleep(leaves - timer.now())
-        return records, noise
+        return [found.get(client) for client, _, _ in chosen], noise
 
-    def _record(self, position: int, place: int) -> NDArray[np.float64] | None:
-        """Return the record in a client's place, None if it has too few."""
-        columns, most = self.crowd.request.task.column_names, self._limits.places
-        records = self._site.records_of(position, columns, most=most)
-        whole = in_levels(self.crowd.request.task.columns, records)
-        return records[place] if place < len(records) and whole[place] else None
+    def _designs(self, chosen: Sequence[tuple[int, int, int]]) -> dict[int, Design]:
+        """Return the design of the record in each client's place, by client, if there is one."""
+        task = self.crowd.request.task
+        together, present = self._site.records_together(
+            [position for _, position, _ in chosen],
+            task.column_names,
+            most=1,
+            skipping=[place for _, _, place in chosen],
+        )
+        records = together[:, 0]
+        whole = present[:, 0] & in_levels(task.columns, records)
+        rows, targets = design_rows(task, records)
+        return {
+            client: (rows[place, None], targets[place, None])
+            for place, (client, _, _) in enumerate(chosen)
+            if whole[place]
+        }
+
+
+def allowed_seconds(task: CrowdTask, contributions: int) -> float:
+    """Return how long working out so many contributions may take, until draws are asked for."""
+    encoding = encoding_seconds(
+        columns=len(task.column_names),
+        factors=factors_in(task.columns),
+        coordinates=task.dimension,
+        records=1,
+        slots=3 * contributions,
+        passes=3 + 2 * contributions.bit_length(),
+    )
+    return sampling_seconds([(task.touched * contributions, noise_part(task))]) + encoding

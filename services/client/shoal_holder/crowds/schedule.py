@@ -6,7 +6,7 @@ may draw them anew after a restart.
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -27,8 +27,7 @@ class Schedule:
         """Spread as many contributions as each client has `left` over the time until `end`."""
         self._random_bytes = random_bytes
         self._latest = end - LAST_MOMENTS * max(end - now, timedelta(0))
-        self._moments: list[tuple[datetime, int]] = []  # a heap
-        self._next: dict[int, datetime] = {}  # of the moments there, those that hold
+        self._moments: list[tuple[datetime, int]] = []  # a heap: of each client its next
         self._left = dict(left)
         for client in self._left:
             self._plan(client, now)
@@ -36,25 +35,18 @@ class Schedule:
     def due(self, now: datetime, *, most: int) -> list[int]:
         """Return up to `most` clients whose moment has come; each has one contribution less."""
         clients: list[int] = []
-        while self._drop_stale() and self._moments[0][0] <= now and len(clients) < most:
+        while self._moments and self._moments[0][0] <= now and len(clients) < most:
             _, client = heapq.heappop(self._moments)
-            del self._next[client]
             self._left[client] -= 1
             clients.append(client)
         for client in clients:
             self._plan(client, now)
         return clients
 
-    def again(self, clients: Sequence[int], now: datetime) -> None:
-        """Schedule these clients again, as soon as possible: their contributions failed."""
-        for client in clients:
-            self._left[client] += 1
-            self._set(client, now)
-
     @property
     def next_moment(self) -> datetime | None:
         """When a contribution is due next, None if none is left."""
-        return self._moments[0][0] if self._drop_stale() else None
+        return self._moments[0][0] if self._moments else None
 
     def _plan(self, client: int, now: datetime) -> None:
         """Draw the first of so many uniform moments as are left: 1 - U^(1/n) of the time."""
@@ -65,14 +57,4 @@ class Schedule:
         word = int.from_bytes(self._random_bytes(8), "little") >> 11
         uniform = (word + 0.5) / _FRACTION
         wait = -math.expm1(math.log(uniform) / left) * seconds
-        self._set(client, now + timedelta(seconds=wait))
-
-    def _set(self, client: int, moment: datetime) -> None:
-        self._next[client] = moment
-        heapq.heappush(self._moments, (moment, client))
-
-    def _drop_stale(self) -> bool:
-        """Drop outdated moments; return whether one is left."""
-        while self._moments and self._next.get(self._moments[0][1]) != self._moments[0][0]:
-            heapq.heappop(self._moments)
-        return bool(self._moments)
+        heapq.heappush(self._moments, (now + timedelta(seconds=wait), client))

@@ -37,6 +37,7 @@ from shoal_holder.crowds.messages import (
     WantedLog,
 )
 from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
+from shoal_holder.faults import Faults
 from shoal_holder.messages import Answer, Decided, Done, Message, Told
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
@@ -78,6 +79,7 @@ class CrowdVault:
         charges: ChargeComparison,
         approvals: Approvals,
         report: Report,
+        faults: Faults,
     ) -> None:
         """Begin without open crowd jobs."""
         self._site = site
@@ -85,6 +87,7 @@ class CrowdVault:
         self._charges = charges
         self._approvals = approvals
         self._report = report
+        self._faults = faults
         self._contributors: dict[str, Contributor] = {}
         self._closings = Closings(site, state, report)
 
@@ -166,7 +169,7 @@ class CrowdVault:
             if reason := crowd_refusal(self._site.policy, crowd.request):
                 raise RefusedJob(reason)
             check_columns(crowd.request.task.column_names, self._site.records.columns)
-            contributor = Contributor(self._site, self._state, crowd, self._report)
+            contributor = Contributor(self._site, self._state, crowd, self._report, self._faults)
         except UnknownManifest:  # the owner pinned a later version since
             self._report("crowd job not in the manifest", job=job)
         except ProtocolError as error:

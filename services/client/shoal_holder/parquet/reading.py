@@ -1,60 +1,85 @@
-"""Reads a Parquet file of records, checked as a CSV file is."""
+"""Reads a Parquet file as texts, so that it is checked as a CSV file is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from shoal_holder.tables import checked_names, positions
+from shoal_protocol.wire.texts import canonical_text
 
-from shoal_holder.csv_files import check_header, chosen, grouped, id_column_of
-from shoal_holder.records import Records, positions
-from shoal_holder.typed_table import canonical
+_ROWS = 10_000  # at a time
 
 
-def read_parquet(file: Path, columns: Sequence[str] | None, *, id_column: str | None) -> Records:
-    """Return the records in a file, as `Records.from_parquet`.
+class ParquetTable:
+    """A Parquet file; see `shoal_holder.tables.Table`. A null is a missing value, NaN none."""
 
-    Raises:
-        ValueError, OSError, ImportError: as `Records.from_parquet`.
-    """
-    try:
-        from pyarrow import ArrowInvalid, types  # type: ignore[import-untyped]
-        from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ImportError(
-            "Parquet files need the extra: pip install 'shoal-holder[parquet]'"
-        ) from error
+    unit = "row"
 
-    try:
-        with ParquetFile(file) as parquet:
-            header = list(parquet.schema_arrow.names)
-            check_header(file, header)
-            by = id_column_of(header, id_column)
-            names = chosen(header, columns, by)
-            wanted = [*names, *([by] if by and by not in names else [])]
-            positions(tuple(header), tuple(wanted), str(file))
-            table = parquet.read(columns=wanted)
-    except ArrowInvalid:
-        raise ValueError(f"{file} is not a Parquet file, or is damaged") from None
-    matrix = np.empty((table.num_rows, len(names)))
-    for position, name in enumerate(names):
-        column = table.column(name)
-        if types.is_null(column.type):  # no value of it is there
-            matrix[:, position] = np.nan
-            continue
-        if not (types.is_integer(column.type) or types.is_floating(column.type)):
-            raise ValueError(f"{file}, column {name!r} does not hold numbers")
-        found = column.to_numpy()  # nulls become NaN, and NaN in the file stays NaN
-        missing = column.is_null().to_numpy()
-        if bad := np.flatnonzero(~np.isfinite(found) & ~missing).tolist():
-            raise ValueError(f"{file}, row {bad[0] + 1}, column {name!r}: not a finite number")
-        matrix[:, position] = found
-    ids: list[str] = []
-    if by is not None:
-        kind = table.column(by).type
-        if not (types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind)):
-            raise ValueError(f"{file}, column {by!r}: an id is text or a whole number")
-        for row, named in enumerate(table.column(by).to_pylist(), start=1):
-            ids.append("" if named is None else canonical(str(named)))
-            if not ids[-1]:
-                raise ValueError(f"{file}, row {row}, column {by!r}: the row has no id")
-    return grouped(file, names, matrix, by, ids)
+    def __init__(self, file: Path) -> None:
+        """Read the names of columns.
+
+        Raises:
+            ValueError: it is no such file.
+            OSError, ImportError: it cannot be read; it needs the extra `parquet`.
+        """
+        self.file = file
+        with self._opened() as parquet:
+            self.written = tuple(parquet.schema_arrow.names)
+        self.names = checked_names(self.written, f"{file}, schema")
+
+    def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+        """Yield each row's number, and its texts in these columns; see `Table`."""
+        places = positions(self.names, tuple(columns), str(self.file))
+        with self._opened() as parquet:
+            fields = [parquet.schema_arrow.field(place) for place in places]
+            for name, field in zip(columns, fields, strict=True):
+                if _is_no_text(field.type):
+                    raise ValueError(f"{self.file}, column {name!r} holds {field.type}, no values")
+            raw = [field.name for field in fields]
+            row = 0
+            for batch in parquet.iter_batches(batch_size=_ROWS, columns=raw):
+                found = [_listed(batch.column(each)) for each in raw]
+                for values in zip(*found, strict=True):
+                    row += 1
+                    yield (
+                        row,
+                        ["" if each is None else canonical_text(str(each)) for each in values],
+                    )
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        try:
+            from pyarrow import ArrowException  # type: ignore[import-untyped]
+            from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise ImportError(
+                "Parquet files need the extra: pip install 'shoal-holder[parquet]'"
+            ) from error
+        try:
+            with ParquetFile(self.file) as parquet:
+                yield parquet
+        except (ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise ValueError(
+                f"{self.file} is not a Parquet file, or is damaged: {type(error).__name__}"
+            ) from None
+
+
+def _is_no_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_nested(kind) or types.is_duration(kind) or "binary" in str(kind))
+
+
+def _listed(column: Any) -> list[Any]:
+    """Return the values of a column; dates and times are texts, for Python's lack digits."""
+    import pyarrow
+
+    if pyarrow.types.is_timestamp(column.type):
+        column = column.cast(pyarrow.timestamp(column.type.unit))  # the zone is only how it shows
+    if pyarrow.types.is_temporal(column.type):
+        column = column.cast(pyarrow.string())
+    listed: list[Any] = column.to_pylist()
+    return listed

@@ -55,6 +55,7 @@ from shoal_protocol.trust.limits import CLOCKS_APART
 from shoal_protocol.wire.documents import Model, Role, decode, sign
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import MalformedDocument, UnknownRound
+from shoal_protocol.wire.numbers import Count
 from shoal_protocol.wire.service_errors import UnknownSession
 
 FILE: Final = "sessions.json"
@@ -67,7 +68,7 @@ LONGEST: Final = timedelta(days=1)  # between two openings in any case
 class _Chain(Model):
     """The key with one node, in hex, of an hour; and what the node said to the opening."""
 
-    hour: int
+    hour: Count
     key: str = Field(repr=False)
     outcome: str = PENDING
 
@@ -75,7 +76,7 @@ class _Chain(Model):
 class _Session(Model):
     """The newest session, with those nodes that showed a prekey."""
 
-    number: int
+    number: Count
     verify_key: str
     opening: str  # as it was signed
     chains: dict[str, _Chain]

@@ -7,23 +7,33 @@ versions before, each is the one whose digest the next one names.
 import os
 import re
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from nacl.signing import VerifyKey
+
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.belief import TooFewWitnesses
-from shoal_protocol.trust.manifest import Consortium, decode_manifest
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.manifest import Consortium, Manifest, decode_manifest
+from shoal_protocol.trust.roster import Roster, key_fingerprint
+from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
+from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import (
+    BadSignature,
     MalformedDocument,
     ProtocolError,
     UnknownManifest,
+    UnsupportedVersion,
     WrongManifest,
 )
+from shoal_protocol.wire.versions import WIRE
 
 MANIFEST, ROSTER, HISTORY = "manifest.json", "roster.bin", "history"
 _VERSION: Final = re.compile(r"^(\d{6})-manifest\.json$")
+_BOUND_TO: Final = re.compile(rb'"manifest":"([0-9a-f]{64})"')
+_VERSION_FIELD: Final = b'"version":%d' % WIRE
 
 
 def history_paths(directory: Path, sequence: int) -> tuple[Path, Path]:
@@ -69,8 +79,8 @@ class ManifestBook:
         ones: a rival version could enrol a client again that this party has seen revoked.
 
         Raises:
-            StartupRefused: no version there has the pinned digest, one is broken, or two rival
-                versions have the same number.
+            StartupRefused: no version there has the pinned digest, one is broken, two rival
+                versions have the same number, or `data_directory` is of another consortium.
         """
         versions = _versions_below(consortium_directory)
         for manifest, roster in versions:
@@ -83,6 +93,8 @@ class ManifestBook:
                     raise StartupRefused(f"{manifest}: {error}") from error
                 book = cls(first, data_directory)
                 book.published = consortium_directory
+                for path, _ in _versions_below(data_directory):
+                    refuse_foreign(data_directory, _decoded(path).body.identity, first)
                 book._go_back(first, consortium_directory)
                 book._follow(manifest, _versions_below(data_directory) + versions)
                 return book
@@ -181,6 +193,47 @@ class ManifestBook:
             raise WrongManifest
         return self._current
 
+    def decode(self, encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+        """Decode a signed document, once its signature holds by a version that was accepted.
+
+        Whether that is the version which the document is bound to is for the caller to verify.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion
+            UnknownManifest: none holds, and it is bound to a version that was never accepted here.
+            UnknownSigner, WrongSigner, BadSignature, UnknownHolder, RevokedHolder: none holds.
+        """
+        return decode(encoded, *kinds, check=self._check_signature)
+
+    def _check_signature(
+        self, kinds: Sequence[type[Document]], body: bytes, signer: str, signature: str
+    ) -> bytes:
+        refusals: list[ProtocolError] = []
+        tried = set()
+        for kind in kinds:
+            named = kind.model_fields["kind"].default
+            if f'"kind":"{named}"'.encode() not in body:
+                continue
+            role = kind.signed_by
+            found = re.search(rb'"%s":(\d{1,10})[,}]' % role.value.encode(), body)
+            for version in reversed(self.versions):
+                try:
+                    key = version.key_of(role, signer, int(found[1]) if found else None)
+                    if (named, key) not in tried:
+                        tried.add((named, key))
+                        check_signature(VerifyKey(key), domain(named) + body, signature)
+                        return key
+                except ProtocolError as error:
+                    refusals.append(error)
+        if not refusals:
+            raise MalformedDocument("a document of another kind is due here")
+        bound_to = _BOUND_TO.search(body)
+        if bound_to is not None and bound_to[1].decode() not in self._versions:
+            raise UnknownManifest
+        if _VERSION_FIELD not in body:
+            raise UnsupportedVersion
+        raise next((each for each in refusals if isinstance(each, BadSignature)), refusals[0])
+
     def accept(self, signed_manifest: bytes, roster: bytes) -> Consortium:
         """Put the next version in force, durably. A known version changes nothing.
 
@@ -212,8 +265,12 @@ def decode_digest(manifest: Path) -> str:
     Raises:
         StartupRefused: the file holds no manifest.
     """
+    return _decoded(manifest).digest
+
+
+def _decoded(manifest: Path) -> Signed[Manifest]:
     try:
-        return decode_manifest(manifest.read_bytes()).digest
+        return decode_manifest(manifest.read_bytes())
     except (ProtocolError, OSError) as error:
         raise StartupRefused(f"{manifest} is not a manifest: {error}") from error
 
@@ -225,3 +282,29 @@ def _versions_below(directory: Path) -> list[tuple[Path, Path]]:
         for path in names
         if _VERSION.match(path.name)
     ]
+
+
+def foreign(where: object, theirs: str, ours: str) -> str | None:
+    """Say that state belongs to another consortium, and what to do; None if it is ours.
+
+    Consortia are named by the keys of their first authorities, in hex; `where` is where it lies.
+    """
+    if theirs == ours:
+        return None
+    keys = [key_fingerprint(bytes.fromhex(each)) for each in (theirs, ours)]
+    return (
+        f"{where} holds the state of another consortium: the key of its first authority is "
+        f"{keys[0]}, and that of the consortium here is {keys[1]}. Start with the keys and the "
+        "consortium that the state belongs to. If nobody needs that state any more, move it away "
+        "(`sh examples/compose/trial.sh down` takes a trial in containers away)"
+    )
+
+
+def refuse_foreign(where: object, theirs: str, own: Consortium) -> None:
+    """Refuse to start over state of another consortium; see `foreign`.
+
+    Raises:
+        StartupRefused: it is one's.
+    """
+    if (reason := foreign(where, theirs, own.manifest.identity)) is not None:
+        raise StartupRefused(reason)

@@ -1,9 +1,11 @@
 """Reads and verifies all manifest versions of a consortium directory."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from shoal_hosting.manifests.manifest_book import HISTORY, history_paths
-from shoal_protocol.trust.manifest import Consortium, decode_manifest
+from shoal_hosting.manifests.manifest_book import HISTORY, MANIFEST, history_paths
+from shoal_protocol.trust.manifest import Consortium, SignedManifest, decode_manifest
 from shoal_protocol.wire.errors import ProtocolError
 
 
@@ -35,3 +37,14 @@ def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
     if pin is not None and pin not in {version.digest for version in chain}:
         raise ValueError(f"no version in {directory} has the digest that was pinned")
     return chain
+
+
+def history_beside(manifest: Path) -> Iterator[SignedManifest]:
+    """Yield all versions that lie beside a manifest's file, unchecked, as far as they can be read.
+
+    In a consortium's or a party's directory, and in its history, these are all that it has.
+    """
+    for directory in (manifest.parent, manifest.parent / HISTORY):
+        for path in sorted(directory.glob(f"*{MANIFEST}")):
+            with suppress(ProtocolError, OSError):
+                yield decode_manifest(path.read_bytes())

@@ -6,7 +6,6 @@ pinned certificate alone, and does not retry.
 
 import asyncio
 import json
-import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,9 +14,15 @@ from typing import Any, Final, cast
 
 import httpx
 
-from shoal_hosting.peers.connections import pinned_tls, unverified_tls
+from shoal_hosting.peers.connections import (
+    failure_in_words,
+    pinned_tls,
+    shows_another_certificate,
+    unverified_tls,
+)
 from shoal_hosting.peers.lines import Lines
 from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.encoding import check_values
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
 LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six million clients
@@ -71,8 +76,9 @@ def json_in(body: bytes) -> Any:
     """Return the JSON in an answer's body.
 
     Raises:
-        MalformedDocument: there is none.
+        MalformedDocument: there is none, or it has more values than a document may have.
     """
+    check_values(body)
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -111,7 +117,7 @@ class Connection:
         Raises:
             ValueError: `certificate` is not one certificate in PEM form.
         """
-        self._url = url.rstrip("/")
+        self._url, self._certificate = url.rstrip("/"), certificate
         self._answer_seconds = answer_seconds
         self._meet_other = meet_other
         tls = unverified_tls() if certificate is None else pinned_tls(certificate)
@@ -192,11 +198,12 @@ class Connection:
         except TimeoutError as error:
             raise Unavailable("no answer in time") from error
         except (httpx.TransportError, OSError) as error:
-            if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+            said = failure_in_words(error.__cause__, self._certificate)
+            if shows_another_certificate(error.__cause__):
                 if self._meet_other is not None:
                     await self._meet_other()
-                raise OtherCertificate("it shows another certificate") from error
-            raise Unavailable(str(error) or type(error).__name__) from error
+                raise OtherCertificate(said) from error
+            raise Unavailable(said or str(error) or type(error).__name__) from error
         return Reply(response.status_code, body, response.headers)
 
 

@@ -5,6 +5,8 @@ sends are refused.
 """
 
 import asyncio
+import base64
+import os
 import re
 import socket
 import ssl
@@ -16,6 +18,9 @@ import httpx
 
 from shoal_hosting.peers.answer_heads import AnswerHead, decoded_head, encoded_head
 
+PROXY: Final = "SHOAL_HTTPS_PROXY"
+"""The environment's variable with the URL of a forward proxy, http://[user:password@]host:port."""
+
 CONNECT_SECONDS: Final = 10.0
 LARGEST_HEAD_BYTES: Final = 16 << 10
 UNREAD_BYTES: Final = 256 << 10  # of an answer that wait to be read; then its sender waits
@@ -24,6 +29,8 @@ _IDLE_SECONDS: Final = 60.0  # less than the server's: a request never meets a c
 _CLOSE_SECONDS: Final = 1.0
 _ADDRESSES: Final = 4  # of a host, of which each has its share of the time to connect
 _PORT: Final = 443
+_PROXY_PORT: Final = 3128
+_OWN_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 # Each chunk costs work, even a small one: so many may come, and one more for each so many bytes.
 _CHUNKS: Final = 1024
 _BYTES_PER_CHUNK: Final = 1024
@@ -205,6 +212,20 @@ class _Line(asyncio.Protocol):
         del self._received[: end + 4]
         return head
 
+    async def tunnelled(self) -> None:
+        """Read a proxy's answer to CONNECT.
+
+        Raises:
+            ConnectionError: it does not lead to the party.
+            httpx.ReadError: it hangs up.
+        """
+        while b"\r\n\r\n" not in self._received:
+            await self._more()
+        if not re.match(rb"HTTP/1\.[01] 200\b", self._received):
+            status = self._received[9:12].decode("ascii", "replace")
+            raise ConnectionError(f"the proxy that {PROXY} names refuses: {status}")
+        self._received.clear()  # the party says nothing before it is greeted
+
     async def body(self, length: int | None) -> AsyncIterator[bytes]:
         """Yield a body of so many bytes; of chunks where there is no length."""
         if length is not None:
@@ -260,6 +281,48 @@ class _Line(asyncio.Protocol):
 
 
 async def _connect(url: httpx.URL, tls: ssl.SSLContext) -> _Line:
+    """Open a connection, through the proxy if there is one and the host is another machine.
+
+    Raises:
+        httpx.ConnectError: nobody answers, or not with what `tls` trusts.
+    """
+    proxy = os.environ.get(PROXY)
+    if not proxy or url.host in _OWN_MACHINE:
+        return await _directly(url, tls)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await _through(httpx.URL(proxy), url, tls)
+    except (OSError, ValueError, httpx.InvalidURL, httpx.ReadError) as error:
+        raise httpx.ConnectError(str(error) or "no connection through the proxy in time") from error
+
+
+async def _through(proxy: httpx.URL, url: httpx.URL, tls: ssl.SSLContext) -> _Line:
+    """Connect through a forward proxy. TLS is with the party: the proxy sees host and port only."""
+    loop = asyncio.get_running_loop()
+    try:
+        transport, line = await loop.create_connection(_Line, proxy.host, proxy.port or _PROXY_PORT)
+    except OSError as error:
+        said = f"the proxy that {PROXY} names is not reached: {error.strerror or 'no address'}"
+        raise ConnectionError(said) from None
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    head = f"CONNECT {host}:{url.port or _PORT} HTTP/1.1\r\nHost: {host}:{url.port or _PORT}\r\n"
+    if proxy.username:
+        secret = base64.b64encode(f"{proxy.username}:{proxy.password}".encode()).decode()
+        head += f"Proxy-Authorization: Basic {secret}\r\n"
+    try:
+        await line.send(f"{head}\r\n".encode(), b"")
+        await line.tunnelled()
+        secured = await loop.start_tls(transport, line, tls, server_hostname=url.host)
+    except BaseException:
+        line.abort()
+        raise
+    if secured is None:  # closed meanwhile
+        raise ConnectionResetError
+    line.connection_made(secured)
+    return line
+
+
+async def _directly(url: httpx.URL, tls: ssl.SSLContext) -> _Line:
     """Open a connection to the first of a host's addresses that answers.
 
     Raises:
@@ -267,7 +330,7 @@ async def _connect(url: httpx.URL, tls: ssl.SSLContext) -> _Line:
     """
     loop = asyncio.get_running_loop()
     addresses: list[str] = []
-    failure: OSError = ConnectionError("it has no address")
+    failure: OSError = socket.gaierror("it has no address")
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             found = await loop.getaddrinfo(url.host, None, type=socket.SOCK_STREAM)

@@ -36,6 +36,7 @@ LONGEST_SENDING_SECONDS: Final = 60.0  # over a thin line
 OK, CREATED, ACCEPTED = 200, 201, 202
 NOT_FOUND, GONE, TOO_LARGE = 404, 410, 413
 LATER: Final = frozenset({408, 425, 429})  # and every 5xx
+LONGEST_DETAIL: Final = 4000  # characters of why a peer refuses
 _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 
 
@@ -73,7 +74,9 @@ class Answer:
             detail = self.json()["detail"]
         except (MalformedDocument, KeyError, TypeError):
             return self.code
-        return f"{self.code}: {detail}" if isinstance(detail, str) else self.code
+        if not isinstance(detail, str):
+            return self.code
+        return f"{self.code}: {''.join(filter(str.isprintable, detail[:LONGEST_DETAIL]))}"
 
     @property
     def outcome(self) -> str:
@@ -154,6 +157,7 @@ class Peer:
         self._connect = partial(Connection, transport=transport, answer_seconds=answer_seconds)
         self._connections = [self._connect(party.url, party.certificate)]
         self._failures = 0
+        self._trouble = f"{self.name} does not answer yet"  # why it is left in peace
         self._not_before: datetime | None = None
         self._longest = timedelta(0)  # that is left of a pause at any time
         self.interruptions = 0
@@ -279,7 +283,7 @@ class Peer:
         self, method: str, path: str, content: bytes | None = None, **how: Any
     ) -> Answer:
         if not self.is_due:
-            raise Unavailable(f"{self.name} does not answer yet; trying again")
+            raise Unavailable(f"{self._trouble}; trying again")
         try:
             reply = await self._go_over().ask(method, path, content, **how)
         except Unavailable as error:
@@ -287,11 +291,13 @@ class Peer:
                 await self._meet_other()
             self.interruptions += 1
             self.pause()
-            raise Unavailable(f"{self.name}: {error}") from error
+            self._trouble = f"{self.name}: {error}"
+            raise Unavailable(self._trouble) from error
+        answer = Answer(reply.status, reply.body)
         if reply.status in LATER or reply.status >= 500:
             self.pause(reply.retry_after_seconds)
-            raise Unavailable(f"{self.name} answered {reply.status}")
-        answer = Answer(reply.status, reply.body)
+            self._trouble = f"{self.name} answered {reply.status}, {answer.reason}"
+            raise Unavailable(self._trouble)
         if not answer.is_refusal:  # or a peer that answers nothing but 404 is asked every second
             self._failures = 0  # a pause that another request brought about still stands
         return answer

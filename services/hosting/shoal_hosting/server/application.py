@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from shoal_hosting.server.answers import AnswerLimits
+from shoal_hosting.server.answers import AnswerLimits, HeadAnswers
 from shoal_hosting.server.limits import BodyLimits
 from shoal_hosting.server.observation import Observation
 from shoal_hosting.server.openapi import JsonSchema, answers, only_with, publish
@@ -65,6 +65,7 @@ def create_application(
     """
     app = FastAPI(
         title=name,
+        description="Every path that answers GET answers HEAD, alike but for the body.",
         openapi_url="/openapi.json",
         docs_url=None,  # it would load its scripts from elsewhere
         redoc_url=None,
@@ -108,5 +109,6 @@ def create_application(
         in_memory_bytes=bodies_in_memory_bytes,
     )
     app.add_middleware(AnswerLimits, unsent_bytes=unsent_bytes)
+    app.add_middleware(HeadAnswers)
     app.add_middleware(Observation, registry=registry)
     return app

@@ -59,6 +59,7 @@ HTTP_PROBLEMS: Final = {
         NotReady.remedy,
     ),
 }
+MOST_ERRORS: Final = 10  # that one problem document lists
 # Code and title of a request whose parameters are not as published.
 INVALID_REQUEST: Final = ("invalid-request", "The request does not have the published form")
 
@@ -133,12 +134,13 @@ def install_problem_handlers(app: FastAPI) -> None:
     Exceptions nobody foresaw are not handled here but by `observation.Observation`: a handler
     for them would have the server log their messages, which may hold values.
     """
-    app.add_exception_handler(ProtocolError, _protocol_error)
+    app.add_exception_handler(ProtocolError, show_protocol_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
 
 
-async def _protocol_error(request: Request, error: Exception) -> ProblemResponse:
+async def show_protocol_error(request: Request, error: Exception) -> ProblemResponse:
+    """Return a protocol error as a problem document, and leave its code for the request log."""
     assert isinstance(error, ProtocolError)  # noqa: S101 -- registered for this type only
     request.scope[PROBLEM_IN_SCOPE] = error.code
     wait = error.retry_after_seconds
@@ -155,7 +157,8 @@ async def _http_exception(request: Request, error: Exception) -> ProblemResponse
     if error.status_code == 405:  # Starlette names the methods of one route of several alike
         path = getattr(request.scope.get("route"), "path", None)
         methods = request.app.openapi()["paths"].get(path)
-        headers = {"Allow": ", ".join(methods).upper()} if methods else headers
+        allowed = [*methods, *(["head"] if "get" in methods else [])] if methods else []
+        headers = {"Allow": ", ".join(allowed).upper()} if allowed else headers
     return http_problem(error.status_code, headers)
 
 
@@ -172,7 +175,7 @@ async def _validation_error(request: Request, error: Exception) -> ProblemRespon
         remedy="Compare the request with this service's /openapi.json.",
         errors=[
             {"location": _location(item["loc"], names), "type": item["type"]}
-            for item in error.errors()
+            for item in error.errors()[:MOST_ERRORS]
         ],
     )
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from shoal_hosting.server.openapi import ID_PATTERN, IN_PATH, JSON
 from shoal_hosting.server.problems import problem_document
-from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.encoding import canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -17,6 +17,7 @@ from shoal_protocol.wire.errors import (
 )
 
 MOST_DOCUMENTS: Final = 10_000  # in one body
+_MOST_VALUES: Final = 1 << 17  # in several documents that are not as they should be
 
 Outcome = int | ProtocolError
 """201 for a document of several that is new, 200 for one on file, or why it is refused."""
@@ -58,17 +59,29 @@ def listed(documents: Iterable[bytes]) -> Response:
     return document(b'{"documents":[' + b",".join(documents) + b"]}")
 
 
-def documents_in(value: Any) -> list[Any] | None:
+def documents_in(encoded: bytes, signer: str, *, most: int = MOST_DOCUMENTS) -> list[bytes] | None:
     """Return the documents of the body `{"documents": [...]}`; None if it is one document itself.
+
+    Where each ends with the name of its `signer`, as all should, the body is only cut: that stands
+    nowhere else so, for quotes in a text are escaped.
 
     Raises:
         MalformedDocument: they are no list, or too many: each gets an answer, however small it is.
     """
-    if not isinstance(value, dict) or value.keys() != {"documents"}:
+    if not encoded.startswith(b'{"documents":'):
         return None
-    documents = value["documents"]
-    if not isinstance(documents, list) or len(documents) > MOST_DOCUMENTS:
-        raise MalformedDocument(f"documents must be a list of at most {MOST_DOCUMENTS}")
+    end = b',"signer":"%s"}' % signer.encode()
+    found = encoded.removeprefix(b'{"documents":[').removesuffix(b"]}").split(end, most + 1)
+    documents = [each.removeprefix(b",") + end for each in found[:-1]]
+    is_cut = all(each.startswith(b'{"body":{') for each in documents)
+    if not is_cut or encoded != b'{"documents":[%s]}' % b",".join(documents):
+        value = parse_canonical_json(encoded, most_values=_MOST_VALUES)
+        listed = value["documents"] if value.keys() == {"documents"} else None
+        if not isinstance(listed, list):
+            raise MalformedDocument("a body with several documents has a list of them alone")
+        documents = list(map(canonical_json, listed))
+    if len(documents) > most:
+        raise MalformedDocument(f"documents must be a list of at most {most}")
     return documents
 
 

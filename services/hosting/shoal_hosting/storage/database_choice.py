@@ -10,15 +10,15 @@ from typing import Final
 
 from sqlalchemy import exc, make_url
 
-from shoal_hosting.manifests.manifest_book import write_durably
+from shoal_hosting.manifests.manifest_book import refuse_foreign, write_durably
 from shoal_hosting.marks import DAMAGED
 from shoal_hosting.startup import StartupRefused
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 DRIVER: Final = "postgresql+psycopg"
 FORM: Final = f"{DRIVER}://user:password@host/database"
 MARKER: Final = "database"
-_POSTGRESQL: Final = b"postgresql\n"
 _SETTING: Final = "SHOAL_DATABASE_URL"
 _CORRUPT: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -32,27 +32,36 @@ def is_postgresql_url(url: str) -> bool:
     return parsed.drivername == DRIVER and bool(parsed.database)
 
 
-def check_choice(data_directory: Path, role: str, database_url: str | None) -> None:
+def check_choice(
+    data_directory: Path, role: str, database_url: str | None, own: Consortium | None = None
+) -> None:
     """Refuse another kind of database than the one that holds the service's state.
 
+    With `own`, state of another consortium in PostgreSQL is refused, too.
+
     Raises:
-        StartupRefused: it says where the state is, and what to do.
+        StartupRefused: it says where the state is, or whose, and what to do.
     """
+    marker = data_directory / MARKER
+    if own is not None and marker.exists():
+        refuse_foreign(data_directory, marker.read_text().split()[-1], own)
     file = data_directory / f"{role}.sqlite"
     if database_url and file.exists():
         raise StartupRefused(
             f"{_SETTING} is set, but {file} holds this service's state, and there is no "
             f"migration: start it without {_SETTING}"
         )
-    if not database_url and (data_directory / MARKER).exists():
+    if not database_url and marker.exists():
         raise StartupRefused(
-            f"this service's state is in PostgreSQL, as {data_directory / MARKER} says, and "
+            f"this service's state is in PostgreSQL, as {marker} says, and "
             f"{_SETTING} is not set: set it as before (compose: the same --env-file)"
         )
 
 
-def note_choice(data_directory: Path, database_url: str | None) -> None:
-    """Note durably that the state is in PostgreSQL; to be called before anything is acknowledged.
+def note_choice(data_directory: Path, database_url: str | None, own: Consortium) -> None:
+    """Note durably that the state is in PostgreSQL, and of which consortium it is.
+
+    It is to be called before anything is acknowledged.
 
     Raises:
         StartupRefused: it cannot be written.
@@ -61,7 +70,7 @@ def note_choice(data_directory: Path, database_url: str | None) -> None:
     if not database_url or marker.exists():
         return
     try:
-        write_durably(marker, _POSTGRESQL)
+        write_durably(marker, f"postgresql {own.manifest.identity}\n".encode())
     except OSError as error:
         raise StartupRefused(f"{marker} cannot be written: {error.strerror}") from None
 

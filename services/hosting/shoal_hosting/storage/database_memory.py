@@ -6,6 +6,8 @@ each other's commits, and each one's mark is of what that process acknowledged.
 
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +36,7 @@ from shoal_hosting.marks import (
     Marking,
     MemoryLost,
     Stored,
+    check_beginning,
     check_file,
     open_marking,
     pages_are_whole,
@@ -127,19 +130,40 @@ class Memory:
         self._marking.close()
 
 
-def check_log(url: str, mark: Path) -> None:
-    """Do what `check_file` says, before an SQLite database is opened; else do nothing.
+def check_log(url: str, mark: Path) -> bool:
+    """Do what `check_file` says, before an SQLite database is opened; tell whether none is there.
 
     Raises:
         StartupRefused: the file is older than its log, or the mark is damaged or cannot be read.
     """
     database = _file_of(make_url(url))
     if database is None:
-        return
-    try:
+        return False
+    with _refusing(mark):
         check_file(database, mark)
+    return not database.exists()
+
+
+def check_new(mark: Path, *, accept: str | None) -> None:
+    """Refuse to begin a database where the file `mark` is of one that is gone.
+
+    `accept` is as in `open_marking`.
+
+    Raises:
+        StartupRefused: it is, or it is damaged or cannot be read.
+    """
+    with _refusing(mark):
+        check_beginning(mark, accept=accept)
+
+
+@contextmanager
+def _refusing(mark: Path) -> Iterator[None]:
+    try:
+        yield
     except MemoryLost as error:
         raise StartupRefused(str(error)) from None
+    except LedgerBroken as error:
+        raise StartupRefused(f"{error}; {RESTORE}") from None
     except OSError as error:
         raise StartupRefused(f"{mark} cannot be used: {error.strerror}") from None
 
@@ -164,39 +188,29 @@ def open_memory(
     is_postgresql = engine.dialect.name == "postgresql"
     if is_postgresql:
         event.listen(engine, "after_cursor_execute", _note_rows)
-    try:
-        if not is_postgresql:
-            _check_pages(engine)
-        with translating_storage_errors(), engine.begin() as db:
+    if not is_postgresql:
+        _check_pages(engine)
+    with _refusing(mark), translating_storage_errors(), engine.begin() as db:
 
-            def stored(mark: Mark | None) -> Stored:
-                return _stored(db, table, ledger, mark)
+        def stored(mark: Mark | None) -> Stored:
+            return _stored(db, table, ledger, mark)
 
-            def begin(mark: Mark) -> None:
-                db.execute(table.insert().values(database=mark.database, commits=mark.commits))
+        def begin(mark: Mark) -> None:
+            db.execute(table.insert().values(database=mark.database, commits=mark.commits))
 
-            def vouched() -> bool:
-                return is_postgresql and _others_compared(db)
+        def vouched() -> bool:
+            return is_postgresql and _others_compared(db)
 
-            marking = open_marking(
-                mark,
-                stored,
-                begin,
-                accept=accept,
-                vouched=vouched,
-                database=_file_of(engine.url),
-            )
-            if is_postgresql:
-                tell_compared(engine, db)
-    except MemoryLost as error:
-        engine.dispose()
-        raise StartupRefused(str(error)) from None
-    except LedgerBroken as error:
-        engine.dispose()
-        raise StartupRefused(f"{error}; {RESTORE}") from None
-    except OSError as error:
-        engine.dispose()
-        raise StartupRefused(f"{mark} cannot be used: {error.strerror}") from None
+        marking = open_marking(
+            mark,
+            stored,
+            begin,
+            accept=accept,
+            vouched=vouched,
+            database=_file_of(engine.url),
+        )
+        if is_postgresql:
+            tell_compared(engine, db)
     if marking.losses:
         log.warning(LOSSES_ACCEPTED, losses=marking.losses)
     return Memory(table, ledger, marking)
@@ -231,7 +245,6 @@ def _check_pages(engine: Engine) -> None:
     finally:
         connection.close()
     if not is_whole:
-        engine.dispose()
         raise StartupRefused(DAMAGED)
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Engine,
     Integer,
     MetaData,
+    String,
     Table,
     exc,
     func,
@@ -20,6 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateColumn
 
+from shoal_hosting.manifests.manifest_book import refuse_foreign
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import (
     GONE_AFTER_SECONDS,
@@ -27,6 +29,7 @@ from shoal_hosting.storage.database import (
     sqlstate,
     translating_storage_errors,
 )
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_protocol.wire.versions import steps, usable_by
 
@@ -54,24 +57,29 @@ def check_schema(
     version: int,
     migrations: Migrations = MappingProxyType({}),
     *,
+    beginning: Callable[[], None] = lambda: None,
+    own: Consortium | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
     """Make the tables of `metadata` in an empty database, or migrate an earlier version's.
 
-    All of it is one transaction, which one process at a time makes.
+    All of it is one transaction, which one process at a time makes. `beginning` is called before
+    anything is made in an empty database; what it raises leaves the database empty. The database
+    is that of the consortium `own`, None in tests.
 
     While another process has the database, this one waits, for `pause(1.0)` at a time and
     `WAIT_FOR_DATABASE_SECONDS` in all: the other may have ended, and its server not know.
 
     Raises:
-        StartupRefused: the database has another version's tables, or somebody else's, or another
+        StartupRefused: the database has another version's tables, or somebody else's, or is another
+            consortium's, or another
             process keeps it to itself; or its user may not make tables, or its URL has an option
             that is none.
         StorageUnavailable: it cannot be reached.
     """
     for attempt in range(WAIT_FOR_DATABASE_SECONDS + 1):
         try:
-            _check_schema(engine, metadata, version, migrations)
+            _check_schema(engine, metadata, version, migrations, beginning, own)
             return
         except StorageUnavailable as error:
             if not _another_has_it(error):
@@ -102,10 +110,18 @@ def _another_has_it(error: StorageUnavailable) -> bool:
     return isinstance(cause, DatabaseHeld) or sqlstate(cause) == _LOCKED
 
 
-def _check_schema(engine: Engine, metadata: MetaData, version: int, migrations: Migrations) -> None:
-    own = MetaData()
+def _check_schema(
+    engine: Engine,
+    metadata: MetaData,
+    version: int,
+    migrations: Migrations,
+    beginning: Callable[[], None],
+    own: Consortium | None,
+) -> None:
+    about = MetaData()
     # a row for each version whose programs can use the database
-    versions = Table(_VERSION_TABLE, own, Column("version", Integer, primary_key=True))
+    versions = Table(_VERSION_TABLE, about, Column("version", Integer, primary_key=True))
+    owner = Table("owner", about, Column("authority", String(64), primary_key=True))
     with translating_storage_errors(), engine.begin() as connection:
         if engine.dialect.name == "postgresql":  # another replica may start at the same time
             connection.execute(select(func.pg_advisory_xact_lock(_MAKING_TABLES)))
@@ -116,10 +132,16 @@ def _check_schema(engine: Engine, metadata: MetaData, version: int, migrations: 
                     "the database holds tables without a schema version: it is not this service's; "
                     "name its own, or restore that"
                 )
-            own.create_all(connection)
+            beginning()
+            about.create_all(connection)
             metadata.create_all(connection)
+            if own is not None:
+                connection.execute(owner.insert().values(authority=own.manifest.identity))
             added = usable_by(version, migrations)
         else:
+            for whose in connection.execute(select(owner.c.authority)).scalars().all():
+                if own is not None:
+                    refuse_foreign("the database", whose, own)
             found = connection.execute(select(versions.c.version)).scalars().all()
             try:
                 added = steps(found, version, migrations)

@@ -17,7 +17,7 @@ from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import DrawLimit, Draws
 from shoal_trainer.crowds.job_views import CrowdJobViews
-from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
+from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.resources import Resources
 from shoal_trainer.settings import DRAWS_AT_ONCE
@@ -94,7 +94,7 @@ def assemble_replica(
     app = resources.application(
         "Shoal trainer, crowd jobs",
         busy=crowds.is_open,
-        body_limit_bytes_by_ending={"/submissions": SUBMISSIONS_LIMIT_BYTES},
+        body_limit_bytes_by_ending=LIMITS,
     )
     app.include_router(crowd_routes(crowds))
     return Replica(app, resources, crowds)

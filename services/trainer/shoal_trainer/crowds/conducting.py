@@ -19,7 +19,8 @@ from shoal_protocol.crowds.draws import commitment
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import check_ending
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.trust.limits import passed
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, UnknownJob
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
@@ -55,7 +56,7 @@ class Conductor:
             RefusedJob: the policy does not allow it, it is too late, or it begins off the lattice.
         """
         own = self._resources
-        signed = await asyncio.to_thread(decode, encoded, CrowdJobRequest)
+        signed = await own.read(encoded, CrowdJobRequest)
         request = signed.body
         try:
             await self._book.find(request.digest)
@@ -69,7 +70,7 @@ class Conductor:
         await Dictionaries(own).check([*task.features, task.target])
         now = own.clock()
         if request.closes_at <= now:
-            raise RefusedJob("closes_at has passed")
+            raise RefusedJob(passed("closes_at", request.closes_at, now))
         if reason := reach_refusal(request, consortium.manifest.policy, now=now):
             raise RefusedJob(reason)
         seed = self._random_bytes(SEED_BYTES)
@@ -104,7 +105,7 @@ class Conductor:
         own = self._resources
         crowd = await self._book.find(job)
         request = crowd.request.body
-        signed = await asyncio.to_thread(decode, encoded, CrowdClosingRequest)
+        signed = await own.read(encoded, CrowdClosingRequest)
         check_ending(signed, request, own.book.get(request.manifest))
         closing, is_new = await own.storage.run(
             store.close_early, crowd, self._sign, now=own.clock(), asked=signed

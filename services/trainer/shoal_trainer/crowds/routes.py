@@ -56,14 +56,18 @@ from shoal_protocol.wire.errors import (
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, StaleQuery
 from shoal_trainer.crowds.conducting import Conductor
-from shoal_trainer.crowds.drawing import Draws, TooManyDraws
+from shoal_trainer.crowds.drawing import MOST_NONCES, Draws, TooManyDraws
 from shoal_trainer.crowds.job_views import CrowdJobViews, UnknownInstance
 from shoal_trainer.crowds.store import open_crowds
 from shoal_trainer.crowds.submitting import Answer, Submissions
 from shoal_trainer.listing import check_query
 from shoal_trainer.resources import Resources
 
-SUBMISSIONS_LIMIT_BYTES: Final = 32 << 20  # for 1,000 submissions of 512 weights
+LIMITS: Final = {
+    "/submissions": 32 << 20,  # 1,000 of 512 weights
+    "/draws": MOST_NONCES * 80,
+}
+"""The largest bodies in bytes, by the ends of their paths."""
 _STATE: Final = having("job", "phase")
 InstanceIndex = Annotated[int, Path(ge=0, lt=2**31)]
 

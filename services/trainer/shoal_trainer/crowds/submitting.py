@@ -1,21 +1,20 @@
 """Validates submissions in threads, stores them in batches, acknowledges them once durable."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import Counter, Histogram
 
+from shoal_hosting.server.replies import documents_in
 from shoal_hosting.storage.group_commit import Batches
 from shoal_protocol.crowds.documents import Submission, SubmissionReceipt, weights_digest
 from shoal_protocol.crowds.draws import replaced_instance
 from shoal_protocol.crowds.errors import RefusedSubmission
 from shoal_protocol.crowds.sanity import check_submission
-from shoal_protocol.wire.documents import Signed, decode, from_json
-from shoal_protocol.wire.encoding import parse_canonical_json
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.documents import Role, Signed
+from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.replacing import Outcome, Replaced, Replacement, replace_all
@@ -27,7 +26,6 @@ _VALIDATING_THREADS: Final = 2
 _VALIDATED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
 _COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
-_BULK: Final = b'{"documents":'  # as the canonical form begins
 _BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -45,7 +43,7 @@ Answer = Acknowledged | ProtocolError
 @dataclass(frozen=True, slots=True)
 class _Offered:
     crowd: CrowdRecord
-    read: Callable[[], Signed[Submission]]
+    submission: bytes
 
 
 class Submissions:
@@ -80,11 +78,10 @@ class Submissions:
             StorageUnavailable: nothing was stored.
         """
         crowd = await self._book.find(job)
-        if not encoded.startswith(_BULK):
-            return await self._take(_Offered(crowd, partial(decode, encoded, Submission)))
-        documents = await asyncio.to_thread(_documents_in, encoded)
-        offered = (_Offered(crowd, partial(from_json, each, Submission)) for each in documents)
-        answers = await asyncio.gather(*map(self._take, offered))
+        documents = await asyncio.to_thread(documents_in, encoded, Role.CLIENT, most=MOST_IN_BULK)
+        if documents is None:
+            return await self._take(_Offered(crowd, encoded))
+        answers = await asyncio.gather(*(self._take(_Offered(crowd, each)) for each in documents))
         if answers and all(isinstance(each, StorageUnavailable) for each in answers):
             raise StorageUnavailable  # so that the sender is told when to come back
         return answers
@@ -103,7 +100,8 @@ class Submissions:
 
     def _validated(self, offered: _Offered) -> Replacement | ProtocolError:
         try:
-            return self._checked(offered.crowd, offered.read())
+            signed = self._resources.book.decode(offered.submission, Submission)
+            return self._checked(offered.crowd, signed)
         except ProtocolError as error:
             return error
 
@@ -157,13 +155,3 @@ class Submissions:
         receipt = SubmissionReceipt(manifest=crowd.request.body.manifest, entry=replaced.entry)
         signed = own.sign(receipt)  # Ed25519: the same bytes every time
         return Acknowledged(signed.encode(), replaced.is_new)
-
-
-def _documents_in(encoded: bytes) -> list[Any]:
-    value = parse_canonical_json(encoded)
-    if not isinstance(value, dict) or value.keys() != {"documents"}:
-        raise MalformedDocument("a body with several submissions has documents alone")
-    documents = value["documents"]
-    if not isinstance(documents, list) or len(documents) > MOST_IN_BULK:
-        raise MalformedDocument(f"documents must be a list of at most {MOST_IN_BULK}")
-    return documents

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.crowds.convolution import (
+from figures.draw_and_discard.convolution import (
     LATTICE_FAILURE,
     MOST_ADDITIONS,
     laplace_sum_epsilon,

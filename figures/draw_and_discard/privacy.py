@@ -1,16 +1,21 @@
 """States what a contribution to a crowd costs against each adversary, in words and numbers.
 
+    python -m figures.draw_and_discard.privacy crowd.toml --later 100000 --overlap 20 --delta 1e-5
+
 The adversaries are those of Pihur et al. (2018, arXiv:1807.04369). The guarantee is the local
 epsilon: it holds against everybody, whatever the trainer does, and a client's ledger is charged it.
 Later noise protects further against late observers, and is counted only where proven (`hiding`).
 """
 
+import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from shoal_learning.crowds.ancestry import Ancestry
-from shoal_learning.crowds.hiding import hidden_epsilon, refusal
+from figures.draw_and_discard.ancestry import Ancestry
+from figures.draw_and_discard.hiding import hidden_epsilon, refusal
+from shoal.jobs.crowd_files import read_crowd_file
 from shoal_protocol.crowds.sanity import HONEST_REFUSED
 from shoal_protocol.crowds.tasks import CrowdTask
 
@@ -187,3 +192,19 @@ def _latecomer(task: CrowdTask, *, later: int, overlap: int, delta: float) -> St
             "contributions are honest. An extra: the promise is the local epsilon."
         ),
     )
+
+
+def main() -> None:
+    """Print what a crowd file's contribution costs against each of the three adversaries."""
+    parser = argparse.ArgumentParser(prog="python -m figures.draw_and_discard.privacy")
+    parser.add_argument("file", type=Path, help="the crowd file")
+    parser.add_argument("--later", type=int, required=True, help="contributions after one's own")
+    parser.add_argument("--overlap", type=int, required=True, help="between a draw and its answer")
+    parser.add_argument("--delta", type=float, required=True, help="for what later noise hides")
+    asked = parser.parse_args()
+    task = read_crowd_file(asked.file).task
+    print(statement(task, later=asked.later, overlap=asked.overlap, delta=asked.delta))
+
+
+if __name__ == "__main__":
+    main()

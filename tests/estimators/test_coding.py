@@ -1,0 +1,414 @@
+"""Frames as analysts have them: what is read, what is refused, and in which words."""
+
+import unicodedata
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shoal import SimulatedFederation
+from shoal.estimators import (
+    Bernoulli,
+    CohortCard,
+    CrowdLogisticRegression,
+    CrowdPoissonRegression,
+    GammaRegression,
+    KaplanMeier,
+    LinearRegression,
+    LogisticRegression,
+    Moments,
+    MultinomialRegression,
+    PiecewiseExponentialRegression,
+    Poisson,
+    PoissonRegression,
+)
+from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_protocol.trust.dictionary import Category, Date, Number
+
+CLIENTS = 2000
+SETTING: dict[str, Any] = dict(epsilon=50.0, delta=1e-5, dropouts=5, colluders=5, seed=1)
+X = {"x": (-3, 3)}
+
+
+def columns(**more: Any) -> dict[str, Any]:
+    generator = np.random.default_rng(0)
+    x = generator.normal(0, 1, CLIENTS)
+    stage = generator.integers(1, 4, CLIENTS)
+    return {
+        "x": x,
+        "stage": stage.astype(str),
+        "y": 20.0 * (stage == 2) + 40.0 * (stage == 3) + generator.normal(0, 3, CLIENTS),
+        "ill": (x + generator.logistic(0, 1, CLIENTS) > 0) * 1.0,
+        "arm": generator.choice(["a", "b"], CLIENTS),
+        "visits": generator.poisson(np.exp(0.3 * x)),
+        "cost": generator.gamma(2.0, np.exp(0.3 * x)),
+        "weeks": generator.exponential(20, CLIENTS),
+        "died": (generator.random(CLIENTS) < 0.5) * 1.0,
+        "same": np.full(CLIENTS, 3.0),
+        **more,
+    }
+
+
+def federation(*, variables: Any = None, **more: Any) -> SimulatedFederation:
+    return SimulatedFederation(columns(**more), variables=variables, **SETTING)
+
+
+def of_stages(**more: Any) -> LinearRegression:
+    variables = {"stage": ("1", "2", "3"), "y": (-20, 60)}
+    return LinearRegression(formula="y ~ C(stage)", variables=variables).fit(federation(**more))
+
+
+STAGES = columns()["stage"]
+NUMBERS = STAGES.astype(int)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        STAGES,
+        STAGES.astype(object),
+        list(STAGES),
+        pd.Series(STAGES, dtype="string"),
+        pd.Categorical(STAGES),
+        pd.Categorical(STAGES, categories=["3", "2", "1"], ordered=True),
+        np.char.add(STAGES, "\N{NO-BREAK SPACE}"),
+        np.char.add(" ", STAGES),
+    ],
+    ids=["numpy", "objects", "list", "string", "categorical", "ordered", "no-break", "space"],
+)
+def test_texts_are_levels_whatever_holds_them(stage: Any) -> None:
+    assert of_stages(stage=stage).coef_ == pytest.approx([20.0, 40.0], abs=3.0)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        NUMBERS,
+        NUMBERS.astype(float),
+        NUMBERS == 1,
+        list(NUMBERS),
+        ["1", *NUMBERS[1:].tolist()],
+        pd.Categorical(NUMBERS),
+        pd.Series(NUMBERS, dtype="Int64"),
+        pd.Series(NUMBERS == 1, dtype="boolean"),
+        pd.to_datetime(pd.Series(NUMBERS), unit="D").dt.to_pydatetime(),
+        np.char.encode(STAGES),
+    ],
+    ids="int float bool list mixed categorical Int64 boolean days bytes".split(),
+)
+def test_nothing_else_than_texts_is_taken_for_places_of_texts(stage: Any) -> None:
+    with pytest.raises(ValueError, match=r"'stage' holds .*, and its levels are the texts"):
+        of_stages(stage=stage)
+    agreed = [Category(name="stage", meaning="-", levels=("1", "2", "3"))]
+    agreed += [Number(name="y", meaning="-", lower=-20, upper=60)]
+    with pytest.raises(ValueError, match=r"'stage' holds .*, and its levels are the texts"):
+        LinearRegression(formula="y ~ stage").fit(federation(stage=stage, variables=agreed))
+
+
+def test_levels_that_are_unknown_are_refused_by_fit_predict_and_score() -> None:
+    model = of_stages()
+    said = "'stage' holds '1.0', and has the levels '1', '2', '3'"
+    with pytest.raises(ValueError, match=r"'stage' holds .*'1\.0'.*, and has the levels '1'"):
+        of_stages(stage=NUMBERS.astype(float).astype(str))
+    for use in (model.predict, lambda rows: model.score(rows, [1.0])):
+        with pytest.raises(ValueError, match=said):
+            use({"stage": ["1.0"]})
+        with pytest.raises(ValueError, match="'stage' holds numbers, and its levels are"):
+            use({"stage": [1]})
+        with pytest.raises(ValueError, match="'stage' holds numbers, and its levels are"):
+            use([[1]])
+    assert model.predict([["2"]]) == pytest.approx(model.predict({" stage": ["2 "]}))
+
+
+def test_targets_that_are_texts_are_scored_by_texts_alone() -> None:
+    rows = columns()
+    binary = LogisticRegression(features=X, target={"arm": ("a", "b")}).fit(federation())
+    several = MultinomialRegression(features=X, target={"stage": ("1", "2", "3")})
+    several.fit(federation())
+    for model, of in ((binary, "arm"), (several, "stage")):
+        assert model.score(rows) == model.score(rows, rows[of])
+        with pytest.raises(ValueError, match=f"'{of}' holds numbers, and its levels are"):
+            model.score(rows, np.ones(CLIENTS))
+        with pytest.raises(ValueError, match=f"'{of}' holds '4', and has the levels"):
+            model.score(rows, ["4"] * CLIENTS)
+
+
+def test_names_and_levels_are_found_in_either_form_of_unicode() -> None:
+    composed, apart = (unicodedata.normalize(form, "Größe") for form in ("NFC", "NFD"))
+    assert composed != apart
+    there = federation(**{f"{apart} ": columns()["x"], "arm": [apart, composed] * (CLIENTS // 2)})
+    assert composed in there.columns and there[apart] == pytest.approx(columns()["x"])
+    with pytest.raises(ValueError, match="'arm' holds one text only"):
+        CohortCard(variables=["arm"]).fit(there)
+    for named in (composed, apart, f" {apart}"):
+        model = LinearRegression(features={named: (-3, 3)}, target={"x": (-3, 3.5)}).fit(there)
+        assert model.coef_ == pytest.approx([1.0], abs=0.1)
+        assert model.predict({apart: [0.0]}) == pytest.approx([0.0], abs=0.1)
+        LinearRegression(formula=f"y ~ `{named}`").fit(there)
+
+
+def test_a_column_is_named_once_and_columns_belong_together_by_index() -> None:
+    model = LinearRegression(features=X, target={"y": (-20, 60)}).fit(federation())
+    frame = pd.DataFrame(columns())
+    for twice in ("x", " x"):
+        doubled = pd.concat([frame, frame[["x"]].rename(columns={"x": twice})], axis=1)
+        for use in (lambda rows: SimulatedFederation(rows, **SETTING), model.predict):
+            with pytest.raises(ValueError, match="two columns have the same name 'x'"):
+                use(doubled)
+    levels = frame[["x", "y"]].set_axis(
+        pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")]), axis="columns"
+    )
+    with pytest.raises(ValueError, match="name is no text"):
+        SimulatedFederation(levels, **SETTING)
+    mixed = {"x": frame["x"], "y": frame["y"].sample(frac=1.0, random_state=1)}
+    for misuse in (
+        lambda: SimulatedFederation(mixed, **SETTING),
+        lambda: model.score(mixed),
+        lambda: model.score(frame, mixed["y"]),
+        lambda: model.score({"x": frame["x"]}, mixed["y"]),
+        lambda: SimulatedCrowd(mixed, seed=1),
+    ):
+        with pytest.raises(ValueError, match="have different indexes"):
+            misuse()
+    assert model.score(frame, mixed["y"].to_numpy()) < model.score(frame, frame["y"])
+
+
+@pytest.mark.parametrize("name", ["a question " * 7, "two\nlines", ""])
+def test_a_name_that_no_task_can_have_is_said_to_be_that(name: str) -> None:
+    there = federation(**{name: columns()["x"]})
+    LinearRegression(features=X, target={"y": (-20, 60)}).fit(there)
+    with pytest.raises(ValueError, match="has a name that is empty, not printable, or longer"):
+        CohortCard(variables=[name]).fit(there)
+
+
+def test_bounds_may_be_days_and_days_are_days() -> None:
+    days = np.datetime64("2020-01-01") + np.arange(CLIENTS) % 300
+    bounds = {"visited": (date(2020, 1, 1), np.datetime64("2020-12-31"))}
+    for visited in (days, pd.Series(days), [each.item() for each in days]):
+        there = federation(visited=visited)
+        assert isinstance(there.variables()["visited"], Date)
+        model = LinearRegression(features=bounds, target={"y": (-20, 60)}).fit(there)
+        assert model.predict({"visited": [date(2020, 2, 1)]}).shape == (1,)
+        with pytest.raises(ValueError, match="'visited' holds numbers, and its values are days"):
+            model.predict({"visited": [18_300]})
+    for wrong in (np.arange(CLIENTS) % 300, days - days[0]):
+        with pytest.raises(ValueError, match=r"'visited' holds .*(days|number)"):
+            LinearRegression(features=bounds, target={"y": (-20, 60)}).fit(
+                federation(visited=wrong)
+            )
+
+
+def refused(kind: Any, said: str, **given: Any) -> Any:
+    more = given.pop("more", {})
+    return pytest.param(
+        lambda: kind(**given).fit(federation(**more)), said, id=f"{kind.__name__}: {said}"
+    )
+
+
+OF_TIME: dict[str, Any] = {"time": {"weeks": (0, 60)}, "event": "died"}
+EARLIER = {"weeks": columns()["weeks"] - 5.0}
+CODED = {"coded": columns()["ill"] + 1.0}
+
+
+@pytest.mark.parametrize(
+    ("fit", "said"),
+    [
+        refused(
+            LogisticRegression, "'coded' is 2 in", features=X, target={"coded": (0, 1)}, more=CODED
+        ),
+        refused(LogisticRegression, "'x' is .* coded -3 and 3", features={"y": (0, 1)}, target=X),
+        refused(LogisticRegression, "'arm' has the levels", features=X, target={"arm": (0, 1)}),
+        refused(PoissonRegression, "'cost' is .* whole", features=X, target={"cost": (0, 9)}),
+        refused(
+            PoissonRegression, "'v' is -1 in", features=X, target={"v": (0, 9)},
+            more={"v": columns()["visits"] - 1},
+        ),
+        refused(GammaRegression, "'visits' is 0, .* above", features=X, target={"visits": (0, 9)}),
+        refused(Bernoulli, "'coded' is 2 in", column="coded", more=CODED),
+        refused(Bernoulli, "'arm' has the levels a, b", column="arm"),
+        refused(Poisson, "'cost' is .* whole", column="cost", upper=20),
+        refused(KaplanMeier, "'weeks' is below its lower bound 0", **OF_TIME, more=EARLIER),
+        refused(
+            PiecewiseExponentialRegression, "'weeks' is below", features=X, **OF_TIME, more=EARLIER
+        ),
+        refused(
+            KaplanMeier, "is never 1.5 in", time=OF_TIME["time"], event={"coded": 1.5}, more=CODED
+        ),
+        refused(KaplanMeier, "lower bound of a time", time={"weeks": (-5, 60)}, event="died"),
+        refused(KaplanMeier, "1 is no level of 'stage'", time=OF_TIME["time"], event={"stage": 1}),
+        refused(KaplanMeier, "of which 0 is none", **OF_TIME, group="arm", levels=(0, 1)),
+        refused(
+            MultinomialRegression, "'g' is 0 in the records, and never 3",
+            formula="C(g, levels=[1, 2, 3]) ~ x", variables={"g": (0, 3), **X},
+            more={"g": NUMBERS - 1},
+        ),
+        refused(
+            KaplanMeier, "'day' holds days, and numbers are due", time={"day": (0, 60)},
+            event="died", more={"day": np.datetime64("2020-01-01") + np.arange(CLIENTS) % 60},
+        ),
+        refused(
+            CohortCard, "holds 'A', and has the level 'a'", variables={"sex": ("a", "b")},
+            more={"sex": np.resize(["A", "b"], CLIENTS)},
+        ),
+        refused(CohortCard, "of which 1 is none", variables=[{"name": "arm", "levels": [1, 2]}]),
+        refused(LinearRegression, "no quantity", features={"arm": (0, 1)}, target={"y": (0, 9)}),
+        refused(Moments, "no quantity", columns={"arm": (0, 1), **X}),
+        refused(
+            LinearRegression, "weight 'x' is -", features={"ill": (0, 1)}, target={"y": (-20, 60)},
+            weights={"x": (0, 3)},
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_coded_otherwise_is_refused_with_what_was_found(
+    fit: Callable[[], Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        fit()
+
+
+def test_likelihoods_are_of_records_that_the_study_can_have() -> None:
+    there = federation()
+    for model, said in (
+        (Bernoulli(column="ill"), "'ill' is 2 in the records"),
+        (Poisson(column="visits", upper=9), "'visits' is -1, 0.5 in the records"),
+    ):
+        model.fit(there)
+        with pytest.raises(ValueError, match=said):
+            model.score({model.column: [-1.0, 0.5] if "visits" in said else [1.0, 2.0]})
+
+
+def test_a_crowd_is_asked_for_the_coding_that_its_task_has_too() -> None:
+    crowd = SimulatedCrowd(columns(**CODED), seed=1)
+    given = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
+    with pytest.raises(ValueError, match="the target 'coded' is 2 in the records"):
+        CrowdLogisticRegression(features=X, target={"coded": (0, 1)}, **given).fit(crowd)
+    with pytest.raises(ValueError, match=r"the target 'cost' is .* whole number"):
+        CrowdPoissonRegression(features=X, target={"cost": (0, 9)}, **given).fit(crowd)
+
+
+def test_classes_of_any_type_are_learned_alike() -> None:
+    ill = columns()["ill"]
+    gaps = [None if place % 50 == 0 else bool(each) for place, each in enumerate(ill)]
+    for target, bounds in (
+        (ill, (0, 1)),
+        (ill > 0, (0, 1)),
+        (ill + 1.0, (1, 2)),
+        (2.0 * ill - 1.0, (-1, 1)),
+        (pd.Series(gaps, dtype="boolean"), (0, 1)),
+        (np.where(ill > 0, "yes", "no"), ("no", "yes")),
+    ):
+        model = LogisticRegression(features=X, target={"t": bounds}).fit(federation(t=target))
+        assert model.coef_ == pytest.approx([1.0], abs=0.25)
+
+
+def verdict(kind: Any, epsilon: float, more: dict[str, Any], **given: Any) -> str:
+    there = SimulatedFederation(columns(**more), **(SETTING | {"epsilon": epsilon}))
+    return str(kind(**given).fit(there).summary())
+
+
+NOBODY = {"none": np.zeros(CLIENTS), "every": np.ones(CLIENTS)}
+
+
+@pytest.mark.parametrize("epsilon", [50.0, 3.0])
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (
+            LogisticRegression,
+            {"features": X, "target": {"every": (0, 1)}},
+            "nearly all records are of one class of every: is it coded 0 and 1, as its bounds are?",
+        ),
+        (
+            PoissonRegression,
+            {"features": X, "target": {"none": (0, 20)}},
+            "nearly all values of none are at or beyond its bound 0: is the unit right?",
+        ),
+        (
+            LinearRegression,
+            {"features": X, "target": {"same": (0, 10)}},
+            "same hardly varies, or few records far out make up most of it",
+        ),
+        (
+            MultinomialRegression,
+            {"features": X, "target": {"arm": ("a", "b", "c")}},
+            "hardly any record is of the level c",
+        ),
+        (
+            PiecewiseExponentialRegression,
+            {"features": X, "time": {"weeks": (0, 60)}, "event": "none"},
+            "hardly any record has the event none: is it coded 1",
+        ),
+        (
+            GammaRegression,
+            {"features": {**X, "same": (0, 10)}, "target": {"cost": (0, 20)}},
+            "same hardly varies, or few records far out make up most of it: drop it",
+        ),
+        (
+            LinearRegression,
+            {"features": {**X, "arm": ("a", "b", "c")}, "target": {"y": (-20, 60)}},
+            "it decides arm[c]: drop what hardly varies",
+        ),
+        (
+            Moments,
+            {"columns": {**X, "same": (0, 10)}},
+            "same hardly varies, or few records far out make up most of it: its correlations",
+        ),
+        (
+            KaplanMeier,
+            {"time": {"weeks": (0, 60)}, "event": "none"},
+            "hardly any event was counted: is it coded 1",
+        ),
+        (
+            KaplanMeier,
+            {**OF_TIME, "group": "arm", "levels": ("a", "b", "c")},
+            "hardly any record of arm c is at risk",
+        ),
+    ],
+)
+def test_what_never_varies_and_levels_that_nobody_has_are_named(
+    kind: Any, given: dict[str, Any], said: str, epsilon: float
+) -> None:
+    assert said in verdict(kind, epsilon, NOBODY, **given)
+
+
+def test_times_in_another_unit_are_cautioned_of() -> None:
+    days = {"weeks": 100.0 + 7.0 * columns()["weeks"]}
+    assert "nearly all times are at or beyond 60" in verdict(KaplanMeier, 3.0, days, **OF_TIME)
+
+
+def test_half_of_the_values_beyond_a_bound_are_doubted() -> None:
+    generator = np.random.default_rng(3)
+    pounds = {"lb": generator.normal(155.0, 33.0, CLIENTS)}
+    found = verdict(
+        LinearRegression, 3.0, pounds, features={"lb": (35, 150)}, target={"y": (-20, 60)}
+    )
+    assert "lb: a large share of the values is at or beyond its bound 150" in found
+
+
+def test_a_level_called_as_a_label_of_the_system_is_told_apart() -> None:
+    smoking = np.resize(["missing", "other", "value missing", "never"], CLIENTS).astype(object)
+    smoking[:100] = None
+    levels = ("never", "other", "missing", "value missing")
+    card = CohortCard(variables={"smoking": levels}, smallest_cell=0).fit(
+        federation(smoking=smoking)
+    )
+    names = card.posterior_.names
+    assert len(set(names)) == len(names)
+    found = dict(zip(names, card.posterior_.mean.tolist(), strict=True))
+    assert found["smoking: missing"] == pytest.approx(CLIENTS / 4 - 25, abs=3)
+    assert found["smoking: any value missing"] == pytest.approx(100, abs=3)
+    assert found["smoking: any other"] == pytest.approx(0, abs=3)
+
+
+def test_names_alone_take_what_is_known_of_them() -> None:
+    there = federation()
+    by_name = Moments(columns=["x", "visits"]).fit(there)
+    assert by_name.posterior_.columns == ("x", "visits")
+    assert "arm[b]" in Moments(columns=["x", "arm"]).fit(there).posterior_.columns
+    with pytest.raises(ValueError, match="no column 'visit'; near to it are visits"):
+        Moments(columns=["x", "visit"]).fit(there)
+    with pytest.raises(ValueError, match="'same' is the same in all records"):
+        Moments(columns=["x", "same"]).fit(there)

@@ -1,0 +1,164 @@
+"""No fault in a vault ends it, and an agent whose vault has ended says so in a plain line."""
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_agent.__main__ import _work
+from shoal_agent.vault_link import VaultGone
+from shoal_holder import answers, frames, serving
+from shoal_holder.faults import FAULTS_FILE, LARGEST_FILE, Faults, VaultFailed
+from shoal_holder.messages import Hello, Message
+from shoal_holder.rounds import FAILED
+from shoal_hosting.server.logs import configure_logs
+from tests.world.around_holder import World, vault_of
+from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
+from tests.world.clock import NOW
+
+ASKED = {  # in a job with a round, and in a crowd
+    *("hello", "ask_charges", "show_charges", "settle_charges", "ask_agenda", "offer_job"),
+    *("offer_round", "prepare", "pending", "receipt", "ask_signed", "ask", "end_job"),
+    *("ask_crowds", "offer_crowd", "crowd_turn", "crowd_draws", "crowd_pending"),
+    *("crowd_receipts", "end_crowd", "show_closing", "validate_closing", "show_log"),
+    *("acknowledged", "ask_of_crowds"),
+}
+
+
+async def played(directory: Path, kind: str | None) -> tuple[set[str], str, list[str]]:
+    """Play a job and a crowd, failing at the first message of a kind.
+
+    Return what was asked, the owner's list of faults, and what became of the job's round.
+    """
+    world, asked = CrowdWorld(directory, 12), set[str]()
+    holder = world.holder(policy=CROWD_POLICY.model_copy(update={"maximum_epsilon": 20.0}))
+    vault = vault_of(holder)
+    for request, handler in list(vault._handlers.items()):
+        name = request.model_fields["kind"].default
+
+        def handle(message: Message, name: str = name, handler: Any = handler) -> Any:
+            first = name not in asked
+            asked.add(name)
+            if first and name == kind:
+                raise RuntimeError("of a record: 41.5")
+            return handler(message)
+
+        vault._handlers[request] = handle
+    request = world.submit()
+    for moment in range(28):
+        await holder.step()
+        if request.digest in world.trainer.joined and not world.trainer.specs:
+            world.announce(request)
+        if moment == 20:
+            world.crowds.close_early()
+            world.trainer.ended.add(request.digest)
+        world.clock.move(50.0 if moment > 3 else 2.0)
+    try:
+        jobs = (await holder.status()).jobs
+    except VaultFailed:
+        jobs = (await holder.status()).jobs
+    await holder.close()
+    path = directory / "holder" / FAULTS_FILE
+    ended = [each.ended for job in jobs for each in job.rounds]
+    return asked, path.read_text() if path.exists() else "", ended
+
+
+async def test_what_is_asked_in_a_job_and_a_crowd_is_made_to_fail_below(tmp_path: Path) -> None:
+    asked, said, ended = await played(tmp_path, None)
+    assert asked == ASKED
+    assert (said, ended) == ("", ["delivered"])
+
+
+@pytest.mark.parametrize("kind", sorted(ASKED))
+async def test_a_message_that_fails_ends_nothing_and_only_its_owner_learns_why(
+    tmp_path: Path, kind: str
+) -> None:
+    asked, said, ended = await played(tmp_path, kind)
+    assert {"ask_agenda", "ask_crowds", "ask_charges"} <= asked
+    [line] = said.splitlines()
+    assert f"no answer to {kind}: RuntimeError, " in line and "41.5" not in said
+    if kind != "offer_job":  # which is offered once
+        assert ended == ["delivered"]
+
+
+async def test_a_round_that_fails_once_records_were_read_is_not_answered_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(answers, "seal_contribution", fails)
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    await holder.step()
+    world.clock.move(60.0)
+    await holder.step()
+    [job] = (await holder.status()).jobs
+    assert [each.ended for each in job.rounds] == [FAILED]
+    assert await holder.spent() == {} and not any(node.held for node in world.nodes)
+    await holder.close()
+
+
+def test_an_answer_says_of_a_fault_that_there_was_one_and_no_more(tmp_path: Path) -> None:
+    vault = vault_of(World(tmp_path).holder())
+
+    def fails(_: Message) -> Message:
+        raise LookupError("of a record: 41.5")
+
+    vault._handlers[Hello] = fails
+    answer = vault.answer(frames.encode(Hello()))
+    assert b"vault-failed" in answer
+    assert b"41.5" not in answer and b"LookupError" not in answer
+
+
+def test_the_list_of_faults_is_the_owners_and_does_not_grow_for_ever(tmp_path: Path) -> None:
+    faults, path = Faults(tmp_path, lambda: NOW), tmp_path / FAULTS_FILE
+    faults.write("a", ValueError("of a record: 41.5"))
+    assert path.read_text() == "2026-03-01T12:00:00.000Z a: ValueError\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text("x" * (LARGEST_FILE + 1))
+    faults.write("b", ValueError())
+    assert path.read_text().endswith("b: ValueError\n") and len(path.read_text()) < 100
+    Faults(tmp_path / "none", lambda: NOW).write("a disk that is full", ValueError())
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_an_agent_whose_vault_ended_logs_that_both_start_again_and_no_error(
+    together: bool,
+) -> None:
+    class Gone:
+        wake, closed = asyncio.Event(), False
+
+        async def step(self) -> None:
+            if not together:
+                raise VaultGone
+            async with asyncio.TaskGroup() as group:
+                for _ in range(2):
+                    group.create_task(self._ask())
+
+        async def _ask(self) -> None:
+            raise VaultGone
+
+        async def close(self) -> None:
+            self.closed = True
+
+    log, service = io.StringIO(), Gone()
+    configure_logs(stream=log)
+    await _work(service, 1.0)  # type: ignore[arg-type]
+    assert service.closed
+    [line] = map(json.loads, log.getvalue().splitlines())
+    assert line["level"] == "warning" and "started again" in line["event"]
+    assert "frames" not in line and "exception" not in line
+
+
+def test_a_courier_that_ends_within_a_message_ends_the_vault_without_a_word(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = vault_of(World(tmp_path).holder())
+    serving._answer(vault, io.BytesIO(b"\xff\xff\xff\x00ab"), io.BytesIO())
+    assert capfd.readouterr().err == ""
