@@ -11,19 +11,19 @@ from pydantic import Field
 LARGEST: Final = 1e30
 """Largest magnitude of a value of data, and of what a term makes of one."""
 
-SMALLEST: Final = 5e-31
-"""Smallest positive half-width of a column's bounds."""
-
 LARGEST_CLIENTS: Final = 2**32
 """Most clients that there can be: each has an index of 32 bits."""
 
-_LARGEST_RESULT: Final = 1e100  # a covariance has squares of a target's unit over a feature's
+_LARGEST_RESULT: Final = 1e150  # a covariance has squares of a target's unit over a feature's
 
 Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 """A value in the data's own units: a bound, a level, an edge, a prior mean."""
 
-Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST, allow_inf_nan=False)]
-"""A width, a standard deviation or a scale in the data's own units."""
+Positive = Annotated[float, Field(ge=1e-40, le=1e40, allow_inf_nan=False)]
+"""A width, a standard deviation or a scale in the data's own units.
+
+Bounds may be 1e-30 narrow and 2e30 wide, and a later round's scales some powers of ten beyond.
+"""
 
 Radius = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
 """Of a ball of rows in normalised units, where a column is within [-1, 1]."""
