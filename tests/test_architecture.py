@@ -31,7 +31,7 @@ NAMED_OF_HTTPX = {
     for name in (
         *("AsyncBaseTransport", "AsyncByteStream", "Request", "Response", "Headers", "URL"),
         *("TransportError", "HTTPError", "ConnectError", "ReadError"),
-        *("RemoteProtocolError", "LocalProtocolError"),
+        *("RemoteProtocolError", "LocalProtocolError", "InvalidURL"),
     )
 }
 REACHING = {"open_connection", "create_connection", "handle_async_request"}
