@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Final
 
@@ -73,9 +74,10 @@ class Drill:
         self._terminals = list[Terminal]()
         self._known = dict[str, str]()
 
-    def said(self) -> str:
-        """Return what all terminals of `shoal up` said, the newest last."""
-        return "\n".join(each.said for each in self._terminals)
+    def said(self, before: tuple[str, ...] = ()) -> str:
+        """Return what all terminals of `shoal up` said since `before`, the newest last."""
+        said = zip_longest((each.said for each in self._terminals), before, fillvalue="")
+        return "\n".join(now.removeprefix(then) for now, then in said)
 
     def up(self, command: str = "shoal up .") -> Terminal:
         said = self.home.parent / f"terminal-{len(self._terminals)}"
@@ -86,7 +88,7 @@ class Drill:
         """Do the steps of a procedure in order, whose new party is at a free port."""
         steps = procedures()[heading]
         self._known = {}
-        if any("URL" in each.command for each in steps) and not steps[0].shows("URL"):
+        if any("--url URL" in each.command for each in steps) and not steps[0].shows("URL"):
             self._known["URL"] = f"https://127.0.0.1:{next(self._ports)}"
         for step in steps:
             self._follow(step)
@@ -98,14 +100,14 @@ class Drill:
                 self._known.pop(blank, None)
         self._see(step.seen_before, self.said)
         if step.command:
-            before = len(self.said())
+            before = tuple(each.said for each in self._terminals)
             command = step.typed(self._known)
             if "shoal up" in command:
                 terminal = self.up(command)
                 self._see(step.seen, lambda: terminal.said)
             else:
                 self._type(command, step)
-            self._see(step.seen_then, lambda: self.said()[before:])
+            self._see(step.seen_then, lambda: self.said(before))
 
     def _type(self, command: str, step: Step) -> None:
         """Type a command, and again for a while where the page says that it takes some time."""
@@ -180,7 +182,10 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
 
 def a_job_waits(drill: Drill) -> None:
     who = "--party parties/analyst --consortium consortium"
-    submitted = drill.run(f"shoal job submit {who} {HOSPITALS / 'blood-pressure.toml'}")
+    text = (HOSPITALS / "blood-pressure.toml").read_text()
+    none_joins = text.replace("minimum = 700", "minimum = 450")  # below each holder's policy
+    drill.home.joinpath("task.toml").write_text(none_joins.replace("join = 120", "join = 600"))
+    submitted = drill.run(f"shoal job submit {who} task.toml")
     assert submitted.returncode == 0, submitted.stdout
 
 
