@@ -28,6 +28,7 @@ HOSPITALS: Final = Path(__file__).parents[2] / "examples" / "hospitals"
 OF_THE_FEDERATION: Final = 9  # five services, three agents, and one between
 NEW_PARTIES: Final = 3  # each with a free port above, which a site made later is given
 PATIENCE: Final = 90.0
+AGAIN: Final = ("tail", "curl", "shoal agent status", "shoal consortium publish")
 MADE_BY: Final = {  # what others show is compared with it
     "DIGEST": "shoal consortium",
     "FINGERPRINT": "shoal party",
@@ -54,9 +55,11 @@ class Terminal:
     def said(self) -> str:
         return self._said.read_text()
 
-    def close(self) -> None:
+    def interrupt(self) -> None:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGINT)
+
+    def close(self) -> None:
         self.process.wait(PATIENCE)
         self._file.close()
 
@@ -111,7 +114,7 @@ class Drill:
 
     def _type(self, command: str, step: Step) -> None:
         """Type a command, and again for a while where the page says that it takes some time."""
-        looks = command.startswith(("tail", "curl", "shoal agent status"))
+        looks = command.startswith(AGAIN)
         deadline = time.monotonic() + (PATIENCE if looks else 0.0)
         while True:
             done = self.run(command)
@@ -153,7 +156,9 @@ class Drill:
             self._known = after
 
     def close(self) -> None:
-        for each in reversed(self._terminals):
+        for each in self._terminals:
+            each.interrupt()
+        for each in self._terminals:
             each.close()
 
 
@@ -182,9 +187,15 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
 
 def a_job_waits(drill: Drill) -> None:
     who = "--party parties/analyst --consortium consortium"
-    text = (HOSPITALS / "blood-pressure.toml").read_text()
-    none_joins = text.replace("minimum = 700", "minimum = 450")  # below each holder's policy
-    drill.home.joinpath("task.toml").write_text(none_joins.replace("join = 120", "join = 600"))
+    task = (HOSPITALS / "blood-pressure.toml").read_text()
+    for here, there in {  # 1300 slots are enrolled, but only 800 individuals have records
+        "minimum = 700": "minimum = 900",
+        "maximum = 800": "maximum = 1000",
+        "colluders = 400": "colluders = 500",
+        "join = 120": "join = 600",
+    }.items():
+        task = task.replace(here, there)
+    drill.home.joinpath("task.toml").write_text(task)
     submitted = drill.run(f"shoal job submit {who} task.toml")
     assert submitted.returncode == 0, submitted.stdout
 
