@@ -99,7 +99,7 @@ def posterior(report: PosteriorReport) -> RenderableType:
     else:
         rounds = [(f"Round {number}", each) for number, each in enumerate(report.rounds)]
     if report.lost_rounds:
-        rounds.append(("Lost rounds", f"{len(report.lost_rounds):,}, which released nothing"))
+        rounds.append(("Lost rounds", f"{len(report.lost_rounds):,}, says the trainer"))
     facts = Table.grid(padding=(0, 2))
     for what, fact in (*found.facts, *rounds, ("Sharing", _sharing(report))):
         facts.add_row(what, plain(fact))

@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[bytes, type[ProtocolError], Any]] = {
     "a manifest that is not known": (
         certified.ONE_ROUND.encode(),
         UnknownManifest,
-        "No such manifest",
+        "not among the versions at hand",
     ),
     "no certificate": (b"{}", ProtocolError, "signed document"),
 }

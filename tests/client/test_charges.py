@@ -27,7 +27,7 @@ from shoal_protocol.sharing.envelope import epoch_of
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.trust.roster_changes import with_key
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.encoding import canonical_json, domain, encode_clients
 from tests.world.around_holder import POLICY, World, problem
 from tests.world.examples import AUTHORITY, signing_key
 
@@ -488,6 +488,7 @@ def a_cost(**cost: float | None) -> Callable[[dict[str, Any]], None]:
         *(other_nonce, another_holder, somebody_elses_charge, another_stretch),
         pytest.param(a_cost(mu=5.0, epsilon=None), id="beyond the policy"),
         pytest.param(a_cost(mu=5.0, epsilon=0.1), id="dearer in mu than its epsilon can be"),
+        pytest.param(a_cost(mu=1e200, epsilon=None), id="whose square is no number"),
     ],
 )
 async def test_an_answer_to_something_else_is_none(
@@ -500,8 +501,10 @@ async def test_an_answer_to_something_else_is_none(
         body = told.body.model_dump(mode="json")
         lie(body)
         key = signing_key(told.signer)
-        forged = sign(Charges.model_validate(body), told.signer, key)
-        return httpx.Response(200, content=forged.encode())
+        # a liar's program builds no document of ours: what it signs may be impossible
+        message = domain(Charges.model_fields["kind"].default) + canonical_json(body)
+        forged = {"body": body, "signature": key.sign(message).signature.hex()}
+        return httpx.Response(200, content=canonical_json(forged | {"signer": told.signer}))
 
     for node in range(3):
         world.scripts[f"compute-{node}"] = lambda request, node=node: answer(node, request)

@@ -147,11 +147,12 @@ def test_clients_without_budget_are_an_error_of_their_own(world: World) -> None:
         regression().fit(federation(world))
 
 
-def test_a_job_that_fails_says_why_and_whom_to_ask(world: World, trainer: ReportingTrainer) -> None:
+def test_a_job_that_fails_says_what_the_trainer_knows_of_why(
+    world: World, trainer: ReportingTrainer
+) -> None:
     trainer.phase, trainer.reason = "failed", "3 clients joined, 10 are needed"
-    with pytest.raises(JobFailed, match="3 clients joined") as raised:
+    with pytest.raises(JobFailed, match="^3 clients joined, 10 are needed$"):
         regression().fit(federation(world))
-    assert any("agents' logs" in note for note in raised.value.__notes__)
 
 
 ROUNDS: dict[str, Any] = {"rounds": 3, "batch": 12, "prior_sd": 2.0}
@@ -384,13 +385,13 @@ def test_a_long_job_is_told_in_a_few_lines_where_there_is_no_terminal(
     lines = watched(world, trainer, 500).splitlines()
     assert 10 <= len(lines) <= 15
     assert lines[1] == "Clients are joining"
-    assert lines[3] == "Running: 12 clients, 50 of 500 rounds published"
+    assert lines[3] == "Running: 12 clients, 50 of 500 rounds over"
     assert lines[-1] == "Finished: 12 clients, 500 of 500 rounds published"
 
 
 def test_a_terminal_shows_bars(world: World, trainer: ReportingTrainer) -> None:
     shown = watched(world, trainer, 3, force_terminal=True, legacy_windows=False)
-    assert "rounds published" in shown and "3/3" in shown
+    assert "rounds over" in shown and "3/3" in shown
     assert "12/12" in shown
 
 

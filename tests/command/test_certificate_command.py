@@ -215,7 +215,7 @@ def test_what_does_not_hold_ends_with_status_1_and_the_reason(
     ("other", "said"),
     [
         (CHANGED, f"to the manifest {examples.CONSORTIUM.digest}, which is not at hand"),
-        (examples.consortium(consortium="another"), "at hand are versions 1 of it"),
+        (examples.consortium(consortium="another"), "these versions are at hand: 1"),
     ],
     ids=["a later version", "another consortium's"],
 )
