@@ -5,10 +5,11 @@ Places never come from numbers, and a text that is no level is refused. No libra
 is imported. Errors begin with what a column does: the caller names it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from difflib import get_close_matches
-from typing import Any, Final
+from numbers import Real
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 import pydantic
@@ -16,9 +17,12 @@ from numpy.typing import NDArray
 
 from shoal_protocol.posteriors.rows import array_of, is_missing, numbers_of, refuse_masked
 from shoal_protocol.trust.dictionary import EPOCH, MOST_LEVELS, Category, Date, Flag, Number
+from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.texts import canonical_text
 
 Variable = Number | Flag | Category | Date
+Variables = Mapping[str, tuple[float, float] | Sequence[str] | Variable]
+"""Variables by name: their bounds, their levels with the reference first, or the dictionary's."""
 
 _FLAG_VALUES: Final = frozenset({0.0, 1.0})
 _LONGEST_NAME: Final = 64
@@ -178,3 +182,78 @@ def near_to(name: str, names: Iterable[str]) -> str:
     """Return a clause that says which names are spelt almost so, empty if none is."""
     near = get_close_matches(name, list(names), n=3)
     return f"; near to it are {', '.join(near)}" if near else ""
+
+
+def is_levels(said: object) -> bool:
+    """Tell whether what is said of a variable are levels, and not bounds."""
+    if isinstance(said, Category):
+        return True
+    return (
+        isinstance(said, Sequence | np.ndarray)
+        and not isinstance(said, str)
+        and any(isinstance(each, str) for each in said)
+    )
+
+
+def is_names(said: object) -> TypeGuard[Sequence[str]]:
+    """Tell whether these are names of variables, and nothing else of them."""
+    return (
+        isinstance(said, Sequence)
+        and not isinstance(said, str)
+        and len(said) > 0
+        and all(isinstance(each, str) for each in said)
+    )
+
+
+def variable_given(name: str, said: object, parameter: str) -> Variable:
+    """Return the variable of which somebody says its bounds or its levels.
+
+    Raises:
+        ValueError: they are not usable; the message begins with `parameter`.
+    """
+    if isinstance(said, Variable):
+        if said.name != name:
+            raise ValueError(f"{parameter}: {name!r} is a variable of another name")
+        return said
+    try:
+        if is_levels(said):
+            texts = list(said)  # type: ignore[call-overload]
+            if not is_names(texts):
+                raise ValueError(
+                    f"{parameter}: some levels of {name!r} are texts, and others are none: levels "
+                    "are all texts, and bounds are two numbers"
+                )
+            levels = tuple(map(canonical_text, texts))
+            return Category(name=name, meaning=name, levels=levels)
+        if isinstance(said, Sequence | np.ndarray) and not isinstance(said, str) and len(said) == 2:
+            if all(isinstance(each, date | np.datetime64) for each in said):
+                first, last = np.array(said, "datetime64[D]").tolist()
+                return Date(name=name, meaning=name, earliest=first, latest=last)
+            if all(isinstance(each, Real) for each in said):
+                return Number(name=name, meaning=name, lower=float(said[0]), upper=float(said[1]))
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{parameter}, {name!r}: {describe(error)}") from None
+    raise ValueError(
+        f"{parameter}: {name!r} has bounds, two numbers or days as (18, 90), or levels, texts as "
+        '("no", "yes"), the reference first'
+    )
+
+
+def variables_given(said: object) -> tuple[Variable, ...]:
+    """Return variables: those of a sequence, or those of which a mapping says bounds or levels.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if isinstance(said, Mapping):
+        return tuple(
+            variable_given(canonical_text(str(name)), each, "variables")
+            for name, each in said.items()
+        )
+    listed = list(said) if isinstance(said, Iterable) else [None]
+    if all(isinstance(each, Variable) for each in listed):
+        return tuple(listed)
+    raise ValueError(
+        'variables are bounds or levels by name, as {"age": (18, 90), "sex": ("f", "m")}, or '
+        "those of a data dictionary"
+    )

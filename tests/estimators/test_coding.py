@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from shoal import SimulatedFederation
+from shoal.answers import contrast, difference
 from shoal.estimators import (
     Bernoulli,
     CohortCard,
@@ -412,3 +413,84 @@ def test_names_alone_take_what_is_known_of_them() -> None:
         Moments(columns=["x", "visit"]).fit(there)
     with pytest.raises(ValueError, match="'same' is the same in all records"):
         Moments(columns=["x", "same"]).fit(there)
+
+
+CROWD: dict[str, Any] = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
+OF_ILL: dict[str, Any] = {"features": X, "target": {"ill": (0, 1)}}
+
+
+def misused(said: str, call: Callable[[], Any]) -> Any:
+    return pytest.param(call, said, id=said)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        misused(
+            "fit takes a crowd",
+            lambda: CrowdLogisticRegression(**OF_ILL, **CROWD).fit(federation()),  # type: ignore[arg-type]
+        ),
+        misused(
+            "fit takes a federation",
+            lambda: LogisticRegression(**OF_ILL).fit(SimulatedCrowd(columns(), seed=1)),  # type: ignore[arg-type]
+        ),
+        misused(
+            "fit takes no targets", lambda: LogisticRegression(**OF_ILL).fit(federation(), [0.0])
+        ),
+        misused("variables are bounds or levels by name", lambda: federation(variables=["x"])),
+        misused("'x' has bounds, two numbers", lambda: federation(variables={"x": 3})),
+        misused("no column 'xx'; near to it are x", lambda: federation()["xx"]),
+        misused("epsilon is a number", lambda: of_price(epsilon="1")),
+        misused("epsilon is a number, as 1.0", lambda: of_price(epsilon=None)),
+        misused("delta is a number", lambda: of_price(delta="1e-5")),
+        misused("dropouts is a whole number", lambda: of_price(dropouts=0.5)),
+        misused(
+            r"hand over what its \.collect\(\) returns",
+            lambda: SimulatedFederation(LazyFrame(), **SETTING),
+        ),
+        misused(
+            "a contrast is weights of coefficients by name", lambda: contrast(of_stages(), ["x"])  # type: ignore[arg-type]
+        ),
+        misused(
+            "by name, which are numbers",
+            lambda: contrast(of_stages(), {"C(stage)[2]": "10"}),  # type: ignore[dict-item]
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_handed_over_wrongly_is_refused_with_what_to_give(
+    call: Callable[[], Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+class LazyFrame:
+    """What is read of a lazy frame of Polars: its class's name."""
+
+    columns = ("x", "y")
+
+
+def of_price(**given: Any) -> SimulatedFederation:
+    return SimulatedFederation(columns(), **(SETTING | given))
+
+
+def test_a_simulation_takes_bounds_and_levels_as_estimators_do() -> None:
+    there = federation(variables={"x": (-3, 3), "arm": ("b", "a"), "ill": (0, 1)})
+    assert there.variables()["arm"] == Category(name="arm", meaning="arm", levels=("b", "a"))
+    assert LogisticRegression(formula="ill ~ x").fit(there).coef_ == pytest.approx([1.0], abs=0.25)
+    with pytest.raises(ValueError, match="there is no variable 'y'"):
+        LinearRegression(formula="y ~ x").fit(there)
+
+
+def test_only_coefficients_of_one_kind_of_regression_have_differences() -> None:
+    there = federation()
+    linear = LinearRegression(features=X, target={"ill": (0, 1)}).fit(there)
+    logistic, more = (
+        LogisticRegression(features=features, target={"ill": (0, 1)}).fit(there)
+        for features in (X, {**X, "arm": ("a", "b")})
+    )
+    with pytest.raises(ValueError, match=r"Linear regression of ill, and Logistic regression"):
+        difference(linear, logistic)
+    with pytest.raises(ValueError, match=r"only one of the two has arm\[b\]"):
+        difference(logistic, more)
+    assert difference(logistic, logistic).mean == pytest.approx([0.0, 0.0])

@@ -90,7 +90,7 @@ def test_it_can_be_taken_apart_by_column_and_by_client() -> None:
     assert (len(part), part.shape, part.columns) == (100, (100, 2), ("pressure", "age"))
     np.testing.assert_array_equal(part["age"], records()["age"][:100])
     assert 0 < part.learn(TASK).posterior.records <= 100
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="no column 'weight'"):
         there["weight"]
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
 from shoal.formulas.designing import about_zero, design, single
 from shoal.formulas.parsing import Formula, parse, parse_part
-from shoal.formulas.variables import Known, Variable, Variables, is_names
+from shoal.formulas.variables import Known
+from shoal_learning.coding import Variable, Variables, is_names
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of

@@ -10,7 +10,7 @@ from shoal.estimators.base import Estimator
 from shoal.estimators.columns import FloatMatrix, FloatVector
 from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, d_squared_of_gamma, r_squared
-from shoal.formulas.variables import Variable
+from shoal_learning.coding import Variable
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.plots import Scale
 from shoal_protocol.posteriors.summaries import Summary

@@ -10,7 +10,7 @@ from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
-from shoal.formulas.variables import Variable
+from shoal_learning.coding import Variable
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.piecewise_exponential import (

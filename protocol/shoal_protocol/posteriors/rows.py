@@ -33,9 +33,11 @@ def columns_of(table: Any) -> dict[str, Any] | None:
     """Return the columns of a table by the canonical form of their names; None if it has no names.
 
     Raises:
-        ValueError: a name is no text or stands twice, or columns of a mapping are pandas Series
-            with different indexes, which belong to different rows.
+        ValueError: the table is a lazy frame, a name is no text or stands twice, or columns of a
+            mapping are pandas Series with different indexes, which belong to different rows.
     """
+    if type(table).__name__ == "LazyFrame":
+        raise ValueError("a lazy frame has no values yet: hand over what its .collect() returns")
     keys = names_of(table)
     if keys is None:
         return None
