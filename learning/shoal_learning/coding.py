@@ -15,7 +15,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from shoal_protocol.posteriors.rows import array_of, is_missing, numbers_of, refuse_masked
+from shoal_protocol.posteriors.rows import array_of, is_missing, numbers_of, require_plain
 from shoal_protocol.trust.dictionary import EPOCH, MOST_LEVELS, Category, Date, Flag, Number
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.texts import canonical_text
@@ -40,7 +40,7 @@ def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
         ValueError: values are not what the variable has: a number in place of a level's text, a
             text that is no level, something else than a day, or than a number.
     """
-    refuse_masked(values)
+    require_plain(values)
     found = array_of(values)
     if isinstance(variable, Category):
         return _places(found, variable)
@@ -136,6 +136,10 @@ def variable_of(name: str, values: Any) -> Variable | str:
     found = array_of(values)
     if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         return f"has a name that is empty, not printable, or longer than {_LONGEST_NAME} characters"
+    try:
+        require_plain(values)
+    except ValueError as error:
+        return str(error)
     levels = levels_of(values)
     if levels:
         if not all(isinstance(each, str) or is_missing(each) for each in found.tolist()):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 
 from shoal import SimulatedFederation
@@ -92,13 +93,12 @@ def test_texts_are_levels_whatever_holds_them(stage: Any) -> None:
         NUMBERS == 1,
         list(NUMBERS),
         ["1", *NUMBERS[1:].tolist()],
-        pd.Categorical(NUMBERS),
         pd.Series(NUMBERS, dtype="Int64"),
         pd.Series(NUMBERS == 1, dtype="boolean"),
         pd.to_datetime(pd.Series(NUMBERS), unit="D").dt.to_pydatetime(),
         np.char.encode(STAGES),
     ],
-    ids="int float bool list mixed categorical Int64 boolean days bytes".split(),
+    ids="int float bool list mixed Int64 boolean days bytes".split(),
 )
 def test_nothing_else_than_texts_is_taken_for_places_of_texts(stage: Any) -> None:
     with pytest.raises(ValueError, match=r"'stage' holds .*, and its levels are the texts"):
@@ -107,6 +107,54 @@ def test_nothing_else_than_texts_is_taken_for_places_of_texts(stage: Any) -> Non
     agreed += [Number(name="y", meaning="-", lower=-20, upper=60)]
     with pytest.raises(ValueError, match=r"'stage' holds .*, and its levels are the texts"):
         LinearRegression(formula="y ~ stage").fit(federation(stage=stage, variables=agreed))
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pd.Categorical(NUMBERS),
+        pd.Categorical(NUMBERS.astype(float)),
+        pd.Series(NUMBERS, dtype="category"),
+        pd.Categorical(NUMBERS == 1),
+        pd.cut(NUMBERS, [0, 1, 3]),
+        pyarrow.chunked_array([pyarrow.array(NUMBERS).dictionary_encode()]),
+    ],
+    ids="int float series bool intervals arrow".split(),
+)
+def test_categories_that_are_no_texts_are_refused_at_every_door(stage: Any) -> None:
+    said = "'stage' has categories that are no texts: make them texts"
+    agreed = [Number(name=name, meaning="-", lower=-20, upper=60) for name in ("stage", "y")]
+    there = federation(stage=stage)
+    with_y: dict[str, Any] = {"target": {"y": (-20, 60)}}
+    for fit in (
+        of_stages,
+        lambda stage: LinearRegression(formula="y ~ stage").fit(there),
+        lambda stage: LinearRegression(formula="y ~ C(stage)").fit(there),
+        lambda stage: LinearRegression(formula="y ~ C(stage, levels=[1, 2])").fit(there),
+        lambda stage: LinearRegression(features={"stage": (1, 3)}, **with_y).fit(there),
+        lambda stage: LinearRegression(features=X, target={"stage": (1, 3)}).fit(there),
+        lambda stage: LinearRegression(formula="y ~ stage").fit(
+            federation(stage=stage, variables=agreed)
+        ),
+        lambda stage: MultinomialRegression(formula="stage ~ x").fit(there),
+        lambda stage: CohortCard(variables=["stage"]).fit(there),
+        lambda stage: CohortCard(variables=[{"name": "stage", "levels": [1, 2, 3]}]).fit(there),
+        lambda stage: KaplanMeier(**OF_TIME, group="stage", levels=(1, 2, 3)).fit(there),
+    ):
+        with pytest.raises(ValueError, match=said):
+            fit(stage=stage)
+    model = LinearRegression(features={"stage": (1, 3)}, **with_y).fit(federation(stage=NUMBERS))
+    for use in (model.predict, lambda rows: model.score(rows, np.ones(CLIENTS))):
+        with pytest.raises(ValueError, match=said):
+            use({"stage": stage})
+    with pytest.raises(ValueError, match="categories that are no texts"):
+        model.score({"stage": NUMBERS}, stage)
+
+
+def test_values_under_a_mask_are_refused_whatever_bounds_are_given() -> None:
+    masked = np.ma.masked_array(columns()["x"], columns()["x"] > 1.0)
+    with pytest.raises(ValueError, match="'x' holds a masked value"):
+        LinearRegression(features=X, target={"y": (-20, 60)}).fit(federation(x=masked))
 
 
 def test_levels_that_are_unknown_are_refused_by_fit_predict_and_score() -> None:

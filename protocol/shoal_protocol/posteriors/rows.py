@@ -97,23 +97,36 @@ def is_missing(value: object) -> bool:
     return type(value).__name__ in _MISSING or (isinstance(value, float) and value != value)
 
 
-def refuse_masked(values: object) -> None:
-    """Check that no value of an array is masked: what is under the mask is no value.
+def require_plain(values: Any) -> None:
+    """Check that no value is masked, or a category that is no text.
+
+    What is under a mask is no value. Categories that are numbers are neither a quantity nor texts,
+    by which levels are told apart.
 
     Raises:
-        ValueError: one is.
+        ValueError: one is; the message begins with what the values do.
     """
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError("holds a masked value: leave out what is missing, or fill it in")
+    kinds = [getattr(values, each, None) for each in ("dtype", "type")]
+    kinds.append(getattr(kinds[0], "pyarrow_dtype", None))
+    if any(hasattr(each, "categories") or hasattr(each, "index_type") for each in kinds) and any(
+        not (isinstance(each, str) or is_missing(each)) for each in array_of(values).tolist()
+    ):
+        raise ValueError(
+            "has categories that are no texts: make them texts, as .cat.rename_categories(str) "
+            "does, or make the column numbers, as .astype(float) does"
+        )
 
 
 def numbers_of(values: Any) -> NDArray[np.float64]:
     """Return values as numbers, in their shape; what is missing is NaN.
 
     Raises:
-        ValueError: one is no number, or masked; the message begins with what the values do.
+        ValueError: one is no number, masked, or a category; the message begins with what the
+            values do.
     """
-    refuse_masked(values)
+    require_plain(values)
     try:
         found = array_of(values)
         if found.dtype.kind == "O":
