@@ -5,7 +5,7 @@ Places never come from numbers, and a text that is no level is refused. No libra
 is imported. Errors begin with what a column does: the caller names it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from difflib import get_close_matches
 from numbers import Real
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shoal_protocol.posteriors.rows import array_of, is_missing, numbers_of, require_plain
 from shoal_protocol.trust.dictionary import EPOCH, MOST_LEVELS, Category, Date, Flag, Number
 from shoal_protocol.wire.documents import describe
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.texts import MISSING_TEXTS, canonical_text
 
 Variable = Number | Flag | Category | Date
 Variables = Mapping[str, tuple[float, float] | Sequence[str] | Variable]
@@ -27,6 +27,7 @@ Variables = Mapping[str, tuple[float, float] | Sequence[str] | Variable]
 _FLAG_VALUES: Final = frozenset({0.0, 1.0})
 _LONGEST_NAME: Final = 64
 _HOW_DAYS: Final = ": make them days, as pandas.to_datetime does"
+_HOW_NUMBERS: Final = ": make them numbers, as pandas.to_numeric does"
 _SHOWN: Final = 5  # values that are no levels
 _LEVELS_SHOWN: Final = 20
 
@@ -142,21 +143,22 @@ def variable_of(name: str, values: Any) -> Variable | str:
         return str(error)
     levels = levels_of(values)
     if levels:
+        if fault := fault_of_texts(levels):
+            return fault
         if not all(isinstance(each, str) or is_missing(each) for each in found.tolist()):
             return "holds texts and other values: make them all texts, or all numbers"
         if len(levels) > MOST_LEVELS:
-            said = f"{len(levels):,} different texts, and a category has {MOST_LEVELS:,} at most"
-            return f"holds {said}{_HOW_DAYS if _is_day(levels[0]) else ''}"
+            return f"holds more than {MOST_LEVELS:,} different texts: a category has fewer levels"
         if len(levels) == 1:
             return "holds one text only: give its levels"
         try:
             return Category(name=name, meaning=name, levels=levels)
         except pydantic.ValidationError:
-            return "holds a text that is empty, or too long for a level"
+            return "holds a text that is too long for a level"
     try:
         numbers = coded(found, None)
-    except ValueError:
-        return "holds neither numbers nor texts nor days"
+    except ValueError as error:
+        return str(error)
     numbers = numbers[np.isfinite(numbers)]
     if not numbers.size:
         return "has no value"
@@ -174,12 +176,44 @@ def variable_of(name: str, values: Any) -> Variable | str:
         return "holds values too large, or too near to each other, for bounds"
 
 
-def _is_day(text: str) -> bool:
+def fault_of_texts(levels: Sequence[str]) -> str | None:
+    """Return why texts that nobody named as levels are not taken for levels, or None."""
+    gaps = [each for each in levels if not each or each.casefold() in MISSING_TEXTS]
+    if gaps:
+        return (
+            f"holds {', '.join(map(repr, gaps[:_SHOWN]))}, which is written where a value is "
+            "missing: make it missing (None), or give the levels if it is one of them"
+        )
+    spelt: dict[str, str] = {}
+    for level in levels:
+        if (other := spelt.setdefault(level.casefold(), level)) != level:
+            return (
+                f"holds {other!r} and {level!r}, which differ by case alone: spell both alike, or "
+                "give the levels if both are"
+            )
+    for what, how, read in (
+        ("numbers", _HOW_NUMBERS, _number_in),
+        ("days", _HOW_DAYS, date.fromisoformat),
+    ):
+        if len(levels) > _LEVELS_SHOWN and _all_are(levels, read):
+            return f"holds {what} written as texts{how}, or give the levels"
+    return None
+
+
+def are_numbers(levels: Sequence[str]) -> bool:
+    """Tell whether all texts are written numbers."""
+    return _all_are(levels, _number_in)
+
+
+def _all_are(texts: Sequence[str], read: Callable[[str], object]) -> bool:
     try:
-        date.fromisoformat(text)
+        return bool([read(each) for each in texts])
     except ValueError:
         return False
-    return True
+
+
+def _number_in(text: str) -> float:
+    return float(text.replace(",", "."))
 
 
 def near_to(name: str, names: Iterable[str]) -> str:
@@ -228,6 +262,11 @@ def variable_given(name: str, said: object, parameter: str) -> Variable:
                     "are all texts, and bounds are two numbers"
                 )
             levels = tuple(map(canonical_text, texts))
+            if len(levels) == 2 and _all_are(levels, date.fromisoformat):
+                raise ValueError(
+                    f"{parameter}: {name!r} has texts for bounds: write days as "
+                    "datetime.date(2020, 12, 31)"
+                )
             return Category(name=name, meaning=name, levels=levels)
         if isinstance(said, Sequence | np.ndarray) and not isinstance(said, str) and len(said) == 2:
             if all(isinstance(each, date | np.datetime64) for each in said):
@@ -254,7 +293,7 @@ def variables_given(said: object) -> tuple[Variable, ...]:
             variable_given(canonical_text(str(name)), each, "variables")
             for name, each in said.items()
         )
-    listed = list(said) if isinstance(said, Iterable) else [None]
+    listed: list[Any] = list(said) if isinstance(said, Iterable) else [None]
     if all(isinstance(each, Variable) for each in listed):
         return tuple(listed)
     raise ValueError(

@@ -8,7 +8,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal_learning.coding import Variable, coded, decoded, levels_of, near_to, variable_of
+from shoal_learning.coding import (
+    Variable,
+    are_numbers,
+    coded,
+    decoded,
+    fault_of_texts,
+    levels_of,
+    near_to,
+    variable_of,
+)
 from shoal_protocol.posteriors.rows import array_of, columns_of, require_plain
 from shoal_protocol.trust.codings import Coding, event_fault_of
 from shoal_protocol.trust.dictionary import Category, Date
@@ -165,6 +174,8 @@ class SimulatedRecords:
             own = levels_of(self.given[name])
             if isinstance(variable, Category) and counts_others and {*own} & {*variable.levels}:
                 others = [each for each in own if each not in variable.levels]
+                if fault := fault_of_texts(others):
+                    raise ValueError(f"column {name!r} {fault}")
                 for each in others:
                     if near := near_text(each, variable.levels):
                         raise ValueError(
@@ -258,7 +269,14 @@ class OnRecords:
             elif isinstance(variable, Category) and coding.kind not in ("event", "levels"):
                 fault = (
                     f"{coding.variable!r} has the levels {', '.join(variable.levels)}, and numbers "
-                    f'are due: name a level, as level({coding.variable}, "...") does'
+                    "are due: "
+                )
+                fault += (
+                    "make them numbers, as pandas.to_numeric does"
+                    if are_numbers(variable.levels)
+                    else "write them as 1 and 0"
+                    if coding.kind == "outcome"
+                    else f'name a level, as level({coding.variable}, "...") does'
                 )
             if fault is None and not is_text and coding.variable in self.columns:
                 fault = coding.fault_of(self._records.select([coding.variable])[:, 0])

@@ -23,6 +23,7 @@ from shoal.estimators import (
     LogisticRegression,
     Moments,
     MultinomialRegression,
+    NegativeBinomialRegression,
     PiecewiseExponentialRegression,
     Poisson,
     PoissonRegression,
@@ -268,14 +269,14 @@ CODED = {"coded": columns()["ill"] + 1.0}
         refused(
             LogisticRegression, "'coded' is 2 in", features=X, target={"coded": (0, 1)}, more=CODED
         ),
-        refused(LogisticRegression, "'x' is .* coded -3 and 3", features={"y": (0, 1)}, target=X),
+        refused(LogisticRegression, "'x' has .* values in", features={"y": (0, 1)}, target=X),
         refused(LogisticRegression, "'arm' has the levels", features=X, target={"arm": (0, 1)}),
         refused(PoissonRegression, "'cost' is .* whole", features=X, target={"cost": (0, 9)}),
         refused(
             PoissonRegression, "'v' is -1 in", features=X, target={"v": (0, 9)},
             more={"v": columns()["visits"] - 1},
         ),
-        refused(GammaRegression, "'visits' is 0, .* above", features=X, target={"visits": (0, 9)}),
+        refused(GammaRegression, "'visits' is 0 in the rec", features=X, target={"visits": (0, 9)}),
         refused(Bernoulli, "'coded' is 2 in", column="coded", more=CODED),
         refused(Bernoulli, "'arm' has the levels a, b", column="arm"),
         refused(Poisson, "'cost' is .* whole", column="cost", upper=20),
@@ -306,8 +307,8 @@ CODED = {"coded": columns()["ill"] + 1.0}
         refused(LinearRegression, "no quantity", features={"arm": (0, 1)}, target={"y": (0, 9)}),
         refused(Moments, "no quantity", columns={"arm": (0, 1), **X}),
         refused(
-            LinearRegression, "weight 'x' is -", features={"ill": (0, 1)}, target={"y": (-20, 60)},
-            weights={"x": (0, 3)},
+            LinearRegression, "weight 'x' is -[-0-9., ]* and others in", weights={"x": (0, 3)},
+            features={"ill": (0, 1)}, target={"y": (-20, 60)},
         ),
     ],
 )  # fmt: skip
@@ -542,3 +543,116 @@ def test_only_coefficients_of_one_kind_of_regression_have_differences() -> None:
     with pytest.raises(ValueError, match=r"only one of the two has arm\[b\]"):
         difference(logistic, more)
     assert difference(logistic, logistic).mean == pytest.approx([0.0, 0.0])
+
+
+DRUGS = np.resize(["drug", "placebo"], CLIENTS)
+NINES = np.where(np.arange(CLIENTS) % 20, columns()["ill"], 9.0)
+MOODS = np.where(np.arange(CLIENTS) % 2, "Yes", np.where(columns()["ill"] > 0, "yes", "no"))
+
+
+@pytest.mark.parametrize("written", ["NA", ".", "n/a", "nan", "-", ""])
+def test_texts_that_say_missing_become_no_level_unless_they_are_named(written: str) -> None:
+    given = np.where(np.arange(CLIENTS) % 9, DRUGS.astype(object), written)
+    there = federation(given=given)
+    for fit in (
+        lambda: LinearRegression(formula="y ~ given").fit(there),
+        lambda: LogisticRegression(formula='level(given, "drug") ~ x').fit(there),
+        lambda: CohortCard(variables=["given"]).fit(there),
+        lambda: CohortCard(variables={"given": ("drug", "placebo")}).fit(there),
+        lambda: KaplanMeier(time=OF_TIME["time"], event={"given": "drug"}).fit(there),
+    ):
+        with pytest.raises(ValueError, match=r"'given' holds '.*'.* make it missing"):
+            fit()
+    missing = np.where(given == written, None, given)
+    LinearRegression(formula="y ~ given").fit(federation(given=missing))
+    if written:
+        levels = {"given": ("drug", "placebo", written)}
+        LinearRegression(features=levels, target={"y": (-20, 60)}).fit(there)
+
+
+def test_levels_that_differ_by_case_alone_are_refused_unless_they_are_named() -> None:
+    there = federation(mood=MOODS)
+    for formula in ('level(mood, "yes") ~ x', "ill ~ mood", "ill ~ C(mood)"):
+        with pytest.raises(ValueError, match="'mood' holds 'Yes' and 'yes', which differ by case"):
+            LogisticRegression(formula=formula).fit(there)
+    named = LogisticRegression(formula="ill ~ mood", variables={"mood": ("no", "yes", "Yes")})
+    assert len(named.fit(there).coef_) == 2
+
+
+@pytest.mark.parametrize(
+    ("fit", "said"),
+    [
+        refused(
+            LogisticRegression, r"three values in the records, 0, 1, 9: if 9 means missing, make "
+            r"it missing \(NaN\)", formula="nines ~ x", more={"nines": NINES},
+        ),
+        refused(
+            LogisticRegression, "three values .* if 9 means missing", features=X,
+            target={"nines": (0, 1)}, more={"nines": NINES},
+        ),
+        refused(Bernoulli, "three values .* if 9 means", column="nines", more={"nines": NINES}),
+        refused(
+            KaplanMeier, "name the value that is the event, .* and make what means missing",
+            time=OF_TIME["time"], event="nines", more={"nines": NINES},
+        ),
+        refused(Bernoulli, "name the values of both, as success=2", column="coded", more=CODED),
+        refused(Bernoulli, "numbers are due: write them as 1 and 0", column="arm"),
+        refused(
+            LinearRegression, "'day' has texts for bounds: write days as datetime.date",
+            features={"day": ("2020-01-01", "2020-12-31")}, target={"y": (-20, 60)},
+        ),
+        refused(
+            LinearRegression, "'x' holds numbers written as texts: make them numbers",
+            formula="y ~ x", more={"x": columns()["x"].round(1).astype(str)},
+        ),
+        refused(
+            LinearRegression, "'x' holds numbers written as texts: make them", features=X,
+            target={"y": (-20, 60)}, more={"x": columns()["x"].round(1).astype(str)},
+        ),
+        refused(
+            PoissonRegression, "numbers are due: make them numbers, as pandas", features=X,
+            target={"visits": (0, 9)}, more={"visits": columns()["visits"].astype(str)},
+        ),
+        refused(
+            LinearRegression, "'day' holds days written as texts: make them days",
+            formula="y ~ day",
+            more={"day": (np.datetime64("2020-01-01") + np.arange(CLIENTS) % 90).astype(str)},
+        ),
+        *(
+            refused(
+                LinearRegression, f"'t' holds {what}", formula="y ~ t", more={"t": times},
+            )
+            for what, times in (
+                ("durations: make them numbers", pd.to_timedelta(np.arange(CLIENTS), unit="D")),
+                ("periods: make them days", pd.period_range("1900-01", periods=CLIENTS, freq="M")),
+                ("intervals: make them texts", pd.interval_range(0, CLIENTS, CLIENTS)),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_the_advice_of_a_refusal_leads_to_a_right_fit(fit: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        fit()
+
+
+LATE = {"late": columns()["weeks"] + 5.0, "counted": columns()["visits"] + 1.0}
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_times_and_counts_begin_at_zero_whatever_the_least_in_the_records_is(
+    dictionary: bool,
+) -> None:
+    said = {"late": (5.0, 60.0), "counted": (1.0, 9.0), "x": (-3, 3), "died": (0, 1)}
+    there = federation(variables=said if dictionary else None, **LATE)
+    hazards = PiecewiseExponentialRegression(formula="survival(late, died) ~ x").fit(there)
+    assert hazards.posterior_.edges[0] == 0.0
+    assert KaplanMeier(time=["late"], event="died").fit(there).posterior_.start == 0.0
+    for counts in (
+        PoissonRegression(formula="counted ~ x"),
+        NegativeBinomialRegression(features=X, target=["counted"]),
+    ):
+        assert counts.fit(there).to_task(there.variables()).target.lower == 0.0
+    mine = PiecewiseExponentialRegression(
+        formula="survival(late, died) ~ x", variables={"late": (5, 60)}
+    )
+    assert mine.fit(there).posterior_.edges[0] == 5.0

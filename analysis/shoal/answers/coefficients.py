@@ -127,7 +127,7 @@ def _posterior(of: Coefficients) -> RegressionPosterior:
     return posterior
 
 
-def _matrix(posterior: RegressionPosterior, weights: Sequence[Weights]) -> Floats:
+def _matrix(posterior: RegressionPosterior, weights: Sequence[Any]) -> Floats:
     if not weights or not all(weights):
         raise ValueError("name one coefficient at least")
     matrix = np.zeros((len(weights), len(posterior.names)))

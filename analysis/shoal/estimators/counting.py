@@ -41,7 +41,8 @@ class Counting(Parameters):
         return True  # what places are called
 
     def _lacking(self) -> set[str]:
-        return {name for name, said in self._levels().items() if said is None}
+        named = {name for name, said in self._levels().items() if said is None}
+        return super()._lacking() | named
 
 
 class CohortCard(Counting, Estimator[CohortCardPosterior]):

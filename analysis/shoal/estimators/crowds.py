@@ -164,6 +164,7 @@ class CrowdPoissonRegression(CrowdRegression):
     """Poisson regression of counts that a crowd learns; `score` is D^2, of the deviance."""
 
     family = "poisson"
+    _from_zero = True
     _metric = staticmethod(d_squared)
 
 

@@ -253,6 +253,7 @@ class PoissonRegression(MeasuredRegression):
     """
 
     family = "poisson"
+    _from_zero = True
     task_type = RegressionTask
     _metric = staticmethod(d_squared)
 
@@ -264,6 +265,7 @@ class NegativeBinomialRegression(MeasuredRegression):
     """
 
     family = "negative_binomial"
+    _from_zero = True
     task_type = RegressionTask
     _metric = staticmethod(d_squared)
 
@@ -312,6 +314,7 @@ class PoissonRegressionByGradients(Regression[PoissonRegressionPosterior]):
     """
 
     task_type = PoissonRegressionTask
+    _from_zero = True
     _metric = staticmethod(d_squared)
 
 

@@ -127,8 +127,8 @@ def numbers_of(values: Any) -> NDArray[np.float64]:
             values do.
     """
     require_plain(values)
+    found = array_of(values)
     try:
-        found = array_of(values)
         if found.dtype.kind == "O":
             listed = [_number(each) for each in found.ravel().tolist()]
             return np.array(listed, np.float64).reshape(found.shape)
@@ -136,7 +136,19 @@ def numbers_of(values: Any) -> NDArray[np.float64]:
             return found.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError("holds something else than numbers: every value must be a number")
+    held = next((each for each in found.ravel().tolist() if not is_missing(each)), None)
+    kind = type(held).__name__
+    if isinstance(held, str):
+        how = "texts: make them numbers, as pandas.to_numeric does"
+    elif "timedelta" in kind.lower() or found.dtype.kind == "m":
+        how = "durations: make them numbers, as .dt.total_seconds() / 86400 does"
+    elif kind == "Period":
+        how = "periods: make them days, as .dt.to_timestamp() does"
+    elif kind == "Interval":
+        how = "intervals: make them texts, as .astype(str) does"
+    else:
+        how = "something else than numbers: every value must be a number"
+    raise ValueError(f"holds {how}")
 
 
 def _number(value: Any) -> float:
