@@ -1,5 +1,6 @@
 """Frames as analysts have them: what is read, what is refused, and in which words."""
 
+import re
 import unicodedata
 from collections.abc import Callable
 from datetime import date
@@ -656,3 +657,31 @@ def test_times_and_counts_begin_at_zero_whatever_the_least_in_the_records_is(
         formula="survival(late, died) ~ x", variables={"late": (5, 60)}
     )
     assert mine.fit(there).posterior_.edges[0] == 5.0
+
+
+@pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])
+def test_a_survival_curve_says_how_many_records_are_of_no_group(stage: Any) -> None:
+    levels = tuple(np.unique(stage).tolist())
+    there = federation(stage=stage)
+
+    def fitted(*groups: Any) -> tuple[int, str]:
+        model = KaplanMeier(**OF_TIME, group="stage", levels=groups, intervals=6).fit(there)
+        return model.posterior_.records, str(model.summary())
+
+    records, said = fitted(*levels[:2])
+    share = np.mean(stage != levels[2])
+    assert records == pytest.approx(share * CLIENTS, abs=10)
+    assert re.search(r"Left out: about [0-9]+ records of other levels", said)
+    records, said = fitted(*levels)
+    assert records == pytest.approx(CLIENTS, abs=10) and "Left out" not in said
+
+
+@pytest.mark.parametrize("epsilon", [50.0, 3.0])
+def test_a_group_that_nobody_is_in_adds_no_degree_of_freedom(epsilon: float) -> None:
+    arms = {**OF_TIME, "group": "arm", "intervals": 6}
+    for levels, said in (
+        (("a", "b"), r"with 1 degree of freedom, p [0-9.]+$"),
+        (("a", "b", "c"), r"with 1 degree of freedom, p [0-9.]+, of 2 groups: hardly any record"),
+    ):
+        assert re.search(said, verdict(KaplanMeier, epsilon, {}, **arms, levels=levels), re.M)
+    assert "Log-rank" not in verdict(KaplanMeier, epsilon, {}, **arms, levels=("a", "c"))
