@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shoal_learning.beyond_bounds import Beyond, beyond_bounds
 from shoal_learning.coding import (
     Variable,
     are_numbers,
@@ -19,6 +20,7 @@ from shoal_learning.coding import (
     variable_of,
 )
 from shoal_protocol.posteriors.rows import array_of, columns_of, require_plain
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.codings import Coding, event_fault_of
 from shoal_protocol.trust.dictionary import Category, Date
 from shoal_protocol.wire.texts import near_text
@@ -248,6 +250,19 @@ class OnRecords:
         part = copy(self)
         part._records = self._records.with_variables(given, counts_others=counts_others)
         return part
+
+    def _beyond(self, columns: Iterable[ColumnBounds], codings: Iterable[Coding]) -> Beyond:
+        """Return which values lie beyond the bounds of a task's `columns`.
+
+        Raises:
+            ValueError: as `beyond_bounds`, or a column holds no numbers.
+        """
+
+        def values_of(name: str) -> NDArray[np.float64] | None:
+            is_none = name not in self.columns or isinstance(self.variables().get(name), Category)
+            return None if is_none else self._records.select([name])[:, 0]
+
+        return beyond_bounds(columns, codings, values_of)
 
     def _require_codings(self, codings: Iterable[Coding]) -> None:
         """Check that outcomes, times, counts, weights and levels are coded as a task has it.
