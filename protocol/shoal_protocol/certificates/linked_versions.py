@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shoal_protocol.trust.belief import check_believed
-from shoal_protocol.trust.manifest import Consortium, Manifest, Parties, SignedManifest
+from shoal_protocol.trust.manifest import Consortium, Manifest, Parties
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate
@@ -20,7 +20,7 @@ class LinkedVersions:
     differ in signature and proof, one that holds is enough.
     """
 
-    def __init__(self, trusted: SignedManifest, at_hand: Iterable[Signed[Manifest]]) -> None:
+    def __init__(self, trusted: Signed[Manifest], at_hand: Iterable[Signed[Manifest]]) -> None:
         """Link what is `at_hand`, of which nothing need be verified.
 
         Raises:
