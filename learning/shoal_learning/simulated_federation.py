@@ -7,12 +7,13 @@ distributed as those of a real federation's job at that price.
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal_learning.coding import Variable
+from shoal_learning.coding import Variable, Variables, variables_given
 from shoal_learning.learners import learner_for
 from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_learning.simulation import Federation, run
@@ -22,6 +23,7 @@ from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, c
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.studies.quantiles import QuantilesTask
+from shoal_protocol.studies.regression import Verdict
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
 from shoal_protocol.wire.texts import canonical_text
 
@@ -30,13 +32,15 @@ from shoal_protocol.wire.texts import canonical_text
 class SimulatedOutcome:
     """A task learned in a simulation; `privacy` is what a real job would have cost each client.
 
-    `setting` is the size and price at which it was simulated.
+    `setting` is the size and price at which it was simulated. `beyond` says which columns have more
+    than one value in a hundred beyond their bounds; from one in twenty on the verdict says so, too.
     """
 
     task: Task
     posterior: Posterior
     privacy: PrivacySpent
     setting: Federation
+    beyond: tuple[str, ...] = ()
 
     @property
     def report(self) -> PosteriorReport | None:
@@ -59,7 +63,8 @@ class SimulatedFederation(OnRecords):
     noise; the same `seed` and the same calls give the same posteriors. `models` are the NumPyro
     models that tasks may name, by entry point: what a real federation has installed.
 
-    A text is a level, and becomes its place. `variables` are those of a data dictionary, by which
+    A text is a level, and becomes its place. `variables` are those of a data dictionary, or bounds
+    and levels by name, as estimators take them, by which
     tasks are judged as a trainer does, and gaps get an indicator. Without them they are made from
     the records: levels sorted, bounds the least and the largest number. A real federation never
     does that, for it would tell of records; here it tells of yours to you.
@@ -79,7 +84,7 @@ class SimulatedFederation(OnRecords):
         seed: int,
         missing: int = 0,
         models: Mapping[str, Model] | None = None,
-        variables: Iterable[Variable] | None = None,
+        variables: Variables | Iterable[Variable] | None = None,
     ) -> None:
         """Copy the records.
 
@@ -87,7 +92,13 @@ class SimulatedFederation(OnRecords):
             ValueError: they are not columns of one length, a number is not finite, or the price or
                 the counts are out of range.
         """
-        known = None if variables is None else tuple(variables)
+        known = None if variables is None else variables_given(variables)
+        for name, number in (("epsilon", epsilon), ("delta", delta)):
+            if not isinstance(number, Real):
+                raise ValueError(f"{name} is a number, as 1.0")
+        for name, count in (("dropouts", dropouts), ("colluders", colluders), ("missing", missing)):
+            if not isinstance(count, Integral):
+                raise ValueError(f"{name} is a whole number of clients")
         self._records = SimulatedRecords.of(records, known, missing=True)
         if not 0 <= missing <= dropouts or colluders < 0:
             raise ValueError("missing must lie between 0 and dropouts, and colluders not below 0")
@@ -119,13 +130,10 @@ class SimulatedFederation(OnRecords):
         Levels of a column are texts, and days are days, as in a data frame.
 
         Raises:
-            KeyError: there is no such column.
+            ValueError: there is no such column.
         """
         if isinstance(key, str):
-            name = canonical_text(key)
-            if name not in self.columns:
-                raise KeyError(key)
-            return self._records.column(name)
+            return self._records.column(canonical_text(key))
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # as scikit-learn takes rows
         part = copy(self)
@@ -139,10 +147,12 @@ class SimulatedFederation(OnRecords):
 
         Raises:
             ValueError: a column of the task is missing, or not as the variables that were agreed
-                say, its model is not at hand, or there are too few clients for it.
+                say, or has other codes than its bounds 0 and 1, its model is not at hand, or there
+                are too few clients for it.
         """
         self._require_codings(task.codings)
         self._require_dictionary(task)
+        beyond = self._beyond(task.columns, task.codings)
         records = self._records.select(task.column_names)
         [seeds] = self._seeds.spawn(1)
         federation = Federation(
@@ -168,7 +178,12 @@ class SimulatedFederation(OnRecords):
         spent = PrivacySpent(
             epsilon=self._cap.epsilon, delta=self._cap.delta, mu=self._cap.whole.mu
         )
-        return SimulatedOutcome(task, outcome.posterior, spent, federation)
+        posterior = outcome.posterior
+        if beyond.reasons and isinstance(judged := getattr(posterior, "verdict", None), Verdict):
+            told = judged.reasons if judged.kind == "doubtful" else ()
+            doubtful = Verdict(kind="doubtful", reasons=(*told, *beyond.reasons))
+            posterior = posterior.model_copy(update={"verdict": doubtful})
+        return SimulatedOutcome(task, posterior, spent, federation, beyond.said)
 
     def _require_dictionary(self, task: Task) -> None:
         columns, known = task.columns, self.variables()

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.formulas.designing import level_columns
-from shoal.formulas.variables import Known, Variable, is_names, named, variable_given
-from shoal_learning.coding import coded, near_to
+from shoal.formulas.variables import Known, named
+from shoal_learning.coding import Variable, coded, is_names, near_to, variable_given
 from shoal_protocol.posteriors.rows import array_of, columns_of, numbers_of
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import Category, Date

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatVector
-from shoal.estimators.described import described
+from shoal.estimators.described import described, require_fits
 from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, r_squared
-from shoal.formulas.variables import Variable
 from shoal.jobs.federation import LearningCrowd, WaitingCrowd
+from shoal_learning.coding import Variable
 from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_learning.crowds.stationarity import SNAPSHOTS_NEEDED, Stationarity
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.posteriors import plots
@@ -50,21 +51,22 @@ class CrowdRegression(Predictor):
         task: CrowdTask = self._checked(variables, family=self.family)
         return task
 
-    def fit(self, crowd: LearningCrowd) -> Self:
+    def fit(self, crowd: LearningCrowd, targets: object = None) -> Self:
         """Learn the task by a crowd, real or simulated, and return the estimator.
+
+        There are no `targets`: the crowd's records hold them.
 
         Raises:
             ValueError: a parameter is not usable, or `crowd` is none.
             JobRefused, JobFailed, JobInterrupted, Unavailable: as `CrowdFederation.learn`.
         """
-        if not callable(getattr(crowd, "learn", None)):
-            raise ValueError(
-                "fit takes a crowd, for records stay with their holders: shoal's "
-                "CrowdFederation, or shoal_learning's SimulatedCrowd of records that you have"
-            )
+        require_fits(crowd, targets, crowd=True)
         there, known = described(self, crowd)
         self._variables = self._known().over(known).variables
-        return self._take(*there.learn(self.to_task(known)))
+        task = self.to_task(known)
+        found = self._take(*there.learn(task))
+        self._beyond = there.beyond(task) if isinstance(there, SimulatedCrowd) else ()
+        return found
 
     def fit_from(self, job: WaitingCrowd) -> Self:
         """Fit by a job that was opened earlier, `CrowdFederation.resume(id)`; waits for its end.
@@ -80,6 +82,7 @@ class CrowdRegression(Predictor):
         return self._take(*models)
 
     def _take(self, *models: CrowdModel) -> Self:
+        self._beyond = ()
         *earlier, self.model_ = models
         self.snapshots_ = tuple(earlier)
         self.intercept_, self.coef_ = self.model_.coefficients[0], self.model_.coefficients[1:]
@@ -115,11 +118,14 @@ class CrowdRegression(Predictor):
     def summary(self) -> Summary:
         """Return the coefficients and what they cost, as `CrowdModel.summary`.
 
+        After a simulation it says of which columns values lie beyond the bounds.
+
         Raises:
             NotFittedError: nothing was learned yet.
         """
         self._require_fit()
-        return self.model_.summary()
+        beyond = [("Beyond bounds", "; ".join(self._beyond))] if self._beyond else []
+        return self.model_.summary().with_facts(*beyond)
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the normalised weights and how far the noise alone should move each.
@@ -166,6 +172,7 @@ class CrowdPoissonRegression(CrowdRegression):
     """Poisson regression of counts that a crowd learns; `score` is D^2, of the deviance."""
 
     family = "poisson"
+    _from_zero = True
     _metric = staticmethod(d_squared)
 
 

@@ -11,7 +11,8 @@ from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
 from shoal.formulas.designing import features_of, levels_of
 from shoal.formulas.parsing import Part
-from shoal.formulas.variables import Known, is_levels
+from shoal.formulas.variables import Known
+from shoal_learning.coding import is_levels
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level

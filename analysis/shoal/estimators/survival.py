@@ -10,7 +10,7 @@ from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
-from shoal.formulas.variables import Variable
+from shoal_learning.coding import Variable
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.piecewise_exponential import (
@@ -36,9 +36,15 @@ class OfEvents(Parameters):
     """
 
     _fixed = frozenset({"name", "event_value"})
+    _answer = "time"
+    _from_zero = True
 
     def _asks_for_variables(self) -> bool:
         return True  # how the event is coded
+
+    def _lacking(self) -> set[str]:
+        name, value = self._event()
+        return super()._lacking() | ({name} if isinstance(value, str) else set())
 
     def _event(self) -> tuple[str, object]:
         """Return the event's variable, and the value that is the event, None if it is 1.
@@ -101,7 +107,6 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
     """
 
     task_type = PiecewiseExponentialTask
-    _answer = "time"
     event: Any = None  # where a formula says it
 
     def _read(self, formula: str) -> tuple[str, dict[str, str]]:

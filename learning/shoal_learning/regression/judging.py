@@ -28,6 +28,7 @@ _FEW_COMPLETE: Final = 0.1  # of clients
 _HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
 _NARROWEST: Final = 1.5 * SMALLEST_SPREAD  # of a spread that is told, over half the bounds
 _UNSURE: Final = 1.2  # looseness
+_UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
 _MOST: Final = 0.5  # share of a feature's mean square, far out
@@ -62,12 +63,7 @@ def judged_linear(
         )
     if task.purpose == "prediction":
         reasons.append("values are pulled so that predictions err less, which no interval knows")
-    crowd = found.spreads[-1] / target.half_range
-    if np.isnan(found.shares[-1]) and crowd >= CROWDED:
-        reasons.append(
-            f"values of {target.name} crowd at their bounds: if these cut values, slopes are "
-            "pulled towards 0; ask again with wider ones unless none can lie outside"
-        )
+    reasons += crowded(target, found)
     products, sums = moments.matrix[1:-1, 1:-1], moments.matrix[0, 1:-1]
     whole, noise = float(moments.matrix[0, 0]), moments.off_diagonal_sd
     within = products - np.outer(sums, sums) / whole if whole > moments.diagonal_sd else products
@@ -106,6 +102,8 @@ def judged_scores(
             f"nearly all values of {target.name} are at or beyond its bound "
             f"{target.upper if at_bound > 0.0 else target.lower:g}: is the unit right?"
         )
+    if model.family != "logistic" and float(found.centres[-1]) > target.centre:
+        reasons += crowded(target, found)
     if model.family == "logistic" and not has_two_values:
         reasons.append(
             f"many values of {target.name} are neither {target.lower:g} nor {target.upper:g}, as "
@@ -272,13 +270,18 @@ def tangled(names: Sequence[str], products: Floats, noise: float) -> Tangled:
 
 
 def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]:
-    """Return which of the first `columns` that were `found` seem to be cut nearly everywhere."""
+    """Return which of the first `columns` that were `found` seem to be cut nearly everywhere.
+
+    A level's column is 1 where a record is of it: no bounds cut it. Means that noise makes tell
+    nothing.
+    """
     measured = zip(
         columns,
         found.centres.tolist(),
         found.spreads.tolist(),
         found.looseness.tolist(),
         (~np.isnan(found.shares)).tolist(),
+        (found.errors < _UNTOLD).tolist(),
         strict=False,
     )
     said = [
@@ -290,9 +293,21 @@ def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]
             looseness=looseness,
             is_binary=is_binary,
         )
-        for each, centre, spread, looseness, is_binary in measured
+        for each, centre, spread, looseness, is_binary, is_told in measured
+        if is_told and not is_level(each)
     ]
     return [each for each in said if each is not None]
+
+
+def crowded(target: ColumnBounds, found: Measured) -> list[str]:
+    """Return the reason that the target, which was `found` last, is at its bounds; or none."""
+    is_wide = float(found.spreads[-1]) >= CROWDED * target.half_range
+    if not is_wide or not np.isnan(found.shares[-1]):
+        return []
+    return [
+        f"values of {target.name} crowd at their bounds: if these cut values, slopes are pulled "
+        "towards 0; ask again with wider ones unless none can lie outside"
+    ]
 
 
 def one_class(reason: str) -> Verdict:
