@@ -179,8 +179,8 @@ def _chain_between(
     if found is None:
         numbers = ", ".join(map(str, sorted({each.body.sequence for each in versions.values()})))
         raise UnknownManifest(
-            f"it is bound to the manifest {digest}, which is not at hand. You trust {own} and these "
-            f"versions are at hand: {numbers}. Each party, and the consortium's directory in "
+            f"it is bound to the manifest {digest}, which is not at hand. You trust {own} and "
+            f"these versions are at hand: {numbers}. Each party, and the consortium's directory in "
             "history, keeps all versions. If none of them has that digest, the certificate is of "
             "another consortium, or forged"
         )
