@@ -50,7 +50,12 @@ def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
         if variable is None or isinstance(variable, Date):
             return days
         raise ValueError("holds days: every value must be a number, or its bounds be days, too")
-    numbers = numbers_of(values)
+    try:
+        numbers = numbers_of(values)
+    except ValueError:
+        if not isinstance(variable, Date):
+            raise
+        raise ValueError(f"holds something else than days{_HOW_DAYS}") from None
     if isinstance(variable, Date) and np.isfinite(numbers).any():
         raise ValueError(f"holds numbers, and its values are days{_HOW_DAYS}")
     return numbers

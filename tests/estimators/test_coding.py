@@ -246,6 +246,8 @@ def test_bounds_may_be_days_and_days_are_days() -> None:
         assert model.predict({"visited": [date(2020, 2, 1)]}).shape == (1,)
         with pytest.raises(ValueError, match="'visited' holds numbers, and its values are days"):
             model.predict({"visited": [18_300]})
+        with pytest.raises(ValueError, match="'visited' holds something else than days: make them"):
+            model.predict({"visited": ["2020-02-01"]})
     for wrong in (np.arange(CLIENTS) % 300, days - days[0]):
         with pytest.raises(ValueError, match=r"'visited' holds .*(days|number)"):
             LinearRegression(features=bounds, target={"y": (-20, 60)}).fit(
