@@ -77,9 +77,13 @@ class SimulatedRecords:
                 else:
                     known[name] = found
         arrays = {name: np.array(array_of(values)) for name, values in columns.items()}
-        if len({each.shape for each in arrays.values()}) != 1 or any(
-            each.ndim != 1 for each in arrays.values()
-        ):
+        for name, column in arrays.items():
+            if column.ndim != 1:
+                raise ValueError(
+                    f"column {name!r} has the shape {column.shape}, and a column is a vector: hand "
+                    "over each of its columns by itself, as x[:, 0]"
+                )
+        if len({len(each) for each in arrays.values()}) != 1:
             raise ValueError("records must have columns of one length")
         [rows] = {len(each) for each in arrays.values()}
         values, unreadable = np.full((rows, len(columns)), np.nan), {}

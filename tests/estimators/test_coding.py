@@ -31,6 +31,7 @@ from shoal.estimators import (
     Poisson,
     PoissonRegression,
     Quantiles,
+    Validation,
     VectorSum,
 )
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
@@ -249,6 +250,8 @@ def test_bounds_may_be_days_and_days_are_days() -> None:
         assert model.predict({"visited": [date(2020, 2, 1)]}).shape == (1,)
         with pytest.raises(ValueError, match="'visited' holds numbers, and its values are days"):
             model.predict({"visited": [18_300]})
+        with pytest.raises(ValueError, match="'visited' holds something else than days: make them"):
+            model.predict({"visited": ["2020-02-01"]})
     for wrong in (np.arange(CLIENTS) % 300, days - days[0]):
         with pytest.raises(ValueError, match=r"'visited' holds .*(days|number)"):
             LinearRegression(features=bounds, target={"y": (-20, 60)}).fit(
@@ -263,6 +266,8 @@ def refused(kind: Any, said: str, **given: Any) -> Any:
     )
 
 
+CROWD: dict[str, Any] = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
+OF_ILL: dict[str, Any] = {"features": X, "target": {"ill": (0, 1)}}
 OF_TIME: dict[str, Any] = {"time": {"weeks": (0, 60)}, "event": "died"}
 EARLIER = {"weeks": columns()["weeks"] - 5.0}
 CODED = {"coded": columns()["ill"] + 1.0}
@@ -469,10 +474,6 @@ def test_names_alone_take_what_is_known_of_them() -> None:
         Moments(columns=["x", "same"]).fit(there)
 
 
-CROWD: dict[str, Any] = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
-OF_ILL: dict[str, Any] = {"features": X, "target": {"ill": (0, 1)}}
-
-
 def misused(said: str, call: Callable[[], Any]) -> Any:
     return pytest.param(call, said, id=said)
 
@@ -623,6 +624,33 @@ def test_levels_that_differ_by_case_alone_are_refused_unless_they_are_named() ->
             formula="y ~ day",
             more={"day": (np.datetime64("2020-01-01") + np.arange(CLIENTS) % 90).astype(str)},
         ),
+        refused(
+            LogisticRegression, "has the levels 1, 2, 3: name the one that is 1, as level",
+            formula="stage ~ x",
+        ),
+        refused(
+            KaplanMeier, "one value is the event.* of several make a variable",
+            time=OF_TIME["time"], event={"coded": (1, 2)}, more=CODED,
+        ),
+        refused(
+            KaplanMeier, "nobody's 'died' is 7", time=OF_TIME["time"], event={"died": 7}
+        ),
+        refused(
+            PiecewiseExponentialRegression, "the time 'died' is from 0 to 1, .* named first",
+            formula="survival(died, weeks) ~ x",
+        ),
+        refused(
+            Validation, "site is one variable with its levels, .* coefficients for each",
+            family="logistic", **OF_ILL, site="arm", sites=("a", "b"),
+        ),
+        refused(
+            MultinomialRegression, "levels that are numbers give .* levels=", features=X,
+            target={"coded": (1, 2, 3)}, more=CODED,
+        ),
+        refused(
+            LinearRegression, r"'x' has the shape \(2000, 1\), .* as x\[:, 0\]", formula="y ~ x",
+            more={"x": columns()["x"][:, None]},
+        ),
         *(
             refused(
                 LinearRegression, f"'t' holds {what}", formula="y ~ t", more={"t": times},
@@ -691,7 +719,7 @@ def test_a_group_that_nobody_is_in_adds_no_degree_of_freedom(epsilon: float) -> 
     assert "Log-rank" not in verdict(KaplanMeier, epsilon, {}, **arms, levels=("a", "c"))
 
 
-LATE = {"late": np.where(np.arange(CLIENTS) % 10, 0.5, 999.0)}
+FAR_OUT = {"late": np.where(np.arange(CLIENTS) % 10, 0.5, 999.0)}
 TWICE = {"trt": columns()["ill"] + 1.0, "asked": np.resize([0.0, 1.0, 9.0], CLIENTS)}
 
 
@@ -751,7 +779,7 @@ def test_a_code_of_what_is_missing_is_refused_and_the_event_named() -> None:
 def test_a_simulation_tells_which_share_of_values_lies_beyond_bounds(
     kind: Any, given: dict[str, Any], name: str
 ) -> None:
-    model = kind(**given).fit(federation(**LATE))
+    model = kind(**given).fit(federation(**FAR_OUT))
     facts = dict(model.summary().facts)
     assert f"of 2,000 values of {name} (" in facts["Beyond bounds"]
     if hasattr(model, "verdict_"):
@@ -786,3 +814,12 @@ def test_a_crowd_in_memory_is_told_what_lies_beyond_bounds() -> None:
         )
     model = CrowdLogisticRegression(features={"y": (-20, 15)}, target={"ill": (0, 1)}, **given)
     assert "of 2,000 values of y (" in str(model.fit(crowd).summary())
+
+
+@pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])
+def test_levels_of_several_classes_are_given_beside_the_name_of_the_target(stage: Any) -> None:
+    levels = tuple(np.unique(stage)[::-1].tolist())
+    there = federation(stage=stage)
+    model = MultinomialRegression(features=X, target="stage", levels=levels).fit(there)
+    assert model.classes_.tolist() == ["3", "2", "1"]
+    assert 0.0 < model.score(columns(stage=stage)) < 1.0
