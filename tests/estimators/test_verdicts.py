@@ -236,7 +236,7 @@ def test_of_five_records_nothing_is_said_of_where_they_lie(seed: int) -> None:
     assert "bound" not in str(judged(model, 10.0, seed, years=years).verdict)
 
 
-def test_weights_that_are_all_0_are_refused() -> None:
+def test_weights_that_are_all_0_are_refused_and_doubted_where_nobody_may_look() -> None:
     for kind, target in (
         (LinearRegression, {"wage": WAGE}),
         (LogisticRegression, {"male": (0, 1)}),
@@ -244,6 +244,10 @@ def test_weights_that_are_all_0_are_refused() -> None:
         model = kind(features={"age": AGE}, target=target, weights={"w": (0, 4)})
         with pytest.raises(ValueError, match="the weight 'w' is 0 in all records"):
             model.fit(there(w=np.zeros(4000)))
+        for weights, is_doubted in ((0.0, True), (1.0, False)):
+            found = judged(model, 10.0, w=np.full(4000, weights))
+            assert ("the weights w are 0, or far below" in str(found.verdict)) == is_doubted
+            assert "hardly varies" not in str(found.verdict)
 
 
 def wordings(model: Any, count: int = 6, **columns: np.ndarray) -> list[str]:

@@ -151,6 +151,7 @@ class Answers:
                     prior,
                     complete=None,
                     target_kept=0.0 if target in self.posterior.unvaried else 1.0,
+                    mean_weight=1.0,
                 )
             ),
         )

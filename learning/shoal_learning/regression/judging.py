@@ -28,6 +28,7 @@ _FEW_COMPLETE: Final = 0.1  # of clients
 _HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
 _NARROWEST: Final = 1.5 * SMALLEST_SPREAD  # of a spread that is told, over half the bounds
 _UNSURE: Final = 1.2  # looseness
+_NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a little
 _UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
@@ -48,12 +49,16 @@ def judged_linear(
     *,
     complete: tuple[float, int] | None,
     target_kept: float,
+    mean_weight: float,
 ) -> Verdict:
     """Return the verdict on coefficients with `covariance`, (k, k), and priors of `prior_sd`.
 
     `complete` is how many records there are of how many clients, if that is known, and
-    `target_kept` at most how much of the target's variance the last round still had.
+    `target_kept` at most how much of the target's variance the last round still had. `mean_weight`
+    is the mean over the largest weight that there may be.
     """
+    if said := unweighed(task, mean_weight):
+        return one_class(said)
     target = task.target
     reasons = few_complete(complete) or beyond_bounds(task.columns, found)
     if target_kept < _HARDLY:
@@ -82,14 +87,17 @@ def judged_scores(
     cut: tuple[float, float],
     has_two_values: bool,
     complete: tuple[float, int],
+    mean_weight: float,
 ) -> Verdict:
     """Return the verdict on coefficients `mean` with `covariance`, in spreads, (p,) and (p, p).
 
     The last round asked at `asked_at`, shape (p,); `cut` is the share of its residuals that were
     cut, and the noise in it. `expected` is the covariance by noise if coefficients are alike.
     `has_two_values` is whether the target may be at its bounds alone, and `complete` how many
-    records there are of how many clients.
+    records there are of how many clients. `mean_weight` is as in `judged_linear`.
     """
+    if said := unweighed(task, mean_weight):
+        return one_class(said)
     reasons = few_complete(complete) or beyond_bounds(task.columns, found)
     target, at_bound = task.target, float(found.one_bound[-1])
     if at_bound and model.family == "logistic":
@@ -209,6 +217,16 @@ def few_complete(complete: tuple[float, int] | None) -> list[str]:
         f"only about {complete[0]:,.0f} of {complete[1]:,} clients have a complete record: are "
         "values missing, and are all levels listed that records have?"
     ]
+
+
+def unweighed(task: RegressionTask, mean_weight: float) -> str | None:
+    """Return that weights are so small that no record counts; None if not, or of no weights."""
+    if task.weights is None or mean_weight > _NO_WEIGHT:
+        return None
+    return (
+        f"the weights {task.weights.name} are 0, or far below their bound {task.weights.upper:g}, "
+        "in nearly all records: is the unit right?"
+    )
 
 
 @dataclass(frozen=True)
