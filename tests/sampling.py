@@ -11,6 +11,7 @@ import pytest
 
 EVERY: Final = {
     "tests/client/test_owner_console.py::test_its_pages_are_readable_in_a_browser": 3,
+    "tests/command/test_plan_command.py::test_a_plan_of_extreme_numbers_is_made_or_refused": 5,
     "tests/compute/test_console.py::test_its_pages_are_readable_in_a_browser": 3,
     "tests/end_to_end/test_dying_processes.py::"
     "test_a_job_in_which_every_kind_of_party_kills_itself_releases_the_same": 3,

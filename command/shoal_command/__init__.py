@@ -48,6 +48,7 @@ def command_line(commands: Iterable[EntryPoint]) -> typer.Typer:
         help="Bayesian learning, with differential privacy, on data that never leaves its owners.",
         epilog=exits if complete else f"{exits}\n\n{_MORE}",
     )
+    app.callback()(lambda: None)  # without one a single command would lose its name
     groups: dict[str, typer.Typer] = {}
     for each in listed:
         loaded, (group, _, name) = each.load(), each.name.partition(".")
@@ -74,4 +75,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    command_line(available())()
+    found = available()
+    asked = [each for each in found if each.name.partition(".")[0] in sys.argv[1:2]]
+    command_line(asked or found)()  # loading all groups takes seconds

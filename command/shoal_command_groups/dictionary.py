@@ -25,7 +25,8 @@ def draft(
     """Print a dictionary to finish by hand, from a file's names, types and clear codes.
 
     It has no bounds: those come from general knowledge, never from data. Texts are shown only where
-    they are few and short, and each is of five persons or more.
+    they are few and short, and each is of five persons or more by each column that may tell persons
+    apart. A column called id or patient_id must say whose the rows are.
     """
     say(dictionary_draft.draft(file))
 

@@ -19,6 +19,9 @@ from shoal.jobs.crowd_files import read_crowd_file
 from shoal_protocol.crowds.sanity import HONEST_REFUSED
 from shoal_protocol.crowds.tasks import CrowdTask
 
+MOST_CONTRIBUTIONS = 10**12
+"""Later or overlapping contributions that are reckoned with: beyond them floats are too coarse."""
+
 _UNMET = _FEWER = 0.125  # of delta, for lineages that have not met and noises that are missing
 _TOO_FEW = "there are too few later noises that all instances have in common to prove less"
 _REFUSALS = (
@@ -75,9 +78,10 @@ def statement(task: CrowdTask, *, later: int, overlap: int, delta: float) -> Pri
     submissions times the longest session.
 
     Raises:
-        ValueError: `delta` is not strictly within (0, 1), or a count is negative.
+        ValueError: `delta` is not strictly within (0, 1), or a count is not within 0 to
+            `MOST_CONTRIBUTIONS`.
     """
-    _require_delta(delta)
+    _require(later, overlap, delta)
     local = task.contribution_epsilon
     return PrivacyStatement(
         listener=Statement(
@@ -111,12 +115,14 @@ def snapshot_epsilon(
     Raises:
         ValueError: as for `statement`.
     """
-    _require_delta(delta)
+    _require(later, overlap, delta)
     found = _best(task, later=later, overlap=overlap, delta=delta)
     return None if isinstance(found, str) else found
 
 
-def _require_delta(delta: float) -> None:
+def _require(later: int, overlap: int, delta: float) -> None:
+    if not all(0 <= each <= MOST_CONTRIBUTIONS for each in (later, overlap)):
+        raise ValueError(f"contributions are counted from 0 to {MOST_CONTRIBUTIONS:,}")
     if not 0.0 < delta < 1.0:
         raise ValueError(
             "delta must lie strictly between 0 and 1: it is the probability with which later "

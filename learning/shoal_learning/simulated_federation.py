@@ -7,12 +7,13 @@ distributed as those of a real federation's job at that price.
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal_learning.coding import Variable
+from shoal_learning.coding import Variable, Variables, variables_given
 from shoal_learning.learners import learner_for
 from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_learning.simulation import Federation, run
@@ -62,7 +63,8 @@ class SimulatedFederation(OnRecords):
     noise; the same `seed` and the same calls give the same posteriors. `models` are the NumPyro
     models that tasks may name, by entry point: what a real federation has installed.
 
-    A text is a level, and becomes its place. `variables` are those of a data dictionary, by which
+    A text is a level, and becomes its place. `variables` are those of a data dictionary, or bounds
+    and levels by name, as estimators take them, by which
     tasks are judged as a trainer does, and gaps get an indicator. Without them they are made from
     the records: levels sorted, bounds the least and the largest number. A real federation never
     does that, for it would tell of records; here it tells of yours to you.
@@ -82,7 +84,7 @@ class SimulatedFederation(OnRecords):
         seed: int,
         missing: int = 0,
         models: Mapping[str, Model] | None = None,
-        variables: Iterable[Variable] | None = None,
+        variables: Variables | Iterable[Variable] | None = None,
     ) -> None:
         """Copy the records.
 
@@ -90,7 +92,13 @@ class SimulatedFederation(OnRecords):
             ValueError: they are not columns of one length, a number is not finite, or the price or
                 the counts are out of range.
         """
-        known = None if variables is None else tuple(variables)
+        known = None if variables is None else variables_given(variables)
+        for name, number in (("epsilon", epsilon), ("delta", delta)):
+            if not isinstance(number, Real):
+                raise ValueError(f"{name} is a number, as 1.0")
+        for name, count in (("dropouts", dropouts), ("colluders", colluders), ("missing", missing)):
+            if not isinstance(count, Integral):
+                raise ValueError(f"{name} is a whole number of clients")
         self._records = SimulatedRecords.of(records, known, missing=True)
         if not 0 <= missing <= dropouts or colluders < 0:
             raise ValueError("missing must lie between 0 and dropouts, and colluders not below 0")
@@ -122,13 +130,10 @@ class SimulatedFederation(OnRecords):
         Levels of a column are texts, and days are days, as in a data frame.
 
         Raises:
-            KeyError: there is no such column.
+            ValueError: there is no such column.
         """
         if isinstance(key, str):
-            name = canonical_text(key)
-            if name not in self.columns:
-                raise KeyError(key)
-            return self._records.column(name)
+            return self._records.column(canonical_text(key))
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # as scikit-learn takes rows
         part = copy(self)

@@ -9,8 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal_learning.beyond_bounds import Beyond, beyond_bounds
-from shoal_learning.coding import Variable, coded, decoded, levels_of, near_to, variable_of
-from shoal_protocol.posteriors.rows import array_of, columns_of
+from shoal_learning.coding import (
+    Variable,
+    are_numbers,
+    coded,
+    decoded,
+    fault_of_texts,
+    levels_of,
+    near_to,
+    variable_of,
+)
+from shoal_protocol.posteriors.rows import array_of, columns_of, require_plain
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.codings import Coding, event_fault_of
 from shoal_protocol.trust.dictionary import Category, Date
@@ -21,7 +30,8 @@ from shoal_protocol.wire.texts import near_text
 class SimulatedRecords:
     """Columns by name, shape (records, columns), as numbers that records hold; NaN where missing.
 
-    `given` are the columns as they were handed over, by which levels can be read anew. `variables`
+    `given` are the columns as they were handed over, by which levels can be read anew; without
+    those that no levels and bounds make readable. `variables`
     say what the numbers of a column mean, as far as is known. Columns in `faults` are of none: what
     they are instead; those in `unreadable` hold no numbers, for the reason there. `is_agreed` is
     whether the variables were given, and not made from the columns.
@@ -66,15 +76,22 @@ class SimulatedRecords:
                     faults[name] = found
                 else:
                     known[name] = found
-        given = {name: np.array(array_of(values)) for name, values in columns.items()}
-        if len({each.shape for each in given.values()}) != 1 or any(
-            each.ndim != 1 for each in given.values()
-        ):
+        arrays = {name: np.array(array_of(values)) for name, values in columns.items()}
+        for name, column in arrays.items():
+            if column.ndim != 1:
+                raise ValueError(
+                    f"column {name!r} has the shape {column.shape}, and a column is a vector: hand "
+                    "over each of its columns by itself, as x[:, 0]"
+                )
+        if len({len(each) for each in arrays.values()}) != 1:
             raise ValueError("records must have columns of one length")
-        [rows] = {len(each) for each in given.values()}
+        [rows] = {len(each) for each in arrays.values()}
         values, unreadable = np.full((rows, len(columns)), np.nan), {}
+        given: dict[str, NDArray[Any]] = {}
         for place, (name, column) in enumerate(columns.items()):
             try:
+                require_plain(column)
+                given[name] = arrays[name]
                 values[:, place] = coded(column, known.get(name))
             except ValueError as error:
                 unreadable[name] = faults.get(name, str(error))
@@ -156,13 +173,15 @@ class SimulatedRecords:
         if self.is_agreed:
             return self
         values, known = self.values.copy(), {**self.variables, **given}
-        unreadable = {name: each for name, each in self.unreadable.items() if name not in given}
-        for name, variable in given.items():
-            if name not in self.given:
-                continue
+        anew = [name for name in given if name in self.given]
+        unreadable = {name: each for name, each in self.unreadable.items() if name not in anew}
+        for name in anew:
+            variable = given[name]
             own = levels_of(self.given[name])
             if isinstance(variable, Category) and counts_others and {*own} & {*variable.levels}:
                 others = [each for each in own if each not in variable.levels]
+                if fault := fault_of_texts(others):
+                    raise ValueError(f"column {name!r} {fault}")
                 for each in others:
                     if near := near_text(each, variable.levels):
                         raise ValueError(
@@ -269,7 +288,14 @@ class OnRecords:
             elif isinstance(variable, Category) and coding.kind not in ("event", "levels"):
                 fault = (
                     f"{coding.variable!r} has the levels {', '.join(variable.levels)}, and numbers "
-                    f'are due: name a level, as level({coding.variable}, "...") does'
+                    "are due: "
+                )
+                fault += (
+                    "make them numbers, as pandas.to_numeric does"
+                    if are_numbers(variable.levels)
+                    else "write them as 1 and 0"
+                    if coding.kind == "outcome"
+                    else f'name a level, as level({coding.variable}, "...") does'
                 )
             if fault is None and not is_text and coding.variable in self.columns:
                 fault = coding.fault_of(self._records.select([coding.variable])[:, 0])

@@ -151,7 +151,7 @@ def test_a_job_that_fails_says_what_the_trainer_knows_of_why(
     world: World, trainer: ReportingTrainer
 ) -> None:
     trainer.phase, trainer.reason = "failed", "3 clients joined, 10 are needed"
-    with pytest.raises(JobFailed, match="^3 clients joined, 10 are needed$"):
+    with pytest.raises(JobFailed, match=r"^3 clients joined, 10 are needed$"):
         regression().fit(federation(world))
 
 

@@ -134,6 +134,78 @@ def test_a_text_of_few_persons_is_not_shown_however_many_rows_they_have(tmp_path
         assert ('levels = ["v"]' in shoal("dictionary", "draft", path).stdout) is shown
 
 
+VISITS = ("Huntington", "Mayor of Bonn"), ("measles", "teacher")
+OF_OTHERS = {
+    "ids in the second column": (
+        "visit_date,patient_id,diagnosis,work",
+        [f"2024-01-{n + 1:02},P-{p},{','.join(VISITS[p])}" for p in range(2) for n in range(5)],
+    ),
+    "ids in capitals": ("ID,work", [f"{p},{VISITS[p][1]}" for p in range(2) for _ in range(5)]),
+    "ids of visits first": (
+        "visit_id,patient,diagnosis",
+        [f"{p}{n},{p},{VISITS[p][0]}" for p in range(2) for n in range(9)],
+    ),
+    "a person's age by the ids": (
+        "patient_age,fall,diagnosis",
+        [f"{20 + n},{p},{VISITS[p][0]}" for p in range(2) for n in range(9)],
+    ),
+    "ids called otherwise": (
+        "week,record,dx,bmi,age",
+        [f"1,P{p},rare {'abcdef'[p]},2{p}.5,7{p}" for p in range(6) for _ in range(5)],
+    ),
+    "ids of one shape beside others": (
+        "id,owner,dx",
+        [f"{p}{n},K{p},rare {'abcdef'[p]}" for p in range(6) for n in range(5)],
+    ),
+    "staff": ("id,surgeon,lead_of_ward", [f"{n},Huber,Schmidt" for n in range(30)]),
+    "names of persons": (
+        "id,seen,made,asked,took,gave,wrote",
+        [
+            f'{n},Dr Huber,Anna Schmidt,"Schmidt, A",A. Huber,ANNA SCHMIDT,anna.schmidt'
+            for n in range(30)
+        ],
+    ),
+    "one id in several ways": (
+        "id,dx",
+        [f"{('7', '07', '7.0', ' 7', '+7', '0007.')[n % 6]},rare" for n in range(30)],
+    ),
+    "missing ids": ("id,dx", [f"{'NA' if n < 28 else n},rare" for n in range(30)]),
+    "few of another column's": (
+        "id,number,dx",
+        [f"{p}{n},{p},{VISITS[p % 2][0]}" for p in range(6) for n in range(9)],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OF_OTHERS)
+def test_no_text_is_shown_of_fewer_persons_than_five_whatever_their_column_is_called(
+    tmp_path: Path, what: str
+) -> None:
+    header, rows = OF_OTHERS[what]
+    (tmp_path / "records.csv").write_text("\n".join([header, *rows, ""]))
+    drafted = shoal("dictionary", "draft", tmp_path / "records.csv").stdout
+    shown = tomllib.loads(drafted)["variables"].values()
+    assert [each["levels"] for each in shown if each.get("levels", "?") != "?"] == []
+
+
+def test_codes_of_a_usual_table_are_shown_whatever_columns_of_numbers_are_beside_them(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        f"{n},P-{n // 2},{40 + n % 30},{n % 3},{'I' * (n % 3 + 1)},{'2024-01-01' * (n % 2)}"
+        for n in range(90)
+    ]
+    header = "visit_id,patient_id,age,case,stage,died_on"
+    (tmp_path / "records.csv").write_text("\n".join([header, *rows, ""]))
+    drafted = shoal("dictionary", "draft", tmp_path / "records.csv").stdout
+    assert (
+        '# Its texts are not shown: one of them is beside fewer than 5 values of "case".' in drafted
+    )
+    (tmp_path / "records.csv").write_text("\n".join([header.replace("case", "q001"), *rows, ""]))
+    drafted = shoal("dictionary", "draft", tmp_path / "records.csv").stdout
+    assert tomllib.loads(drafted)["variables"]["stage"]["levels"] == ["I", "II", "III"]
+
+
 @pytest.mark.slow
 def test_a_draft_is_the_same_whatever_the_locale_of_the_machine_is(tmp_path: Path) -> None:
     path = tmp_path / "records.csv"
@@ -182,6 +254,12 @@ def test_a_draft_is_the_same_whatever_the_locale_of_the_machine_is(tmp_path: Pat
         *(
             "ada@example.org,x\nb@example.org,y\n",
             "Ada,NA\nBob,NA\n",
+            "Ada,female,cough\n" + "Bob,male,fever\n" * 30,
+            "Ada,yes\nBob,no\n",
+            "Ada,female,neg\n" + "Bob,male,7.5\n" * 30,
+            "Ada,<5\nBob,<7\n",
+            "id,Ada1950\n1,Bob\n",
+            "id,Dr Ada\n1,Bob\n",
             "Ada,0301234567\n",
             "Ada,7\n",
         ),

@@ -20,6 +20,13 @@ for value in sys.argv[1:]:
 print(json.dumps(sorted(sys.modules)))
 """
 
+MAIN = """
+import atexit, sys
+atexit.register(lambda: print("loaded", *sorted(sys.modules)))
+import shoal_command
+shoal_command.main()
+"""
+
 added = typer.Typer(help="Added.")
 
 
@@ -41,6 +48,14 @@ def test_a_data_holders_commands_load_no_analysis_consortium_or_learning() -> No
     assert "shoal_command.agent" in loaded
     of_others = {"shoal", "shoal_command_groups", "shoal_consortium", "shoal_learning"}
     assert {each.partition(".")[0] for each in loaded} & of_others == set()
+
+
+@pytest.mark.parametrize(("name", "other"), [("party", "agent"), ("up", "party")])
+def test_a_command_loads_no_other_group(name: str, other: str) -> None:
+    asked = [sys.executable, "-c", MAIN, name, "--help"]
+    said = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    assert f" {name} [OPTIONS]" in said
+    assert f"shoal_command.{other}" not in said.split("loaded")[-1].split()
 
 
 def test_a_distribution_adds_groups_and_commands_by_its_entry_points(

@@ -144,12 +144,14 @@ async def test_a_node_that_cannot_work_says_why_and_what_to_do(
 async def test_refusals_are_shown_by_reason_with_what_the_peer_is_told(
     federation: Federation,
 ) -> None:
-    await federation.request(0, "GET", f"/v1/rounds/{'0' * 64}")
-    await federation.request(0, "GET", f"/v1/rounds/{'1' * 64}")
+    for _ in range(2):
+        await federation.request(0, "POST", "/v1/rounds", content=b"0" * 64)
+    await federation.request(0, "GET", f"/v1/rounds/{'1' * 64}")  # parties ask that all the time
     for path in ("/nowhere", "/metrics"):
         await federation.request(0, "GET", path)
     page = await shown(federation, REFUSED)
-    assert re.search(r" 2 \S.* unknown-round ", page)
+    assert re.search(r" 2 \S.* malformed-document ", page)
+    assert "unknown-round" not in page
     assert re.search(r" 1 Nothing is at this path http-404 ", page)
     assert re.search(r" 1 This is for who runs the party http-401 Send ", page)
     assert "0" * 64 not in page

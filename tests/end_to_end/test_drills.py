@@ -271,6 +271,6 @@ def costly(agent: Agent) -> set[tuple[str, int]]:
 def refusal_has(agent: Agent, words: str) -> bool:
     try:
         found = agent.status().refusal
-    except Unavailable:
-        return False  # it is starting
+    except (Unavailable, FileNotFoundError):
+        return False  # it is starting: nobody listens, or there is no token yet
     return words in (found or "")

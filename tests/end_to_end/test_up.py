@@ -148,7 +148,8 @@ def test_an_agent_that_cannot_start_says_why_and_starts_once_its_files_were_mend
         shutil.copy(HOSPITALS / "policy.toml", site)
         terminal.wait_for("hospital-a runs at https://127.0.0.1:")
         os.kill(children_of(terminal.process.pid)[-1], signal.SIGTERM)
-        terminal.wait_for(f"one of its files changes: touch {site}/policy.toml\n", times=2)
+        again = shlex.join(["touch", str(site / "policy.toml")])
+        terminal.wait_for(f"one of its files changes: {again}\n", times=2)
         assert len(children_of(terminal.process.pid)) == 5
         os.utime(site / "policy.toml", (1, 1))
         terminal.wait_for("hospital-a runs at https://127.0.0.1:", times=2)
@@ -188,7 +189,7 @@ def test_a_service_that_ends_stays_stopped_until_it_is_started_again_and_the_oth
         assert set(running.values()) == set(children_of(terminal.process.pid))
         os.kill(running["compute-0"], how)
         terminal.wait_for("compute-0 ended: ")
-        again = f"shoal up {home} --only compute-0\n"
+        again = shlex.join(["shoal", "up", str(home), "--only", "compute-0"]) + "\n"
         assert terminal.said.count(again) == 1
         assert {name for name, url in urls.items() if is_ready(url)} == urls.keys() - {"compute-0"}
         beside = Terminal(home, "--only", "compute-0", said=home.with_suffix(".beside"))

@@ -78,12 +78,12 @@ def test_a_contrast_is_a_weighted_sum_with_its_own_interval() -> None:
     assert "+1 age -2 dose" in str(found) and "<table>" in found._repr_html_()
 
 
-def test_a_difference_is_of_coefficients_in_both_and_as_unsure_as_both_together() -> None:
-    other = posterior().model_copy(update={"names": ("intercept", "dose", "height")})
+def test_a_difference_is_as_unsure_as_both_together() -> None:
+    other = posterior().model_copy(update={"names": ("intercept", "dose", "age")})
     found = difference(posterior(), other)
-    assert found.names == ("intercept", "dose")
-    assert found.mean.tolist() == [0.0, -3.5]
-    assert found.sd == pytest.approx([math.sqrt(2.0), math.sqrt(0.4 + 0.5)])
+    assert found.names == ("intercept", "age", "dose")
+    assert found.mean.tolist() == [0.0, 3.5, -3.5]
+    assert found.sd == pytest.approx([math.sqrt(2.0), math.sqrt(0.9), math.sqrt(0.9)])
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 30, 251])

@@ -1,5 +1,6 @@
 """Frames as analysts have them: what is read, what is refused, and in which words."""
 
+import re
 import unicodedata
 from collections.abc import Callable
 from datetime import date
@@ -7,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 
 from shoal import SimulatedFederation
+from shoal.answers import contrast, difference
 from shoal.estimators import (
     Bernoulli,
     CohortCard,
@@ -22,11 +25,13 @@ from shoal.estimators import (
     LogisticRegression,
     Moments,
     MultinomialRegression,
+    NegativeBinomialRegression,
     Normal,
     PiecewiseExponentialRegression,
     Poisson,
     PoissonRegression,
     Quantiles,
+    Validation,
     VectorSum,
 )
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
@@ -95,13 +100,12 @@ def test_texts_are_levels_whatever_holds_them(stage: Any) -> None:
         NUMBERS == 1,
         list(NUMBERS),
         ["1", *NUMBERS[1:].tolist()],
-        pd.Categorical(NUMBERS),
         pd.Series(NUMBERS, dtype="Int64"),
         pd.Series(NUMBERS == 1, dtype="boolean"),
         pd.to_datetime(pd.Series(NUMBERS), unit="D").dt.to_pydatetime(),
         np.char.encode(STAGES),
     ],
-    ids="int float bool list mixed categorical Int64 boolean days bytes".split(),
+    ids="int float bool list mixed Int64 boolean days bytes".split(),
 )
 def test_nothing_else_than_texts_is_taken_for_places_of_texts(stage: Any) -> None:
     with pytest.raises(ValueError, match=r"'stage' holds .*, and its levels are the texts"):
@@ -110,6 +114,54 @@ def test_nothing_else_than_texts_is_taken_for_places_of_texts(stage: Any) -> Non
     agreed += [Number(name="y", meaning="-", lower=-20, upper=60)]
     with pytest.raises(ValueError, match=r"'stage' holds .*, and its levels are the texts"):
         LinearRegression(formula="y ~ stage").fit(federation(stage=stage, variables=agreed))
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pd.Categorical(NUMBERS),
+        pd.Categorical(NUMBERS.astype(float)),
+        pd.Series(NUMBERS, dtype="category"),
+        pd.Categorical(NUMBERS == 1),
+        pd.cut(NUMBERS, [0, 1, 3]),
+        pyarrow.chunked_array([pyarrow.array(NUMBERS).dictionary_encode()]),
+    ],
+    ids="int float series bool intervals arrow".split(),
+)
+def test_categories_that_are_no_texts_are_refused_at_every_door(stage: Any) -> None:
+    said = "'stage' has categories that are no texts: make them texts"
+    agreed = [Number(name=name, meaning="-", lower=-20, upper=60) for name in ("stage", "y")]
+    there = federation(stage=stage)
+    with_y: dict[str, Any] = {"target": {"y": (-20, 60)}}
+    for fit in (
+        of_stages,
+        lambda stage: LinearRegression(formula="y ~ stage").fit(there),
+        lambda stage: LinearRegression(formula="y ~ C(stage)").fit(there),
+        lambda stage: LinearRegression(formula="y ~ C(stage, levels=[1, 2])").fit(there),
+        lambda stage: LinearRegression(features={"stage": (1, 3)}, **with_y).fit(there),
+        lambda stage: LinearRegression(features=X, target={"stage": (1, 3)}).fit(there),
+        lambda stage: LinearRegression(formula="y ~ stage").fit(
+            federation(stage=stage, variables=agreed)
+        ),
+        lambda stage: MultinomialRegression(formula="stage ~ x").fit(there),
+        lambda stage: CohortCard(variables=["stage"]).fit(there),
+        lambda stage: CohortCard(variables=[{"name": "stage", "levels": [1, 2, 3]}]).fit(there),
+        lambda stage: KaplanMeier(**OF_TIME, group="stage", levels=(1, 2, 3)).fit(there),
+    ):
+        with pytest.raises(ValueError, match=said):
+            fit(stage=stage)
+    model = LinearRegression(features={"stage": (1, 3)}, **with_y).fit(federation(stage=NUMBERS))
+    for use in (model.predict, lambda rows: model.score(rows, np.ones(CLIENTS))):
+        with pytest.raises(ValueError, match=said):
+            use({"stage": stage})
+    with pytest.raises(ValueError, match="categories that are no texts"):
+        model.score({"stage": NUMBERS}, stage)
+
+
+def test_values_under_a_mask_are_refused_whatever_bounds_are_given() -> None:
+    masked = np.ma.masked_array(columns()["x"], columns()["x"] > 1.0)
+    with pytest.raises(ValueError, match="'x' holds a masked value"):
+        LinearRegression(features=X, target={"y": (-20, 60)}).fit(federation(x=masked))
 
 
 def test_levels_that_are_unknown_are_refused_by_fit_predict_and_score() -> None:
@@ -198,6 +250,8 @@ def test_bounds_may_be_days_and_days_are_days() -> None:
         assert model.predict({"visited": [date(2020, 2, 1)]}).shape == (1,)
         with pytest.raises(ValueError, match="'visited' holds numbers, and its values are days"):
             model.predict({"visited": [18_300]})
+        with pytest.raises(ValueError, match="'visited' holds something else than days: make them"):
+            model.predict({"visited": ["2020-02-01"]})
     for wrong in (np.arange(CLIENTS) % 300, days - days[0]):
         with pytest.raises(ValueError, match=r"'visited' holds .*(days|number)"):
             LinearRegression(features=bounds, target={"y": (-20, 60)}).fit(
@@ -212,6 +266,8 @@ def refused(kind: Any, said: str, **given: Any) -> Any:
     )
 
 
+CROWD: dict[str, Any] = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
+OF_ILL: dict[str, Any] = {"features": X, "target": {"ill": (0, 1)}}
 OF_TIME: dict[str, Any] = {"time": {"weeks": (0, 60)}, "event": "died"}
 EARLIER = {"weeks": columns()["weeks"] - 5.0}
 CODED = {"coded": columns()["ill"] + 1.0}
@@ -223,14 +279,14 @@ CODED = {"coded": columns()["ill"] + 1.0}
         refused(
             LogisticRegression, "'coded' is 2 in", features=X, target={"coded": (0, 1)}, more=CODED
         ),
-        refused(LogisticRegression, "'x' is .* coded -3 and 3", features={"y": (0, 1)}, target=X),
+        refused(LogisticRegression, "'x' has .* values in", features={"y": (0, 1)}, target=X),
         refused(LogisticRegression, "'arm' has the levels", features=X, target={"arm": (0, 1)}),
         refused(PoissonRegression, "'cost' is .* whole", features=X, target={"cost": (0, 9)}),
         refused(
             PoissonRegression, "'v' is -1 in", features=X, target={"v": (0, 9)},
             more={"v": columns()["visits"] - 1},
         ),
-        refused(GammaRegression, "'visits' is 0, .* above", features=X, target={"visits": (0, 9)}),
+        refused(GammaRegression, "'visits' is 0 in the rec", features=X, target={"visits": (0, 9)}),
         refused(Bernoulli, "'coded' is 2 in", column="coded", more=CODED),
         refused(Bernoulli, "'arm' has the levels a, b", column="arm"),
         refused(Poisson, "'cost' is .* whole", column="cost", upper=20),
@@ -261,8 +317,8 @@ CODED = {"coded": columns()["ill"] + 1.0}
         refused(LinearRegression, "no quantity", features={"arm": (0, 1)}, target={"y": (0, 9)}),
         refused(Moments, "no quantity", columns={"arm": (0, 1), **X}),
         refused(
-            LinearRegression, "weight 'x' is -", features={"ill": (0, 1)}, target={"y": (-20, 60)},
-            weights={"x": (0, 3)},
+            LinearRegression, "weight 'x' is -[-0-9., ]* and others in", weights={"x": (0, 3)},
+            features={"ill": (0, 1)}, target={"y": (-20, 60)},
         ),
     ],
 )  # fmt: skip
@@ -418,7 +474,252 @@ def test_names_alone_take_what_is_known_of_them() -> None:
         Moments(columns=["x", "same"]).fit(there)
 
 
-LATE = {"late": np.where(np.arange(CLIENTS) % 10, 0.5, 999.0)}
+def misused(said: str, call: Callable[[], Any]) -> Any:
+    return pytest.param(call, said, id=said)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        misused(
+            "fit takes a crowd",
+            lambda: CrowdLogisticRegression(**OF_ILL, **CROWD).fit(federation()),  # type: ignore[arg-type]
+        ),
+        misused(
+            "fit takes a federation",
+            lambda: LogisticRegression(**OF_ILL).fit(SimulatedCrowd(columns(), seed=1)),  # type: ignore[arg-type]
+        ),
+        misused(
+            "fit takes no targets", lambda: LogisticRegression(**OF_ILL).fit(federation(), [0.0])
+        ),
+        misused("variables are bounds or levels by name", lambda: federation(variables=["x"])),
+        misused("'x' has bounds, two numbers", lambda: federation(variables={"x": 3})),
+        misused("no column 'xx'; near to it are x", lambda: federation()["xx"]),
+        misused("epsilon is a number", lambda: of_price(epsilon="1")),
+        misused("epsilon is a number, as 1.0", lambda: of_price(epsilon=None)),
+        misused("delta is a number", lambda: of_price(delta="1e-5")),
+        misused("dropouts is a whole number", lambda: of_price(dropouts=0.5)),
+        misused(
+            r"hand over what its \.collect\(\) returns",
+            lambda: SimulatedFederation(LazyFrame(), **SETTING),
+        ),
+        misused(
+            "a contrast is weights of coefficients by name", lambda: contrast(of_stages(), ["x"])  # type: ignore[arg-type]
+        ),
+        misused(
+            "by name, which are numbers",
+            lambda: contrast(of_stages(), {"C(stage)[2]": "10"}),  # type: ignore[dict-item]
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_handed_over_wrongly_is_refused_with_what_to_give(
+    call: Callable[[], Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+class LazyFrame:
+    """What is read of a lazy frame of Polars: its class's name."""
+
+    columns = ("x", "y")
+
+
+def of_price(**given: Any) -> SimulatedFederation:
+    return SimulatedFederation(columns(), **(SETTING | given))
+
+
+def test_a_simulation_takes_bounds_and_levels_as_estimators_do() -> None:
+    there = federation(variables={"x": (-3, 3), "arm": ("b", "a"), "ill": (0, 1)})
+    assert there.variables()["arm"] == Category(name="arm", meaning="arm", levels=("b", "a"))
+    assert LogisticRegression(formula="ill ~ x").fit(there).coef_ == pytest.approx([1.0], abs=0.25)
+    with pytest.raises(ValueError, match="there is no variable 'y'"):
+        LinearRegression(formula="y ~ x").fit(there)
+
+
+def test_only_coefficients_of_one_kind_of_regression_have_differences() -> None:
+    there = federation()
+    linear = LinearRegression(features=X, target={"ill": (0, 1)}).fit(there)
+    logistic, more = (
+        LogisticRegression(features=features, target={"ill": (0, 1)}).fit(there)
+        for features in (X, {**X, "arm": ("a", "b")})
+    )
+    with pytest.raises(ValueError, match=r"Linear regression of ill, and Logistic regression"):
+        difference(linear, logistic)
+    with pytest.raises(ValueError, match=r"only one of the two has arm\[b\]"):
+        difference(logistic, more)
+    assert difference(logistic, logistic).mean == pytest.approx([0.0, 0.0])
+
+
+DRUGS = np.resize(["drug", "placebo"], CLIENTS)
+NINES = np.where(np.arange(CLIENTS) % 20, columns()["ill"], 9.0)
+MOODS = np.where(np.arange(CLIENTS) % 2, "Yes", np.where(columns()["ill"] > 0, "yes", "no"))
+
+
+@pytest.mark.parametrize("written", ["NA", ".", "n/a", "nan", "-", ""])
+def test_texts_that_say_missing_become_no_level_unless_they_are_named(written: str) -> None:
+    given = np.where(np.arange(CLIENTS) % 9, DRUGS.astype(object), written)
+    there = federation(given=given)
+    for fit in (
+        lambda: LinearRegression(formula="y ~ given").fit(there),
+        lambda: LogisticRegression(formula='level(given, "drug") ~ x').fit(there),
+        lambda: CohortCard(variables=["given"]).fit(there),
+        lambda: CohortCard(variables={"given": ("drug", "placebo")}).fit(there),
+        lambda: KaplanMeier(time=OF_TIME["time"], event={"given": "drug"}).fit(there),
+    ):
+        with pytest.raises(ValueError, match=r"'given' holds '.*'.* make it missing"):
+            fit()
+    missing = np.where(given == written, None, given)
+    LinearRegression(formula="y ~ given").fit(federation(given=missing))
+    if written:
+        levels = {"given": ("drug", "placebo", written)}
+        LinearRegression(features=levels, target={"y": (-20, 60)}).fit(there)
+
+
+def test_levels_that_differ_by_case_alone_are_refused_unless_they_are_named() -> None:
+    there = federation(mood=MOODS)
+    for formula in ('level(mood, "yes") ~ x', "ill ~ mood", "ill ~ C(mood)"):
+        with pytest.raises(ValueError, match="'mood' holds 'Yes' and 'yes', which differ by case"):
+            LogisticRegression(formula=formula).fit(there)
+    named = LogisticRegression(formula="ill ~ mood", variables={"mood": ("no", "yes", "Yes")})
+    assert len(named.fit(there).coef_) == 2
+
+
+@pytest.mark.parametrize(
+    ("fit", "said"),
+    [
+        refused(
+            LogisticRegression, r"three values in the records, 0, 1, 9: if 9 means missing, make "
+            r"it missing \(NaN\)", formula="nines ~ x", more={"nines": NINES},
+        ),
+        refused(
+            LogisticRegression, "three values .* if 9 means missing", features=X,
+            target={"nines": (0, 1)}, more={"nines": NINES},
+        ),
+        refused(Bernoulli, "three values .* if 9 means", column="nines", more={"nines": NINES}),
+        refused(
+            KaplanMeier, "name the value that is the event, .* and make what means missing",
+            time=OF_TIME["time"], event="nines", more={"nines": NINES},
+        ),
+        refused(Bernoulli, "name the values of both, as success=2", column="coded", more=CODED),
+        refused(Bernoulli, "numbers are due: write them as 1 and 0", column="arm"),
+        refused(
+            LinearRegression, "'day' has texts for bounds: write days as datetime.date",
+            features={"day": ("2020-01-01", "2020-12-31")}, target={"y": (-20, 60)},
+        ),
+        refused(
+            LinearRegression, "'x' holds numbers written as texts: make them numbers",
+            formula="y ~ x", more={"x": columns()["x"].round(1).astype(str)},
+        ),
+        refused(
+            LinearRegression, "'x' holds numbers written as texts: make them", features=X,
+            target={"y": (-20, 60)}, more={"x": columns()["x"].round(1).astype(str)},
+        ),
+        refused(
+            PoissonRegression, "numbers are due: make them numbers, as pandas", features=X,
+            target={"visits": (0, 9)}, more={"visits": columns()["visits"].astype(str)},
+        ),
+        refused(
+            LinearRegression, "'day' holds days written as texts: make them days",
+            formula="y ~ day",
+            more={"day": (np.datetime64("2020-01-01") + np.arange(CLIENTS) % 90).astype(str)},
+        ),
+        refused(
+            LogisticRegression, "has the levels 1, 2, 3: name the one that is 1, as level",
+            formula="stage ~ x",
+        ),
+        refused(
+            KaplanMeier, "one value is the event.* of several make a variable",
+            time=OF_TIME["time"], event={"coded": (1, 2)}, more=CODED,
+        ),
+        refused(
+            KaplanMeier, "nobody's 'died' is 7", time=OF_TIME["time"], event={"died": 7}
+        ),
+        refused(
+            PiecewiseExponentialRegression, "the time 'died' is from 0 to 1, .* named first",
+            formula="survival(died, weeks) ~ x",
+        ),
+        refused(
+            Validation, "site is one variable with its levels, .* coefficients for each",
+            family="logistic", **OF_ILL, site="arm", sites=("a", "b"),
+        ),
+        refused(
+            MultinomialRegression, "levels that are numbers give .* levels=", features=X,
+            target={"coded": (1, 2, 3)}, more=CODED,
+        ),
+        refused(
+            LinearRegression, r"'x' has the shape \(2000, 1\), .* as x\[:, 0\]", formula="y ~ x",
+            more={"x": columns()["x"][:, None]},
+        ),
+        *(
+            refused(
+                LinearRegression, f"'t' holds {what}", formula="y ~ t", more={"t": times},
+            )
+            for what, times in (
+                ("durations: make them numbers", pd.to_timedelta(np.arange(CLIENTS), unit="D")),
+                ("periods: make them days", pd.period_range("1900-01", periods=CLIENTS, freq="M")),
+                ("intervals: make them texts", pd.interval_range(0, CLIENTS, CLIENTS)),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_the_advice_of_a_refusal_leads_to_a_right_fit(fit: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        fit()
+
+
+LATE = {"late": columns()["weeks"] + 5.0, "counted": columns()["visits"] + 1.0}
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_times_and_counts_begin_at_zero_whatever_the_least_in_the_records_is(
+    dictionary: bool,
+) -> None:
+    said = {"late": (5.0, 60.0), "counted": (1.0, 9.0), "x": (-3, 3), "died": (0, 1)}
+    there = federation(variables=said if dictionary else None, **LATE)
+    hazards = PiecewiseExponentialRegression(formula="survival(late, died) ~ x").fit(there)
+    assert hazards.posterior_.edges[0] == 0.0
+    assert KaplanMeier(time=["late"], event="died").fit(there).posterior_.start == 0.0
+    for counts in (
+        PoissonRegression(formula="counted ~ x"),
+        NegativeBinomialRegression(features=X, target=["counted"]),
+    ):
+        assert counts.fit(there).to_task(there.variables()).target.lower == 0.0
+    mine = PiecewiseExponentialRegression(
+        formula="survival(late, died) ~ x", variables={"late": (5, 60)}
+    )
+    assert mine.fit(there).posterior_.edges[0] == 5.0
+
+
+@pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])
+def test_a_survival_curve_says_how_many_records_are_of_no_group(stage: Any) -> None:
+    levels = tuple(np.unique(stage).tolist())
+    there = federation(stage=stage)
+
+    def fitted(*groups: Any) -> tuple[int, str]:
+        model = KaplanMeier(**OF_TIME, group="stage", levels=groups, intervals=6).fit(there)
+        return model.posterior_.records, str(model.summary())
+
+    records, said = fitted(*levels[:2])
+    share = np.mean(stage != levels[2])
+    assert records == pytest.approx(share * CLIENTS, abs=10)
+    assert re.search(r"Left out: about [0-9]+ records of other levels", said)
+    records, said = fitted(*levels)
+    assert records == pytest.approx(CLIENTS, abs=10) and "Left out" not in said
+
+
+@pytest.mark.parametrize("epsilon", [50.0, 3.0])
+def test_a_group_that_nobody_is_in_adds_no_degree_of_freedom(epsilon: float) -> None:
+    arms = {**OF_TIME, "group": "arm", "intervals": 6}
+    for levels, said in (
+        (("a", "b"), r"with 1 degree of freedom, p [0-9.]+$"),
+        (("a", "b", "c"), r"with 1 degree of freedom, p [0-9.]+, of 2 groups: hardly any record"),
+    ):
+        assert re.search(said, verdict(KaplanMeier, epsilon, {}, **arms, levels=levels), re.M)
+    assert "Log-rank" not in verdict(KaplanMeier, epsilon, {}, **arms, levels=("a", "c"))
+
+
+FAR_OUT = {"late": np.where(np.arange(CLIENTS) % 10, 0.5, 999.0)}
 TWICE = {"trt": columns()["ill"] + 1.0, "asked": np.resize([0.0, 1.0, 9.0], CLIENTS)}
 
 
@@ -478,7 +779,7 @@ def test_a_code_of_what_is_missing_is_refused_and_the_event_named() -> None:
 def test_a_simulation_tells_which_share_of_values_lies_beyond_bounds(
     kind: Any, given: dict[str, Any], name: str
 ) -> None:
-    model = kind(**given).fit(federation(**LATE))
+    model = kind(**given).fit(federation(**FAR_OUT))
     facts = dict(model.summary().facts)
     assert f"of 2,000 values of {name} (" in facts["Beyond bounds"]
     if hasattr(model, "verdict_"):
@@ -513,3 +814,12 @@ def test_a_crowd_in_memory_is_told_what_lies_beyond_bounds() -> None:
         )
     model = CrowdLogisticRegression(features={"y": (-20, 15)}, target={"ill": (0, 1)}, **given)
     assert "of 2,000 values of y (" in str(model.fit(crowd).summary())
+
+
+@pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])
+def test_levels_of_several_classes_are_given_beside_the_name_of_the_target(stage: Any) -> None:
+    levels = tuple(np.unique(stage)[::-1].tolist())
+    there = federation(stage=stage)
+    model = MultinomialRegression(features=X, target="stage", levels=levels).fit(there)
+    assert model.classes_.tolist() == ["3", "2", "1"]
+    assert 0.0 < model.score(columns(stage=stage)) < 1.0

@@ -257,9 +257,9 @@ def test_without_a_dictionary_places_are_as_the_analyst_orders_levels() -> None:
         ("a", "column 'x' holds one text only"),
         (np.nan, "column 'x' has no value"),
         ([f"id {each}" for each in range(CLIENTS)], None),
-        (["", *["a"] * (CLIENTS - 1)], "a text that is empty, or too long"),
-        ([[1, 2]] * CLIENTS, "neither numbers nor texts nor days"),
-        (pd.cut(np.linspace(1, 9, CLIENTS), 3), "neither numbers nor texts nor days"),
+        (["", *["a"] * (CLIENTS - 1)], "which is written where a value is missing"),
+        ([[1, 2]] * CLIENTS, "something else than numbers"),
+        (pd.cut(np.linspace(1, 9, CLIENTS), 3), "categories that are no texts"),
     ],
 )
 def test_a_formula_is_told_what_a_column_is_that_is_no_variable(
@@ -277,10 +277,10 @@ def test_a_formula_is_told_what_a_column_is_that_is_no_variable(
 def test_many_texts_are_counted_and_days_are_recognised() -> None:
     days = [date.fromordinal(700_000 + each).isoformat() for each in range(1100)]
     rows = {"x": np.array(days), "y": np.arange(1100.0)}
-    with pytest.raises(ValueError, match=r"1,100 different texts, .* pandas.to_datetime"):
+    with pytest.raises(ValueError, match="days written as texts: make them days"):
         LinearRegression(formula="y ~ x").fit(federation(rows))
     rows["x"] = np.array([f"id {each}" for each in range(1100)])
-    with pytest.raises(ValueError, match=r"a category has 1,000 at most$"):
+    with pytest.raises(ValueError, match="more than 1,000 different texts"):
         LinearRegression(formula="y ~ x").fit(federation(rows))
 
 

@@ -121,7 +121,7 @@ def test_a_simulation_exports_to_arviz_as_a_job_does(ill: LogisticRegression) ->
     ("change", "reason"),
     [
         ({"age": [50.0, np.nan]}, "a value is missing, or infinite, in 'age'"),
-        ({"age": ["old", "young"]}, "column 'age' holds something else than numbers: every"),
+        ({"age": ["old", "young"]}, "column 'age' holds texts: make them numbers, as"),
         ({"agee": [50.0, 60.0]}, "no column 'age'; near to it are agee"),
     ],
 )

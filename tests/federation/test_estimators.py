@@ -109,5 +109,5 @@ async def test_fits_that_clients_cannot_pay_for_are_refused(federation: Simulate
     there = real(federation, bridge, epsilon=4.0)
     await meanwhile(federation, bridge, lambda: regression().fit(there))
 
-    with pytest.raises(OutOfBudget, match="enough budget"):
+    with pytest.raises(OutOfBudget, match="0 clients have budget left"):
         await meanwhile(federation, bridge, lambda: regression().fit(there))

@@ -1,6 +1,7 @@
 """A connection trusts one certificate and nothing else."""
 
 import asyncio
+import base64
 import re
 import socket
 import ssl
@@ -13,12 +14,15 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
+from pydantic import BaseModel
 
 from shoal_hosting.peers import lines
 from shoal_hosting.peers.connections import pinned_tls
 from shoal_hosting.peers.exchange import Connection, OtherCertificate, Unavailable
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.application import create_application
+from shoal_hosting.settings import read_settings
+from shoal_hosting.startup import StartupRefused
 from tests.world.loopback import pinned_client, served
 from tests.world.tls_identities import Identity, make_identity
 
@@ -124,6 +128,10 @@ async def test_why_there_is_no_connection_is_told_apart(monkeypatch: pytest.Monk
     assert "s3cret" not in said
 
 
+class NoSettings(BaseModel, frozen=True):
+    """The settings of a service that has none."""
+
+
 @asynccontextmanager
 async def forward_proxy(
     port: int, *, status: bytes = b"200 OK"
@@ -174,6 +182,51 @@ async def test_a_forward_proxy_carries_tls_to_the_party_that_it_cannot_read(
             assert said == "the proxy that SHOAL_HTTPS_PROXY names refuses: 407"
     said = str(await refused(url, identity))
     assert said.startswith("the proxy that SHOAL_HTTPS_PROXY names is not reached: ")
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "http://me:s3cr/et@127.0.0.1:{port}",
+        "http://me:s3cr#et@127.0.0.1:{port}",
+        "http://me:s3cr?et@127.0.0.1:{port}",
+        "http://me:s3cr@et@127.0.0.1:{port}",
+        "http://me:s3cr et@127.0.0.1:{port}",
+        "https://me:s3cret@127.0.0.1:{port}",
+        "socks5://me:s3cret@127.0.0.1:{port}",
+        "me:s3cret@127.0.0.1:{port}",
+        "http://me:s3cret@127.0.0.1:99999",
+    ],
+)
+async def test_a_proxy_that_cannot_be_used_is_refused_without_telling_or_sending_its_password(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    async with forward_proxy(1) as (port, asked):
+        monkeypatch.setenv("SHOAL_HTTPS_PROXY", proxy.format(port=port))
+        said = str(await refused("https://192.0.2.7:8443", IDENTITY))
+        with pytest.raises(StartupRefused, match="SHOAL_HTTPS_PROXY is not http://") as refusal:
+            read_settings(NoSettings, "SHOAL_", {"SHOAL_HTTPS_PROXY": proxy.format(port=port)})
+    assert said.startswith("SHOAL_HTTPS_PROXY is not http://")
+    assert asked == []
+    assert not any(part in f"{said} {refusal.value}" for part in ("s3cr", "et@", "127.0"))
+
+
+async def test_a_proxy_is_asked_for_a_host_in_a_labels_with_a_decoded_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with forward_proxy(1, status=b"403 No") as (port, asked):
+        monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://me:s3%2Fcret@127.0.0.1:{port}")
+        await refused("https://xn--mnchen-3ya.example:8443", IDENTITY)
+    [head] = asked
+    assert head.startswith(b"CONNECT xn--mnchen-3ya.example:8443 HTTP/1.1\r\n")
+    assert b"Basic " + base64.b64encode(b"me:s3/cret") in head
+
+
+async def test_a_proxy_whose_answer_has_no_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with forward_proxy(1, status=b"299 " + b"a" * (1 << 17)) as (port, _):
+        monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://127.0.0.1:{port}")
+        said = str(await refused("https://192.0.2.7:8443", IDENTITY))
+    assert said == "the answer's head is none, or too long"
 
 
 def test_blocking_sockets_are_held_to_the_same_pin(tmp_path: Path) -> None:

@@ -81,6 +81,14 @@ def test_a_proof_travels_beside_what_is_signed() -> None:
     assert (without.log_proof, without.digest) == (None, made.digest)
 
 
+def test_a_proof_that_is_no_text_is_not_even_read() -> None:
+    encoded = proved(following(), *NODES).encode()
+    proof = encoded.index(b',"log_proof":') + len(b',"log_proof":')
+    for values in (b"[" + b"1e-100," * 100_000, b'{"0":' * 100, b"not JSON"):
+        with pytest.raises(MalformedDocument, match="a proof is a text"):
+            decode_manifest(encoded[:proof] + values + encoded[encoded.rindex(b',"signature":') :])
+
+
 def test_a_consortium_from_before_the_log_needs_none_until_it_asks_for_it() -> None:
     first = examples.CONSORTIUM
     assert first.manifest.policy.cosignatures is None

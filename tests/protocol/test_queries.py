@@ -351,7 +351,11 @@ def test_scores_come_back_in_units_of_the_largest():
         (VectorSum, {"intercept": 0.5}, "without a constant"),
         (VectorSum, {"entries": 0}, "greater than or equal to 1"),
         (VectorSum, {"entries": 10_001}, "less than or equal to 10000"),
-        (ScoreSum, {"record_weights": True}, "lower bound of 0 or more"),  # those of the last column are not
+        (
+            ScoreSum,
+            {"record_weights": True},
+            "lower bound of 0 or more",
+        ),  # those of the last column are not
         (WeightedRowMatrix, {"record_weights": True}, "lower bound of 0 or more"),
         (WeightedRowMatrix, {"record_weights": 1}, "record_weights"),
         (ClassScoreSum, {"classes": 3}, "a column for each class"),

@@ -111,7 +111,7 @@ def _step(text: str) -> Step:
 
 
 def _quoted(text: str, sentence: str) -> list[str]:
-    found = re.search(sentence, text, re.DOTALL)
+    found = re.search(sentence.replace(" ", r"\s+"), text, re.DOTALL)
     if found is None:
         return []
     alternatives = re.sub(r"`\s+or\s+`", OR, found[1])

@@ -8,6 +8,7 @@ wald(model, ["age", "age2"]).p_value
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,24 +60,33 @@ def contrast(of: Coefficients, *weights: Weights) -> Estimates:
 
 
 def difference(one: Coefficients, other: Coefficients) -> Estimates:
-    """Return how much larger coefficients are in `one` than in `other`, of those in both.
+    """Return how much larger coefficients are in `one` than in `other`.
 
     Within one regression take `contrast(of, {"a": 1.0, "b": -1.0})`. The posteriors are taken as
     independent: of different people, with noise of their own.
 
     Raises:
-        ValueError: they have no coefficient in common.
+        ValueError: they are not of one kind of regression of one target on the same features.
     """
     one, other = _posterior(one), _posterior(other)
-    names = tuple(name for name in one.names if name in other.names)
-    if not names:
-        raise ValueError("the two posteriors have no coefficient in common")
-    here, there = ([each.names.index(name) for name in names] for each in (one, other))
+    names = one.names
+    if one.title != other.title:
+        raise ValueError(
+            f"coefficients of different regressions have no difference: {one.title}, and "
+            f"{other.title}"
+        )
+    if set(names) != set(other.names):
+        apart = sorted(set(names) ^ set(other.names))
+        raise ValueError(
+            f"only one of the two has {', '.join(apart)}, for which its other coefficients are "
+            "adjusted: fit both with the same features"
+        )
+    there = [other.names.index(name) for name in names]
     return Estimates(
         title=f"{one.title}: differences between two posteriors",
         names=names,
-        mean=one.mean[here] - other.mean[there],
-        sd=np.hypot(one.sd[here], other.sd[there]),
+        mean=one.mean - other.mean[there],
+        sd=np.hypot(one.sd, other.sd[there]),
     )
 
 
@@ -117,11 +127,15 @@ def _posterior(of: Coefficients) -> RegressionPosterior:
     return posterior
 
 
-def _matrix(posterior: RegressionPosterior, weights: Sequence[Weights]) -> Floats:
+def _matrix(posterior: RegressionPosterior, weights: Sequence[Any]) -> Floats:
     if not weights or not all(weights):
         raise ValueError("name one coefficient at least")
     matrix = np.zeros((len(weights), len(posterior.names)))
     for row, each in zip(matrix, weights, strict=True):
+        if not isinstance(each, Mapping) or not all(isinstance(by, Real) for by in each.values()):
+            raise ValueError(
+                'a contrast is weights of coefficients by name, which are numbers: {"age": 10.0}'
+            )
         for name, by in each.items():
             if name not in posterior.names:
                 those = f"{', '.join(posterior.names)}{near_to(name, posterior.names)}"

@@ -7,11 +7,11 @@ checked by `fit`, fitted attributes end in an underscore, and `sklearn.base.clon
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from shoal.estimators.described import described
+from shoal.estimators.described import described, require_fits
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.rehearsals import Rehearsal, require_rehearsal
-from shoal.formulas.variables import Variable
 from shoal.jobs.federation import Learned, Learning, Waiting
+from shoal_learning.coding import Variable
 from shoal_learning.simulated_federation import SimulatedOutcome
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors.base import LEVEL
@@ -58,23 +58,22 @@ class Estimator(Parameters, Generic[PosteriorT]):
         task: Task = self._checked(variables)
         return task
 
-    def fit(self, federation: Learning, *, without_simulation: bool = False) -> Self:
+    def fit(
+        self, federation: Learning, targets: object = None, *, without_simulation: bool = False
+    ) -> Self:
         """Learn the task on a federation, real or simulated, and return the estimator.
 
         A real job by gradients, of many rounds, needs a simulation first: a fit of this estimator
         with the same parameters on a `SimulatedFederation` of a size that the job may have and at
-        its price. `without_simulation` says that there shall be none.
+        its price. `without_simulation` says that there shall be none. There are no `targets`: the
+        federation's records hold them.
 
         Raises:
             ValueError: a parameter is not usable, `federation` is no federation, or the job must be
                 simulated first. Nothing was spent.
             JobRefused, OutOfBudget, JobFailed, JobInterrupted, Unavailable: as `Federation.learn`.
         """
-        if not callable(getattr(federation, "learn", None)):
-            raise ValueError(
-                "fit takes a federation, for records stay with their holders: shoal's "
-                "Federation, or shoal_learning's SimulatedFederation of records that you have"
-            )
+        require_fits(federation, targets, crowd=False)
         there, known = described(self, federation)
         task = self.to_task(known)
         if not without_simulation:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.formulas.designing import level_columns
-from shoal.formulas.variables import Known, Variable, is_names, named, variable_given
-from shoal_learning.coding import coded, near_to
+from shoal.formulas.variables import Known, named
+from shoal_learning.coding import Variable, coded, is_names, near_to, variable_given
 from shoal_protocol.posteriors.rows import array_of, columns_of, numbers_of
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import Category, Date
@@ -111,7 +111,7 @@ def matrix_of(
     known = variables or {}
     parts = [_of_variable(name, found[name], known.get(name)) for name in columns]
     if any(part.ndim != 1 or len(part) != len(parts[0]) for part in parts):
-        raise ValueError("the columns must be vectors of one length")
+        raise ValueError("the columns must be vectors of one length: of a table take x[:, 0]")
     gaps = [name for name, part in zip(columns, parts, strict=True) if not np.isfinite(part).all()]
     if gaps:
         named = ", ".join(map(repr, gaps))

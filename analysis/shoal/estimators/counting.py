@@ -15,8 +15,8 @@ from shoal.estimators.base import Estimator
 from shoal.estimators.distributions import Distribution
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.survival import OfEvents
-from shoal.formulas.variables import Known, is_levels, named
-from shoal_learning.coding import near_to
+from shoal.formulas.variables import Known, named
+from shoal_learning.coding import is_levels, near_to
 from shoal_protocol.studies.categorical import CategoricalPosterior, CategoricalTask
 from shoal_protocol.studies.cohort_card import CohortCardPosterior, CohortCardTask
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
@@ -41,7 +41,8 @@ class Counting(Parameters):
         return True  # what places are called
 
     def _lacking(self) -> set[str]:
-        return {name for name, said in self._levels().items() if said is None}
+        named = {name for name, said in self._levels().items() if said is None}
+        return super()._lacking() | named
 
 
 class CohortCard(Counting, Estimator[CohortCardPosterior]):

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatVector
-from shoal.estimators.described import described
+from shoal.estimators.described import described, require_fits
 from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, r_squared
-from shoal.formulas.variables import Variable
 from shoal.jobs.federation import LearningCrowd, WaitingCrowd
+from shoal_learning.coding import Variable
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_learning.crowds.stationarity import SNAPSHOTS_NEEDED, Stationarity
@@ -51,18 +51,16 @@ class CrowdRegression(Predictor):
         task: CrowdTask = self._checked(variables, family=self.family)
         return task
 
-    def fit(self, crowd: LearningCrowd) -> Self:
+    def fit(self, crowd: LearningCrowd, targets: object = None) -> Self:
         """Learn the task by a crowd, real or simulated, and return the estimator.
+
+        There are no `targets`: the crowd's records hold them.
 
         Raises:
             ValueError: a parameter is not usable, or `crowd` is none.
             JobRefused, JobFailed, JobInterrupted, Unavailable: as `CrowdFederation.learn`.
         """
-        if not callable(getattr(crowd, "learn", None)):
-            raise ValueError(
-                "fit takes a crowd, for records stay with their holders: shoal's "
-                "CrowdFederation, or shoal_learning's SimulatedCrowd of records that you have"
-            )
+        require_fits(crowd, targets, crowd=True)
         there, known = described(self, crowd)
         self._variables = self._known().over(known).variables
         task = self.to_task(known)
@@ -174,6 +172,7 @@ class CrowdPoissonRegression(CrowdRegression):
     """Poisson regression of counts that a crowd learns; `score` is D^2, of the deviance."""
 
     family = "poisson"
+    _from_zero = True
     _metric = staticmethod(d_squared)
 
 

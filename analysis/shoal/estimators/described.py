@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from shoal.estimators.parameters import Parameters
-from shoal.formulas.variables import Variable
+from shoal.jobs.federation import CrowdFederation, Federation
 from shoal.jobs.job_failures import JobRefused
+from shoal_learning.coding import Variable
+from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_learning.simulated_federation import SimulatedFederation
 
 T = TypeVar("T")
 
@@ -36,3 +39,25 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
         if estimator._lacking():
             raise
         return learning, {}
+
+
+def require_fits(learning: object, targets: object, *, crowd: bool) -> None:
+    """Check that an estimator can be fitted on this: on a crowd, or on a federation.
+
+    Raises:
+        ValueError: it is the other one, or neither, or there are targets beside it.
+    """
+    others = (Federation, SimulatedFederation) if crowd else (CrowdFederation, SimulatedCrowd)
+    if not callable(getattr(learning, "learn", None)) or isinstance(learning, others):
+        raise ValueError(
+            "fit takes a crowd, for records stay with their holders: shoal's CrowdFederation, or "
+            "the SimulatedCrowd of shoal_learning.crowds.simulated_crowd of records that you have"
+            if crowd
+            else "fit takes a federation, for records stay with their holders: shoal's "
+            "Federation, or its SimulatedFederation of records that you have"
+        )
+    if targets is not None:
+        raise ValueError(
+            "fit takes no targets: they are a column of the records, and the parameter `target` "
+            "or the formula names it"
+        )

@@ -1,7 +1,7 @@
 """Turns an estimator's parameters into a checked task, and raises where it is not fitted."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
 from shoal.formulas.designing import about_zero, design, single
 from shoal.formulas.parsing import Formula, parse, parse_part
-from shoal.formulas.variables import Known, Variable, Variables, is_names
+from shoal.formulas.variables import Known
+from shoal_learning.coding import Variable, Variables, is_names
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
+from shoal_protocol.trust.dictionary import Number
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.texts import canonical_text
 
@@ -48,6 +50,7 @@ class Parameters:
     _formulaic: ClassVar[bool] = False
     _centres_target: ClassVar[bool] = False
     _answer: ClassVar[str] = "target"  # the parameter that is left of a formula's ~
+    _from_zero: ClassVar[bool] = False  # whether it counts, events or time, and so from 0
 
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
@@ -108,7 +111,7 @@ class Parameters:
             name: canonical_text(said) if isinstance(said, str) else said
             for name, said in {**self.get_params(), **fixed}.items()
         }
-        known = self._known().over(variables or {})
+        known = self._known().over(self._counted_from_zero(variables or {}))
         given = self._designed(given, known)
         for name, read in self._column_parameters().items():
             given[name] = read(given[name], name, known)
@@ -116,6 +119,25 @@ class Parameters:
             return self.task_type(**given)
         except pydantic.ValidationError as error:
             raise ValueError(f"{type(self).__name__}: {describe(error)}") from None
+
+    def _counted_from_zero(self, variables: Mapping[str, Variable]) -> Mapping[str, Variable]:
+        """Return a dictionary's variables; what is counted begins at 0, whatever the least is."""
+        counted = variables.get(self._answer_name() or "") if self._from_zero else None
+        if not isinstance(counted, Number) or counted.lower <= 0.0:
+            return variables
+        return {**variables, counted.name: counted.model_copy(update={"lower": 0.0})}
+
+    def _answer_name(self) -> str | None:
+        """Return the variable that is left of a formula's ~, or in its place; None if unclear."""
+        said, formula = getattr(self, self._answer), self.formula if self._formulaic else None
+        if isinstance(formula, str):
+            return parse(self._read(formula)[0]).target.variable
+        names = (
+            [each for each in said if isinstance(each, str)]
+            if isinstance(said, Mapping | Sequence)
+            else []
+        )
+        return canonical_text(names[0]) if len(names) == 1 else None
 
     def _known(self) -> Known:
         """Return what the parameters say of variables.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
-from shoal.formulas.variables import Variable
+from shoal_learning.coding import Variable
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level

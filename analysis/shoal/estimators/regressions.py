@@ -10,7 +10,7 @@ from shoal.estimators.base import Estimator
 from shoal.estimators.columns import FloatMatrix, FloatVector
 from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, d_squared_of_gamma, r_squared
-from shoal.formulas.variables import Variable
+from shoal_learning.coding import Variable
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.plots import Scale
 from shoal_protocol.posteriors.summaries import Summary
@@ -253,6 +253,7 @@ class PoissonRegression(MeasuredRegression):
     """
 
     family = "poisson"
+    _from_zero = True
     task_type = RegressionTask
     _metric = staticmethod(d_squared)
 
@@ -264,6 +265,7 @@ class NegativeBinomialRegression(MeasuredRegression):
     """
 
     family = "negative_binomial"
+    _from_zero = True
     task_type = RegressionTask
     _metric = staticmethod(d_squared)
 
@@ -312,6 +314,7 @@ class PoissonRegressionByGradients(Regression[PoissonRegressionPosterior]):
     """
 
     task_type = PoissonRegressionTask
+    _from_zero = True
     _metric = staticmethod(d_squared)
 
 

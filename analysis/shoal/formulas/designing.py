@@ -14,7 +14,8 @@ import numpy as np
 import pydantic
 
 from shoal.formulas.parsing import Argument, Formula, Part
-from shoal.formulas.variables import Known, Variable, named
+from shoal.formulas.variables import Known, named
+from shoal_learning.coding import Variable
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.terms import Factor, Level, Log, Power, Spline, Term
 from shoal_protocol.trust.dictionary import Category, Date, Flag
@@ -118,6 +119,12 @@ def single(part: Part, what: str, known: Known) -> ColumnBounds:
         ValueError: it has several, or as `design`.
     """
     found = _choices(part, known, reduced=True)
+    if len(found) != 1 and _is_categorical(part, known):
+        levels = [name for name, _ in levels_of(part, known)]
+        raise ValueError(
+            f"the {what} {part.text!r} has the levels {', '.join(levels[:20])}: name the one that "
+            f'is 1, as level({part.variable}, "{levels[-1]}") does'
+        )
     if len(found) != 1:
         raise ValueError(
             f'the {what} {part.text!r} has {len(found)} columns: name one, as level(x, "yes") does'

@@ -3,23 +3,13 @@
 Levels are those of the data dictionary where there is one, which says what each level's place is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date
-from numbers import Real
-from typing import Any, Self, TypeGuard
+from typing import Any, Self
 
-import numpy as np
-import pydantic
-
-from shoal_learning.coding import near_to
-from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
-from shoal_protocol.wire.documents import describe
+from shoal_learning.coding import Variable, near_to, variable_given
+from shoal_protocol.trust.dictionary import Category
 from shoal_protocol.wire.texts import canonical_text
-
-Variable = Number | Flag | Category | Date
-Variables = Mapping[str, tuple[float, float] | Sequence[str] | Variable]
-"""Variables by name: their bounds, their levels with the reference first, or the dictionary's."""
 
 
 @dataclass(frozen=True)
@@ -84,61 +74,6 @@ class Known:
                 )
             known[name] = agreed
         return replace(self, variables=known)
-
-
-def is_levels(said: object) -> bool:
-    """Tell whether what is said of a variable are levels, and not bounds."""
-    if isinstance(said, Category):
-        return True
-    return (
-        isinstance(said, Sequence | np.ndarray)
-        and not isinstance(said, str)
-        and any(isinstance(each, str) for each in said)
-    )
-
-
-def is_names(said: object) -> TypeGuard[Sequence[str]]:
-    """Tell whether these are names of variables, and nothing else of them."""
-    return (
-        isinstance(said, Sequence)
-        and not isinstance(said, str)
-        and len(said) > 0
-        and all(isinstance(each, str) for each in said)
-    )
-
-
-def variable_given(name: str, said: object, parameter: str) -> Variable:
-    """Return the variable of which somebody says its bounds or its levels.
-
-    Raises:
-        ValueError: they are not usable; the message begins with `parameter`.
-    """
-    if isinstance(said, Variable):
-        if said.name != name:
-            raise ValueError(f"{parameter}: {name!r} is a variable of another name")
-        return said
-    try:
-        if is_levels(said):
-            texts = list(said)  # type: ignore[call-overload]
-            if not is_names(texts):
-                raise ValueError(
-                    f"{parameter}: some levels of {name!r} are texts, and others are none: levels "
-                    "are all texts, and bounds are two numbers"
-                )
-            levels = tuple(map(canonical_text, texts))
-            return Category(name=name, meaning=name, levels=levels)
-        if isinstance(said, Sequence | np.ndarray) and not isinstance(said, str) and len(said) == 2:
-            if all(isinstance(each, date | np.datetime64) for each in said):
-                first, last = np.array(said, "datetime64[D]").tolist()
-                return Date(name=name, meaning=name, earliest=first, latest=last)
-            if all(isinstance(each, Real) for each in said):
-                return Number(name=name, meaning=name, lower=float(said[0]), upper=float(said[1]))
-    except pydantic.ValidationError as error:
-        raise ValueError(f"{parameter}, {name!r}: {describe(error)}") from None
-    raise ValueError(
-        f"{parameter}: {name!r} has bounds, two numbers or days as (18, 90), or levels, texts as "
-        '("no", "yes"), the reference first'
-    )
 
 
 def named(variables: Mapping[str, Variable], name: str) -> Any:

@@ -5,7 +5,7 @@ drawn given it. The test's law under its hypothesis is simulated, noise and all.
 Explained in docs/mathematics.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -33,6 +33,8 @@ Floats = NDArray[np.float64]
 
 _DRAWS: Final = 1000
 _MOST_RATE: Final = 20.0  # in one interval: all have the event
+_EMPTY: Final = 3.0  # standard deviations from none: so many records may be noise alone
+_SMALL: Final = 0.05  # of all records
 _TOLD: Final = 6.0  # standard deviations from none: of fewer at risk no hazard is told
 
 
@@ -58,16 +60,23 @@ class KaplanMeier(OneRound[KaplanMeierTask, KaplanMeierPosterior]):
             groups.append(GroupCurve(label=label, shown=shown, at_risk=tuple(numbers)))
             curves.append(survival[:, place, :shown])
         times = self.task.times[1:]
+        left_out = [
+            _shown_risk(float(risk), float(sd), reach, self.task.smallest_cell)
+            for risk, sd in zip(
+                known.at_risk[0, len(labels) :, 0], risk_sds[len(labels) :, 0], strict=True
+            )
+        ]
         drawn = np.concatenate(curves, axis=1)
         return KaplanMeierPosterior(
             names=names_of(groups, times),
-            records=max(1, round(table.total)),
+            records=max(1, round(table.total - table.counts[len(labels) :].sum())),
+            left_out=left_out[0] if left_out else None,
             columns=tuple(each.name for each in self.task.columns),
             start=self.task.times[0],
             times=times,
             groups=tuple(groups),
             curves=encoded(drawn[: MOST_NUMBERS // drawn.shape[1]]),
-            log_rank=None if self.task.group is None else _log_rank(table, len(labels), generator),
+            log_rank=_log_rank(table, len(labels), generator),
         )
 
     def _shown(self, risks: Floats, sds: Floats, reach: float) -> int:
@@ -183,12 +192,21 @@ def _rising(values: Floats) -> Floats:
     return np.asarray((above + below) / 2.0)
 
 
-def _log_rank(table: _NoisyTable, groups: int, generator: np.random.Generator) -> LogRank:
-    """Return the test of whether the first `groups` have one hazard.
+def _log_rank(table: _NoisyTable, groups: int, generator: np.random.Generator) -> LogRank | None:
+    """Return the test of whether those of the first `groups` that somebody is in have one hazard.
 
+    None if there are not two of them. A group counts as empty where its number of records is
+    within the noise of none, and a small part of all.
     Under the hypothesis each group's records are drawn with the event rates of all of them together
     and rates of leaving of its own, as the table has them, and get noise as the table did.
     """
+    sizes = table.counts[:groups].sum(axis=(1, 2))
+    empty = table.noise.sd * np.sqrt(table.counts[0].size) * _EMPTY
+    is_there = sizes > min(empty, _SMALL * table.total)
+    if is_there.sum() < 2:
+        return None
+    order = np.argsort(np.append(~is_there, np.ones(len(table.counts) - groups)), kind="stable")
+    table, groups = replace(table, counts=table.counts[order]), int(is_there.sum())
     counts = table.counts
     known = _Monotone.of(counts[None, :groups])
     told = _told(table, groups)

@@ -33,9 +33,11 @@ def columns_of(table: Any) -> dict[str, Any] | None:
     """Return the columns of a table by the canonical form of their names; None if it has no names.
 
     Raises:
-        ValueError: a name is no text or stands twice, or columns of a mapping are pandas Series
-            with different indexes, which belong to different rows.
+        ValueError: the table is a lazy frame, a name is no text or stands twice, or columns of a
+            mapping are pandas Series with different indexes, which belong to different rows.
     """
+    if type(table).__name__ == "LazyFrame":
+        raise ValueError("a lazy frame has no values yet: hand over what its .collect() returns")
     keys = names_of(table)
     if keys is None:
         return None
@@ -95,25 +97,38 @@ def is_missing(value: object) -> bool:
     return type(value).__name__ in _MISSING or (isinstance(value, float) and value != value)
 
 
-def refuse_masked(values: object) -> None:
-    """Check that no value of an array is masked: what is under the mask is no value.
+def require_plain(values: Any) -> None:
+    """Check that no value is masked, or a category that is no text.
+
+    What is under a mask is no value. Categories that are numbers are neither a quantity nor texts,
+    by which levels are told apart.
 
     Raises:
-        ValueError: one is.
+        ValueError: one is; the message begins with what the values do.
     """
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError("holds a masked value: leave out what is missing, or fill it in")
+    kinds = [getattr(values, each, None) for each in ("dtype", "type")]
+    kinds.append(getattr(kinds[0], "pyarrow_dtype", None))
+    if any(hasattr(each, "categories") or hasattr(each, "index_type") for each in kinds) and any(
+        not (isinstance(each, str) or is_missing(each)) for each in array_of(values).tolist()
+    ):
+        raise ValueError(
+            "has categories that are no texts: make them texts, as .cat.rename_categories(str) "
+            "does, or make the column numbers, as .astype(float) does"
+        )
 
 
 def numbers_of(values: Any) -> NDArray[np.float64]:
     """Return values as numbers, in their shape; what is missing is NaN.
 
     Raises:
-        ValueError: one is no number, or masked; the message begins with what the values do.
+        ValueError: one is no number, masked, or a category; the message begins with what the
+            values do.
     """
-    refuse_masked(values)
+    require_plain(values)
+    found = array_of(values)
     try:
-        found = array_of(values)
         if found.dtype.kind == "O":
             listed = [_number(each) for each in found.ravel().tolist()]
             return np.array(listed, np.float64).reshape(found.shape)
@@ -121,7 +136,19 @@ def numbers_of(values: Any) -> NDArray[np.float64]:
             return found.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError("holds something else than numbers: every value must be a number")
+    held = next((each for each in found.ravel().tolist() if not is_missing(each)), None)
+    kind = type(held).__name__
+    if isinstance(held, str):
+        how = "texts: make them numbers, as pandas.to_numeric does"
+    elif "timedelta" in kind.lower() or found.dtype.kind == "m":
+        how = "durations: make them numbers, as .dt.total_seconds() / 86400 does"
+    elif kind == "Period":
+        how = "periods: make them days, as .dt.to_timestamp() does"
+    elif kind == "Interval":
+        how = "intervals: make them texts, as .astype(str) does"
+    else:
+        how = "something else than numbers: every value must be a number"
+    raise ValueError(f"holds {how}")
 
 
 def _number(value: Any) -> float:

@@ -70,7 +70,7 @@ failure = 0
 
     @property
     def codings(self) -> tuple[Coding, ...]:
-        return (Coding(self.column, "classes", (self.failure, self.success)),)
+        return (Coding(self.column, "outcome", (self.failure, self.success)),)
 
     def query(self) -> Counts:
         """Return the query of the only round."""

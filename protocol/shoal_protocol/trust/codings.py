@@ -16,7 +16,7 @@ from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 
 _SHOWN: Final = 5
 
-CodingKind = Literal["classes", "event", "time", "count", "positive", "weight", "levels"]
+CodingKind = Literal["classes", "outcome", "event", "time", "count", "positive", "weight", "levels"]
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,23 @@ class Coding:
         name, found = repr(self.variable), np.unique(values[~np.isnan(values)])
         others = found[~np.isin(found, self.values)]
         match self.kind:
-            case "classes" if len(others):
+            case "classes" | "outcome" if len(others) and len(found) > 2:
+                odd = [each for each in found.tolist() if each not in (0.0, 1.0)]
+                return (
+                    f"the target {name} has {_count(len(found))} values in the records, "
+                    f"{_shown(found)}: if {odd[-1]:g} means missing, make it missing (NaN); two "
+                    f"classes have two values{self._one_class(found[1])}"
+                )
+            case "classes" | "outcome" if len(others):
                 low, high = self.values
+                cure = (
+                    f"give the values of both as its bounds{self._one_class(others[-1])}"
+                    if self.kind == "classes"
+                    else "name the values of both, as success=2, failure=1"
+                )
                 return (
                     f"the target {name} is {_shown(others)} in the records, and of two classes, "
-                    f"coded {low:g} and {high:g}: give the values of both as its bounds, or name "
-                    f"one, as level({self.variable}, {others[-1]:g}) does"
+                    f"coded {low:g} and {high:g}: {cure}"
                 )
             case "event" if not self.values and not np.isin(found, (0.0, 1.0)).all():
                 return uncoded_event(self.variable, f"{found[-1]:g}")
@@ -51,9 +62,10 @@ class Coding:
                     f"{_shown(found)}: name the value that is the event"
                 )
             case "time" if (found < min(self.values)).any():
+                below = _shown(found[found < self.values[0]])
                 return (
                     f"the time {name} is below its lower bound {self.values[0]:g} in the records, "
-                    f"at {_shown(found)}: it counts from when a record is first at risk"
+                    f"at {below}: it counts from when a record is first at risk"
                 )
             case "count" if (found < 0.0).any() or (found != np.floor(found)).any():
                 wrong = found[(found < 0.0) | (found != np.floor(found))]
@@ -63,9 +75,11 @@ class Coding:
                     "is for"
                 )
             case "positive" if (found <= 0.0).any():
-                return f"the target {name} is {_shown(found)} in the records, and must be above 0"
+                wrong = found[found <= 0.0]
+                return f"the target {name} is {_shown(wrong)} in the records, and must be above 0"
             case "weight" if (found < 0.0).any():
-                return f"the weight {name} is {_shown(found)} in the records: none is below 0"
+                wrong = found[found < 0.0]
+                return f"the weight {name} is {_shown(wrong)} in the records: none is below 0"
             case "weight" if len(found) and not found.any():
                 return f"the weight {name} is 0 in all records, so that none of them counts"
             case "levels" if len(others) and not np.isin(self.values, found).all():
@@ -73,6 +87,16 @@ class Coding:
                 return f"{name} is {_shown(others)} in the records, and never {_shown(absent)}"
             case _:
                 return None
+
+    def _one_class(self, value: float) -> str:
+        """Return how to name one class, where a formula can."""
+        return f", or name one, as level({self.variable}, {value:g}) does" * (
+            self.kind == "classes"
+        )
+
+
+def _count(number: int) -> str:
+    return "three" if number == 3 else f"{number:,}"
 
 
 def _shown(values: NDArray[np.float64]) -> str:
@@ -120,5 +144,6 @@ def uncoded_event(name: str, example: str) -> str:
     """Return that an event is not coded 0 and 1, and how to say which value it is."""
     return (
         f"the event {name!r} is not coded 0 and 1: name the value that is the event, as "
-        f'event={{"{name}": {example}}}'
+        f'event={{"{name}": {example}}}, and make what means missing, as 9 often does, missing '
+        "(NaN)"
     )

@@ -16,6 +16,11 @@ _AROUND: Final = (
 )
 """White space of Unicode, and the three characters that show nothing and end up at texts' ends."""
 
+MISSING_TEXTS: Final = frozenset(
+    {*("na", "n/a", "#n/a", "nan", "null", "#null!", "nil", "none", "-", "--", ".", "?"), "missing"}
+)
+"""Texts, in lower case, that programs write where a value is missing."""
+
 
 def canonical_text(text: str) -> str:
     """Return the one form of a text: composed characters (NFC), and no space around them."""

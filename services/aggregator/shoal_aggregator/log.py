@@ -145,8 +145,9 @@ class Log:
             ConflictingDocument: the log has another version of this number.
             StorageUnavailable
         """
-        signed = decode_manifest(encoded)
-        if self._own.book.known(encoded) is None:
+        reading = self._own.worker("reading")
+        signed = await reading.run_sized(len(encoded), decode_manifest, encoded)
+        if signed.digest not in {each.digest for each in self._own.book.versions}:
             self._own.book.current.check_successor(signed)
         entry = decode_entry(log_entry(signed.body))
         logged = await self._own.storage.run(log_store.version, signed.body.sequence)

@@ -56,12 +56,12 @@ def injection(
     """Return a slot of `free` for each of `new`, uniformly random among all ways to give them.
 
     Raises:
-        ValueError: there are too few.
+        ValueError: there are too few; how many lack is not told, for it may reach others.
     """
     if len(new) > len(free):
         raise ValueError(
-            f"{len(new) - len(free):,} individuals more than slots, those counted who are gone: "
-            "ask for more by `shoal agent grow`"
+            "more individuals than slots, those counted who are gone: ask for more by `shoal agent "
+            "grow`"
         )
     if not new:
         return {}

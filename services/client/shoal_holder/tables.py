@@ -15,12 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from shoal_protocol.wire.texts import canonical_text, near_text
-
-MISSING_TEXTS: Final = frozenset(
-    {*("na", "n/a", "#n/a", "nan", "null", "#null!", "nil", "none", "-", "--", ".", "?"), "missing"}
-)
-"""Texts, in lower case, that programs write where a value is missing."""
+from shoal_protocol.wire.texts import MISSING_TEXTS, canonical_text, near_text
 
 _NO: Final = frozenset({"no", "n", "false"})
 _YES: Final = frozenset({"yes", "y", "true"})

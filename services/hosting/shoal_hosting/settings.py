@@ -1,7 +1,9 @@
 """A service's settings, read once from the environment."""
 
+import re
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ValidationError
 
@@ -9,11 +11,50 @@ from shoal_hosting.startup import StartupRefused
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
+PROXY: Final = "SHOAL_HTTPS_PROXY"
+"""The environment's variable with the URL of a forward proxy, http://[user:password@]host:port."""
+
+_PROXY_PORT: Final = 3128
+_PROXY_URL: Final = re.compile(
+    r"http://((?P<user>[\w.~!$&'()*+,;=%-]+)(:(?P<password>[\w.~!$&'()*+,;=:%-]*))?@)?"
+    r"(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?/?"
+)
+
 # compose files pick images by it, and services started by hand may inherit it
-_OTHERS: Final = frozenset({"SHOAL_TAG", "SHOAL_HTTPS_PROXY"})  # compose's, and of `peers`
+_OTHERS: Final = frozenset({"SHOAL_TAG", PROXY})  # compose's, and of `peers`
 
 # the validator's own message may quote the value, or is a regular expression
 _OURS_TO_WORD: Final = {"missing", "value_error", "assertion_error", "string_pattern_mismatch"}
+
+
+class Proxy(NamedTuple):
+    """A forward proxy that is spoken to in the clear, and who asks it: user:password."""
+
+    host: str
+    port: int
+    credentials: str | None
+
+
+def proxy_in(environ: Mapping[str, str]) -> Proxy | None:
+    """Return the forward proxy that `SHOAL_HTTPS_PROXY` names, or None.
+
+    Raises:
+        ValueError: its URL is none of such a proxy. No part of it is told: it may be a password.
+    """
+    url = environ.get(PROXY)
+    if not url:
+        return None
+    found = _PROXY_URL.fullmatch(url)
+    port = int((found and found["port"]) or _PROXY_PORT)
+    if found is None or not 0 < port < 1 << 16:
+        raise ValueError(
+            f"{PROXY} is not http://[user:password@]host:port: only http:// leads to a proxy, and "
+            "in user and password /, #, ?, @, spaces and the like are written as %2F, %23, %3F, %40"
+        )
+    credentials = None
+    if found["user"]:
+        credentials = f"{unquote(found['user'])}:{unquote(found['password'] or '')}"
+    return Proxy(found["host"].strip("[]"), port, credentials)
 
 
 def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]) -> Settings:
@@ -22,7 +63,7 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
     An empty variable counts as unset, since that is how compose files pass on what is not there.
     A variable with the prefix that no field has is refused: it is a setting that someone
     believes to be in force. `SHOAL_TAG`, which the compose files read, and
-    `SHOAL_HTTPS_PROXY`, which `peers` reads, are let pass.
+    `SHOAL_HTTPS_PROXY`, which `peers` reads and which must be one it can use, are let pass.
 
     Raises:
         StartupRefused: names each variable that is missing, unknown or wrong, and its value never.
@@ -36,6 +77,10 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
     given = {name: value for name, value in environ.items() if name.startswith(prefix)}
     unknown = given.keys() - variables - _OTHERS
     complaints = [f"{name} is not a setting of this service" for name in unknown]
+    try:
+        proxy_in(given)
+    except ValueError as error:
+        complaints.append(str(error))
     try:
         settings = model.model_validate_strings(
             {variables[name]: value for name, value in given.items() if name in variables and value}

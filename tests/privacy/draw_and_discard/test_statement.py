@@ -98,6 +98,13 @@ def test_a_delta_that_is_no_probability_is_refused_by_name(delta: float) -> None
             asked(make_task(), later=10, overlap=0, delta=delta)
 
 
+@pytest.mark.parametrize("count", [-1, 10**30, 10**400])
+def test_a_count_beyond_reason_is_refused(count: int) -> None:
+    for later, overlap in ((count, 1), (1, count)):
+        with pytest.raises(ValueError, match="counted from 0 to"):
+            statement(make_task(), later=later, overlap=overlap, delta=DELTA)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("overlap", [0, 3])
 def test_whoever_looks_still_later_learns_no_more(overlap: int) -> None:

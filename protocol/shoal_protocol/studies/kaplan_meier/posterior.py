@@ -74,6 +74,8 @@ class KaplanMeierPosterior(BasePosterior):
 
     `curves` are the draws, shape (draws, k), as little-endian integers of 16 bits, 65,535 for 1.
     They know of privacy noise and of sampling. A curve ends where too few are at risk to tell.
+    `records` are those of the groups; `left_out` says how many are of other levels: None without
+    groups, or where they may be too few to be shown.
     """
 
     variable = "survival"
@@ -85,6 +87,7 @@ class KaplanMeierPosterior(BasePosterior):
     times: Annotated[tuple[Finite, ...], Field(min_length=1)]
     groups: Annotated[tuple[GroupCurve, ...], Field(min_length=1)]
     curves: Base64
+    left_out: Known | None = None
     log_rank: LogRank | None
 
     @model_validator(mode="after")
@@ -170,7 +173,13 @@ class KaplanMeierPosterior(BasePosterior):
             middle, low, high = ("later" if math.isinf(each) else f"{each:.4g}" for each in row)
             said.append((f"Median{_of(group)}", f"{middle} ({LEVEL:.0%} interval {low} to {high})"))
         if self.log_rank is not None:
-            said.append(("Log-rank test", str(self.log_rank)))
+            tested = self.log_rank.freedom + 1
+            of = f", of {tested} groups: hardly any record is of the others"
+            is_of_all = tested == len(self.groups)
+            said.append(("Log-rank test", f"{self.log_rank}{'' if is_of_all else of}"))
+        if self.left_out is not None and self.left_out.mean > 2.0 * self.left_out.sd:
+            left = f"about {self.left_out.mean:,.0f} records of other levels"
+            said.insert(0, ("Left out", left))
         return (*said, ("Intervals", "know of noise and sampling; bands hold whole curves"))
 
     @property

@@ -17,9 +17,7 @@ from typing import Final, cast
 import httpx
 
 from shoal_hosting.peers.answer_heads import AnswerHead, decoded_head, encoded_head
-
-PROXY: Final = "SHOAL_HTTPS_PROXY"
-"""The environment's variable with the URL of a forward proxy, http://[user:password@]host:port."""
+from shoal_hosting.settings import PROXY, Proxy, proxy_in
 
 CONNECT_SECONDS: Final = 10.0
 LARGEST_HEAD_BYTES: Final = 16 << 10
@@ -29,7 +27,6 @@ _IDLE_SECONDS: Final = 60.0  # less than the server's: a request never meets a c
 _CLOSE_SECONDS: Final = 1.0
 _ADDRESSES: Final = 4  # of a host, of which each has its share of the time to connect
 _PORT: Final = 443
-_PROXY_PORT: Final = 3128
 _OWN_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 # Each chunk costs work, even a small one: so many may come, and one more for each so many bytes.
 _CHUNKS: Final = 1024
@@ -200,6 +197,9 @@ class _Line(asyncio.Protocol):
 
     async def head(self, method: str) -> AnswerHead:
         """Return what the head of the answer to a request says."""
+        return decoded_head(await self._head(), method)
+
+    async def _head(self) -> bytes:
         searched = 0
         while (end := self._received.find(b"\r\n\r\n", searched)) < 0:
             searched = max(0, len(self._received) - 3)
@@ -208,7 +208,7 @@ class _Line(asyncio.Protocol):
             await self._more()
         if not 0 < end <= LARGEST_HEAD_BYTES:
             raise httpx.RemoteProtocolError("the answer's head is none, or too long")
-        head = decoded_head(bytes(self._received[:end]), method)
+        head = bytes(self._received[:end])
         del self._received[: end + 4]
         return head
 
@@ -218,12 +218,12 @@ class _Line(asyncio.Protocol):
         Raises:
             ConnectionError: it does not lead to the party.
             httpx.ReadError: it hangs up.
+            httpx.RemoteProtocolError: its answer has no head that is short enough.
         """
-        while b"\r\n\r\n" not in self._received:
-            await self._more()
-        if not re.match(rb"HTTP/1\.[01] 200\b", self._received):
-            status = self._received[9:12].decode("ascii", "replace")
-            raise ConnectionError(f"the proxy that {PROXY} names refuses: {status}")
+        status = re.match(rb"HTTP/1\.[01] (\d{3})\b", await self._head())
+        if status is None or status[1] != b"200":
+            said = status[1].decode() if status else "its answer is none of HTTP/1"
+            raise ConnectionError(f"the proxy that {PROXY} names refuses: {said}")
         self._received.clear()  # the party says nothing before it is greeted
 
     async def body(self, length: int | None) -> AsyncIterator[bytes]:
@@ -286,33 +286,38 @@ async def _connect(url: httpx.URL, tls: ssl.SSLContext) -> _Line:
     Raises:
         httpx.ConnectError: nobody answers, or not with what `tls` trusts.
     """
-    proxy = os.environ.get(PROXY)
-    if not proxy or url.host in _OWN_MACHINE:
-        return await _directly(url, tls)
     try:
+        proxy = None if url.host in _OWN_MACHINE else proxy_in(os.environ)
+        if proxy is None:
+            return await _directly(url, tls)
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await _through(httpx.URL(proxy), url, tls)
-    except (OSError, ValueError, httpx.InvalidURL, httpx.ReadError) as error:
+            return await _through(proxy, url, tls)
+    except httpx.ConnectError:
+        raise
+    except (OSError, ValueError, httpx.TransportError) as error:
         raise httpx.ConnectError(str(error) or "no connection through the proxy in time") from error
 
 
-async def _through(proxy: httpx.URL, url: httpx.URL, tls: ssl.SSLContext) -> _Line:
+async def _through(proxy: Proxy, url: httpx.URL, tls: ssl.SSLContext) -> _Line:
     """Connect through a forward proxy. TLS is with the party: the proxy sees host and port only."""
     loop = asyncio.get_running_loop()
     try:
-        transport, line = await loop.create_connection(_Line, proxy.host, proxy.port or _PROXY_PORT)
+        transport, line = await loop.create_connection(_Line, proxy.host, proxy.port)
+    except UnicodeError:
+        raise ConnectionError(f"the proxy that {PROXY} names has no host name") from None
     except OSError as error:
         said = f"the proxy that {PROXY} names is not reached: {error.strerror or 'no address'}"
         raise ConnectionError(said) from None
-    host = f"[{url.host}]" if ":" in url.host else url.host
-    head = f"CONNECT {host}:{url.port or _PORT} HTTP/1.1\r\nHost: {host}:{url.port or _PORT}\r\n"
-    if proxy.username:
-        secret = base64.b64encode(f"{proxy.username}:{proxy.password}".encode()).decode()
+    name = url.raw_host.decode("ascii")  # A-labels
+    asked = f"{f'[{name}]' if ':' in name else name}:{url.port or _PORT}"
+    head = f"CONNECT {asked} HTTP/1.1\r\nHost: {asked}\r\n"
+    if proxy.credentials is not None:
+        secret = base64.b64encode(proxy.credentials.encode()).decode()
         head += f"Proxy-Authorization: Basic {secret}\r\n"
     try:
         await line.send(f"{head}\r\n".encode(), b"")
         await line.tunnelled()
-        secured = await loop.start_tls(transport, line, tls, server_hostname=url.host)
+        secured = await loop.start_tls(transport, line, tls, server_hostname=name)
     except BaseException:
         line.abort()
         raise
@@ -329,11 +334,12 @@ async def _directly(url: httpx.URL, tls: ssl.SSLContext) -> _Line:
         httpx.ConnectError: none does, or not with what `tls` trusts.
     """
     loop = asyncio.get_running_loop()
+    name = url.raw_host.decode("ascii")
     addresses: list[str] = []
     failure: OSError = socket.gaierror("it has no address")
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            found = await loop.getaddrinfo(url.host, None, type=socket.SOCK_STREAM)
+            found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
             addresses = list(dict.fromkeys(str(each[4][0]) for each in found))[:_ADDRESSES]
     except OSError as error:
         failure = error
@@ -341,7 +347,7 @@ async def _directly(url: httpx.URL, tls: ssl.SSLContext) -> _Line:
         try:
             async with asyncio.timeout(CONNECT_SECONDS / len(addresses)):
                 _, line = await loop.create_connection(
-                    _Line, address, url.port or _PORT, ssl=tls, server_hostname=url.host
+                    _Line, address, url.port or _PORT, ssl=tls, server_hostname=name
                 )
         except OSError as error:
             failure = error

@@ -72,9 +72,8 @@ def check_schema(
 
     Raises:
         StartupRefused: the database has another version's tables, or somebody else's, or is another
-            consortium's, or another
-            process keeps it to itself; or its user may not make tables, or its URL has an option
-            that is none.
+            consortium's, or another process keeps it to itself; or its user may not make tables, or
+            its URL has an option that is none.
         StorageUnavailable: it cannot be reached.
     """
     for attempt in range(WAIT_FOR_DATABASE_SECONDS + 1):
@@ -139,14 +138,14 @@ def _check_schema(
                 connection.execute(owner.insert().values(authority=own.manifest.identity))
             added = usable_by(version, migrations)
         else:
-            for whose in connection.execute(select(owner.c.authority)).scalars().all():
-                if own is not None:
-                    refuse_foreign("the database", whose, own)
             found = connection.execute(select(versions.c.version)).scalars().all()
             try:
                 added = steps(found, version, migrations)
             except ValueError as error:
                 raise StartupRefused(f"the database has {error}") from None
+            for whose in connection.execute(select(owner.c.authority)).scalars().all():
+                if own is not None:
+                    refuse_foreign("the database", whose, own)
             for number in added:
                 for addition in migrations[number]:
                     _add(connection, addition)
