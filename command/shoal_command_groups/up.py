@@ -99,7 +99,8 @@ def up(
             _look_after(started, home)
             for site in sites:
                 site.look(federation)
-            if only and all(each.is_over for each in (*started, *sites)):
+            ended = [*(each.is_over for each in started), *(each.is_over for each in sites)]
+            if only and all(ended):
                 fail("nothing that --only names runs any more", ExitStatus.MISTAKE)
         say("Stopping.")
     say("All processes have ended.")
