@@ -47,8 +47,12 @@ from shoal_command.terminal import (
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.keys import next_key_of
+from shoal_holder.opening import read_pin
+from shoal_holder.policy import Policy
+from shoal_holder.restoring import allowed_of_a_record
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
 from shoal_holder.status import JobStatus
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.private_files import replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.crowds.evidence import CrowdEvidence
@@ -228,18 +232,27 @@ def restore(
     """Go on with an older copy of your state, or with none, after machine or state were lost.
 
     All other machines with your key stop for good. At its next start the agent takes over what the
-    Compute nodes charged. Open jobs are over, and crowd jobs count as all that you allowed.
+    Compute nodes charged. Open jobs are over. Crowd jobs count as all that was ever allowed.
     """
     sealed = None
     if backup is not None and recovery_key is not None:
         sealed = (backup.read_bytes(), recovery_key)
     elif backup is not None or recovery_key is not None:
         fail("a backup is opened by --backup and --recovery-key together", ExitStatus.MISTAKE)
+    own = Policy.from_toml(directory / POLICY) if (directory / POLICY).exists() else None
+    versions = ManifestBook.open(consortium, read_pin(directory), data).versions
+    allowed = allowed_of_a_record(own, versions)
     confirm(
         "Restore?",
         f"The state in {data}, {'from ' + str(backup) if backup else 'as it is there'}, "
         "takes the place of every other that has your key: such machines stop for good.",
-        "Open jobs are over. Crowd jobs count as all that you allowed.",
+        "Open jobs are over. "
+        + (
+            "Crowd jobs cost nothing: the consortium never allowed any."
+            if allowed is None
+            else f"What crowd jobs cost is not known: for each record that a client may have, "
+            f"ε = {allowed:g} of its budget counts as spent, more if your policy ever allowed more."
+        ),
         yes=yes,
     )
     epoch = restore_state(

@@ -11,11 +11,13 @@ from typing import Annotated, Final
 
 import typer
 
+from shoal_agent.client_files import enrolment_of
 from shoal_agent.clipping_report import clipping_report
+from shoal_agent.enrolment_files import read_enrolment
 from shoal_command.connection import open_book
-from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
+from shoal_command.terminal import AsJson, ExitStatus, fail, present, say, shell_command, warn
 from shoal_holder.records import Records
-from shoal_holder.site_files import MAPPING, RECORDS
+from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
 from shoal_holder.tables import open_table
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
@@ -46,7 +48,17 @@ def load(
 
     It writes records.npz beside records.toml. Errors name rows and variables, never a value.
     """
-    say(_loader("load", directory, consortium))
+    said = _loader("load", directory, consortium)
+    _warn_of_slots(directory, len(Records.from_file(directory / RECORDS_BY_ID, [])))
+    say(said)
+
+
+def _warn_of_slots(directory: Path, individuals: int) -> None:
+    """Say at the owner's terminal that there are more individuals than slots were asked for."""
+    enrolment = enrolment_of(directory / HOLDER_KEY)
+    if enrolment.exists() and individuals > (slots := read_enrolment(enrolment).slots):
+        more = shell_command("shoal", "agent", "grow", directory, "--slots", individuals)
+        warn(f"there are {individuals:,} individuals and {slots:,} slots; ask for more by: {more}")
 
 
 def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -> str:
@@ -108,6 +120,7 @@ def check(
     if file.is_dir():
         limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
         mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))
+        _warn_of_slots(file, mapped["records"])
         variables = [
             each if each["outside_bounds"] is not None else each | {"outside_bounds": _UNBOUNDED}
             for each in mapped["variables"]
@@ -129,6 +142,7 @@ def check(
     found = clipping_report(
         Records.from_file(file, wanted or None, id_column=id_column), bounds, most
     )
+    _warn_of_slots(file.parent, found.clients)
     said = (
         f"{found.clients:,} clients with {found.rows:,} rows: every value is a number. "
         f"{found.records:,} rows are whole records, and "

@@ -146,7 +146,7 @@ def _sites(texts: list[str]) -> dict[str, int]:
     for text in texts:
         site, _, count = text.partition("=")
         if not count.isdecimal() or site in sites:
-            raise ValueError("--clients takes SITE=COUNT, each site once")
+            raise ValueError(f"--clients takes SITE=COUNT, each site once, not {text!r}")
         sites[site] = int(count)
     return sites
 

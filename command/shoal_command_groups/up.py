@@ -39,15 +39,21 @@ def up(
     """Run all services and agents of a federation until Ctrl-C, for trying out.
 
     An agent starts as soon as its site's directory has records and policy.toml, and anew when one
-    of them changes. A party whose process ends stays stopped, and the others go on: --only starts
+    of them changes. A service whose process ends stays stopped, and the others go on: --only starts
     it again, in another terminal. What a process says is in DIRECTORY/logs.
     """
-    if not exists(directory):
-        plan = for_trying_out(valid_days=VALID_DAYS)
-        make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
-        say(f"There was no federation in {directory}, so one was made: {', '.join(plan.clients)}.")
-    warn(WARNING)
     home = directory.resolve()
+    if not exists(home):
+        if only:
+            fail(
+                f"there is no federation in {home}: name its directory, or leave out --only to "
+                "have one made there",
+                ExitStatus.MISTAKE,
+            )
+        plan = for_trying_out(valid_days=VALID_DAYS)
+        make(home, plan, now=now(), random_bytes=secrets.token_bytes)
+        say(f"There was no federation in {home}, so one was made: {', '.join(plan.clients)}.")
+    warn(WARNING)
     logs = home / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
     consortium = open_chain(home / "consortium")[-1]
@@ -75,8 +81,10 @@ def up(
             hint = ". Is another federation running on these ports?" if taken else ""
             fail(f"{error}{hint}", ExitStatus.MISTAKE)
         running = "1 service runs" if len(started) == 1 else f"{len(started)} services run"
-        say(f"{running}. Ctrl-C ends all that runs here; `kill PROCESS` ends one party.")
-        say(f"What each does, by the token in {home}/data/NAME/operator.token:")
+        ends = "Ctrl-C ends all that runs here; `kill PROCESS` ends one party."
+        say(f"{running}. {ends}" if started else ends)
+        if started:
+            say(f"What each does, by the token in {home}/data/NAME/operator.token:")
         for each in shown:
             say(f"  {each.name}  {each.url}/console  process {federation[each.name].pid}")
         if not ask_owners:
@@ -88,21 +96,24 @@ def up(
         say(f"Submit a job: {submit}")
         say(f"The same in a browser: {shell_command('shoal', 'console', *who)}")
         while not stopping.wait(_LOOK_SECONDS):
-            _look_after(started, directory)
+            _look_after(started, home)
             for site in sites:
                 site.look(federation)
+            ended = [*(each.is_over for each in started), *(each.is_over for each in sites)]
+            if only and all(ended):
+                fail("nothing that --only names runs any more", ExitStatus.MISTAKE)
         say("Stopping.")
     say("All processes have ended.")
 
 
-def _look_after(started: list[Process], directory: Path) -> None:
+def _look_after(started: list[Process], home: Path) -> None:
     """Say of each service that ended how it is started again; the others go on."""
     for each in started:
         if each.exit_status is not None:
             warn(
-                f"{each.name} ended: {each.ending()} (see {each.log}). The others go on. "
+                f"{each.name} ended: {each.ending()} (see {each.log}). "
                 "To start it again, in another terminal: "
-                f"{shell_command('shoal', 'up', directory, '--only', each.name)}"
+                f"{shell_command('shoal', 'up', home, '--only', each.name)}"
             )
             each.stop()
 
@@ -148,10 +159,19 @@ class _Site:
                 f"{shell_command('shoal', 'agent', 'console', *own)}"
             )
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the agent ended, and was not started again."""
+        return self._of != () and self._process.is_over
+
     def _tell_end(self) -> None:
+        ending = self._process.ending()
+        elsewhere = (
+            "It runs in another terminal: end it there first. " if "in use" in ending else ""
+        )
         warn(
-            f"{self._process.name} ended: {self._process.ending()} (log: {self._process.log}). "
-            "The others go on. It starts again when one of its files changes: "
+            f"{self._process.name} ended: {ending} (log: {self._process.log}). {elsewhere}"
+            "While `shoal up` runs, it starts again when one of its files changes: "
             f"{shell_command('touch', self._home / POLICY)}"
         )
         self._process.stop()

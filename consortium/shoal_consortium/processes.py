@@ -56,6 +56,11 @@ class Process:
         """Return how it ended by itself, or None while it runs or was never started."""
         return None if self._running is None else self._running.poll()
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it was stopped, or never started."""
+        return self._running is None
+
     def last_words(self) -> str:
         """Return the last line of its output, "" if there is none."""
         lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []

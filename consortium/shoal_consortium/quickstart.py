@@ -76,8 +76,11 @@ class Plan:
             )
         if not all(count >= 1 for count in self.clients.values()):
             raise ValueError("a site has at least one client")
-        if not all(_SITE.fullmatch(site) for site in self.clients):
-            raise ValueError("a site's name is made of a-z, 0-9 and hyphens")
+        if bad := [site for site in self.clients if not _SITE.fullmatch(site)]:
+            raise ValueError(
+                f"{bad[0]!r} is no site's name: 1 to 63 of a-z, 0-9 and hyphens, as st-anna, "
+                "and no hyphen first"
+            )
         taken = set(self.clients) & set(self.services())
         if taken:
             raise ValueError(f"a site may not be called {taken.pop()}: a service is")

@@ -456,7 +456,7 @@ async def test_it_warns_when_its_key_is_not_enrolled(world: World) -> None:
     ("file", "content", "message"),
     [
         ("records.csv", "age,pressure\n1,SECRET\n", "line 2, column 'pressure': not a number"),
-        ("records.csv", "age\n1\n", "no column 'pressure'"),
+        ("records.csv", "age\n1\n", "no column 'pressure'; `columns` in policy.toml names it"),
         (
             "records.csv",
             "age,pressure\n" + 12 * "1,2\n",

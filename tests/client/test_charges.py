@@ -273,12 +273,30 @@ async def test_after_a_loss_crowd_jobs_count_as_all_that_owner_or_consortium_all
     assert await crowds_after_a_loss(world, own) == counted
 
 
-async def test_a_consortium_without_crowds_costs_nothing_after_a_loss(world: World) -> None:
-    restore(world)
-    holder = world.holder()
+@pytest.mark.parametrize("own", [None, 1.5])
+async def test_a_consortium_without_crowds_costs_nothing_after_a_loss(
+    world: World, own: float | None
+) -> None:
+    policy = POLICY.model_copy(update={"maximum_local_epsilon": own})
+    holder = world.holder(policy=policy)
     await holder.step()
+    await holder.close()
+    restore(world)
+    holder = world.holder(policy=policy)
+    await holder.step()
+    assert (await holder.status()).refusal is None
     assert not await holder.spent()
     await holder.close()
+
+
+async def test_what_an_earlier_manifest_version_allowed_counts_after_a_loss(tmp_path: Path) -> None:
+    world = World(tmp_path, maximum_local_epsilon=1.0)
+    first = world.consortium
+    none = first.manifest.policy.model_copy(update={"maximum_local_epsilon": None})
+    newer = next_manifest(first, policy=none, authority=AUTHORITY)
+    world.book.accept(newer.encode(), first.roster.encode())
+    world.consortium = world.book.current
+    assert await crowds_after_a_loss(world, None) == 1.0
 
 
 async def test_the_highest_allowance_that_was_ever_in_force_counts_after_a_loss(

@@ -115,7 +115,9 @@ async def test_who_is_gone_keeps_the_slot_and_who_comes_back_has_it(world: World
     assert sum(found == [50.0] for found in among.values()) == len(newcomers)
     assert (await opened(world, EVERYBODY))[slot] == [22.0]
 
-    with pytest.raises(ValueError, match=r"^more individuals than slots, .*shoal agent grow"):
+    with pytest.raises(
+        ValueError, match=r"^more individuals than slots, .*shoal agent grow DIRECTORY --slots N`"
+    ):
         await opened(world, without | newcomers | {"one-more": [1.0]})
 
 

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import Result
 
 from shoal_agent.enrolment_files import Enrolment, encode_enrolment, read_enrolment
+from shoal_command.terminal import shell_command
 from shoal_consortium import quickstart as quickstart_module
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.keys import read_holder_key
@@ -403,6 +404,13 @@ def test_threshold_sharing_is_allowed_only_where_it_was_asked_for(parties) -> No
     assert "Sums open with 3 of 3 Compute nodes" in shown
 
 
+@pytest.mark.parametrize("given", ["St Anna=60", "st-anna"])
+def test_quickstart_names_the_site_that_it_cannot_make_and_the_form(tmp_path, given) -> None:
+    line = refused("quickstart", tmp_path, "--clients", "fine=2", "--clients", given)
+    assert repr(given.partition("=")[0]) in line
+    assert "a-z, 0-9 and hyphens, as st-anna" in line or "SITE=COUNT" in line
+
+
 def test_quickstart_tells_how_to_start_every_service(tmp_path) -> None:
     options = ["--host", "::1", "--first-port", 9000, "--clients", "site=2", "--json"]
     told = json.loads(shoal("quickstart", tmp_path, *options).stdout)
@@ -527,7 +535,11 @@ def test_records_are_checked_against_the_columns_and_bounds_of_a_job(tmp_path) -
 def test_a_sites_records_are_checked_against_the_bounds_of_the_data_dictionary(tmp_path) -> None:
     shoal("quickstart", tmp_path, "--clients", "site=2")
     home = tmp_path / "clients" / "site"
+    (home / "records.csv").write_text("id,age,size\na,30,1\nb,200,2\nc,30,1\n")
+    warned = shell_command("shoal", "agent", "grow", home, "--slots", 3)
+    assert warned in " ".join(shoal("records", "check", home).stderr.split())
     (home / "records.csv").write_text("id,age,size\na,30,1\nb,200,2\n")
+    assert "grow" not in shoal("records", "check", home).stderr
     check = ["records", "check", home, "--consortium", tmp_path / "consortium", "--json"]
     assert json.loads(shoal(*check).stdout)["outside_bounds"] == {"age": 1}
     narrower = shoal(*check, "--columns", "age=40:50").stdout

@@ -132,5 +132,6 @@ def test_a_restored_state_asks_before_other_machines_stop(consortium: Path) -> N
     for answer in (None, "n"):
         asked = run(*command, asked=answer)
         assert asked.exit_code == 1 and "such machines stop for good" in asked.stderr
+        assert "Crowd jobs cost nothing" in asked.stderr
         assert not data.exists()
     assert run(*command, "--yes", asked=None).exit_code == 0

@@ -208,6 +208,38 @@ def test_who_runs_a_party_that_is_not_there_is_told_which_there_are(home: Path) 
     assert "compute-9 is no party here: these are compute-0, compute-1" in terminal.said
 
 
+def test_one_party_of_no_federation_is_a_mistake_and_makes_none(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path / "none", "--only", "compute-2")
+    assert terminal.process.wait(PATIENCE) == 1
+    assert f"there is no federation in {tmp_path}/none: name its directory" in terminal.said
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_party_that_runs_alone_takes_shoal_up_with_it_and_is_told_by_its_whole_path(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home.parent)
+    with up(Path(home.name), "--only", "compute-0") as terminal:
+        terminal.wait_for("Submit a job")
+        os.kill(children_of(terminal.process.pid)[-1], signal.SIGKILL)
+        assert terminal.process.wait(PATIENCE) == 1
+        assert shlex.join(["shoal", "up", str(home), "--only", "compute-0"]) in terminal.said
+        assert "nothing that --only names runs any more" in terminal.said
+
+
+def test_an_agent_that_another_terminal_runs_is_said_to_run_there(home: Path) -> None:
+    site = home / "clients" / "hospital-a"
+    shutil.copy(HOSPITALS / "hospital-a.csv", site / "records.csv")
+    shutil.copy(HOSPITALS / "policy.toml", site)
+    with up(home) as terminal:
+        terminal.wait_for("hospital-a runs at https://127.0.0.1:")
+        beside = Terminal(home, "--only", "hospital-a", said=home.with_suffix(".beside"))
+        assert beside.process.wait(PATIENCE) == 1
+        assert "It runs in another terminal: end it there first" in beside.said
+        assert "0 services" not in beside.said and "operator.token" not in beside.said
+        assert terminal.said.count("hospital-a ended") == 0
+
+
 def test_where_there_is_no_federation_one_is_made(tmp_path: Path) -> None:
     """Its ports are those of every quickstart, so it may not get to run here."""
     terminal = Terminal(tmp_path / "new")

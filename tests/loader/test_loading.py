@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -291,6 +292,17 @@ def test_a_column_is_not_taken_for_one_of_the_loaders_own(tmp_path: Path, name: 
         evaluate(directory, Mapping.from_directory(directory))
 
 
+@pytest.mark.parametrize("name", ["Age (years)", "Age years", "Age-years", "Age/years", "Age %"])
+def test_a_name_that_is_no_word_of_sql_is_said_to_need_double_quotes(
+    tmp_path: Path, name: str
+) -> None:
+    directory = directory_with(tmp_path, ROWS, f"[columns.x]\nsql = 'CAST({name} AS DOUBLE)'\n")
+    raw = directory / "raw.csv"
+    raw.write_text(raw.read_text().replace("age", name, 1))
+    with pytest.raises(ValueError, match=f'needs double quotes: "{re.escape(name)}"'):
+        evaluate(directory, Mapping.from_directory(directory))
+
+
 def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> None:
     directory = directory_with(tmp_path, ROWS, SCALARS)
     mapping = Mapping.from_directory(directory)
@@ -542,7 +554,11 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     checked = shoal("records", "check", site, "--consortium", consortium, "--json")
     shares = {v["variable"]: v["outside_bounds"] for v in json.loads(checked.stdout)["variables"]}
     assert shares == {"age": 0.75, "sex": 0, "seen": 0, "smokes": 0}
-    shoal("records", "load", site, "--consortium", consortium)
+    assert "grow" not in shoal("records", "load", site, "--consortium", consortium).stderr
+    grown = shoal("agent", "grow", site, "--slots", 2)
+    assert "2 slots in all" in grown.stdout
+    warned = shoal("records", "load", site, "--consortium", consortium).stderr
+    assert "3 individuals and 2 slots" in warned and "--slots 3" in warned
     assert "sex_missing" in Records.from_file(site / RECORDS_BY_ID).columns
     two = home / "clients" / "two"
     nothing = shoal("records", "load", two, "--consortium", consortium, status=1)

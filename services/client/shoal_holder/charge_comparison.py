@@ -267,13 +267,13 @@ class ChargeComparison:
         site, own = self._site, self._own()
         if self.waiting or not own:
             return
-        limit = site.book.current.manifest.policy.maximum_local_epsilon
+        versions = site.book.versions
         adopted = restoring.take_over(
             self._state,
             [each for _, each in sorted(self._forgotten.items())],
             own=own,
             by_id=site.records.identity is not None,
-            crowds=restoring.crowds_allowed(self._state, site.policy, limit, site.most_records),
+            crowds=restoring.crowds_allowed(self._state, site.policy, versions, site.most_records),
             now=site.clock(),
         )
         make_sure(self._state.file)

@@ -20,9 +20,10 @@ from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.site_files import MAPPING, STATE_FILE, owner_files_of
+from shoal_holder.site_files import MAPPING, POLICY, STATE_FILE, owner_files_of
 from shoal_holder.slots import check_by_position, choice_seed, slots_by_id
 from shoal_holder.state import State
+from shoal_holder.tables import NoColumn
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.startup import StartupRefused
@@ -65,7 +66,12 @@ class RecordsFile:
         """
         self.changed_at = self.path.stat().st_mtime_ns
         check_not_writable(self.path)
-        return Records.from_file(self.path, self.policy.columns, id_column=self.id_column)
+        try:
+            return Records.from_file(self.path, self.policy.columns, id_column=self.id_column)
+        except NoColumn as missing:
+            if missing.name not in self.policy.columns:
+                raise
+            raise ValueError(f"{missing}; `columns` in {POLICY} names it") from None
 
     def was_replaced(self) -> bool:
         """Tell whether the loader wrote another one; what people edit may be half written."""

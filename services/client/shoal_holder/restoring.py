@@ -12,11 +12,12 @@ where rounds asked other slots.
 Crowd jobs are in no node's ledger. After a loss each slot starts with all that crowd jobs were
 allowed to cost it (`crowds_allowed`), and contributes to none again. What the owner's policy was on
 the lost machine is not known: the consortium's limit counts if that is higher than what is known.
+Where no manifest version from the first on allowed a crowd job, none was answered, and none counts.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -28,6 +29,7 @@ from shoal_holder.policy import Policy
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
 from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import canonical_json, decode_clients, encode_clients, sha256
 
 RESTORED: Final = "the state was restored"
@@ -57,15 +59,30 @@ def prepare(state: State, random_bytes: RandomBytes, now: datetime) -> None:
         machine.begin_anew(state.file, random_bytes, known=encode_clients(known), now=now)
 
 
-def crowds_allowed(state: State, own: Policy, consortium: float | None, most_records: int) -> Cost:
+def crowds_allowed(
+    state: State, own: Policy, versions: Sequence[Consortium], most_records: int
+) -> Cost:
     """Return what crowd jobs may have cost a slot on the machine that was lost.
 
-    The highest of what this state ever allowed, of the policy in force, and of the `consortium`'s
-    limit, for as many records as a slot has at most.
+    The highest of what this state ever allowed, and of what `allowed_of_a_record` says for as many
+    records as a slot has at most.
     """
-    allowed = max(own.maximum_local_epsilon or 0.0, consortium or 0.0) * most_records
-    epsilon = max(allowed, machine.crowds_epsilon(state.file))
+    allowed = allowed_of_a_record(own, versions)
+    if allowed is None:
+        return NOTHING
+    epsilon = max(allowed * most_records, machine.crowds_epsilon(state.file))
     return Cost.pure(epsilon) if epsilon else NOTHING
+
+
+def allowed_of_a_record(own: Policy | None, versions: Sequence[Consortium]) -> float | None:
+    """Return the highest ε that the owner's policy or a manifest version allows crowd jobs.
+
+    None: `versions`, oldest first, begin with the consortium's first, and none allows crowd jobs.
+    """
+    limit = max(each.manifest.policy.maximum_local_epsilon or 0.0 for each in versions)
+    if not limit and versions[0].manifest.previous is None:
+        return None
+    return max(limit, 0.0 if own is None else own.maximum_local_epsilon or 0.0)
 
 
 def take_over(

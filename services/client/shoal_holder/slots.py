@@ -36,11 +36,13 @@ def slots_by_id(
         hmac.digest(key, domain("slot-of-id") + each.encode(), "sha256") for each in identity.ids
     ]
     given = dict(file.rows("SELECT individual, slot FROM slots"))
-    added = injection(
-        [each for each in digests if each not in given],
-        list(own - BitMap(given.values())),
-        random_bytes,
-    )
+    new, free = [each for each in digests if each not in given], own - BitMap(given.values())
+    if len(new) > len(free):  # how many lack is not told: what is said may reach others
+        raise ValueError(
+            "more individuals than slots, those counted who are gone: ask for more by `shoal agent "
+            "grow DIRECTORY --slots N` with the agent's directory and how many it is to have"
+        )
+    added = injection(new, list(free), random_bytes)
     if added:
         with file.transaction():
             file.database.executemany(
@@ -53,16 +55,10 @@ def slots_by_id(
 def injection(
     new: Sequence[bytes], free: Sequence[int], random_bytes: RandomBytes
 ) -> dict[bytes, int]:
-    """Return a slot of `free` for each of `new`, uniformly random among all ways to give them.
+    """Return a slot of `free`, of which there are enough, for each of `new`.
 
-    Raises:
-        ValueError: there are too few; how many lack is not told, for it may reach others.
+    It is uniformly random among all ways to give them.
     """
-    if len(new) > len(free):
-        raise ValueError(
-            "more individuals than slots, those counted who are gone: ask for more by `shoal agent "
-            "grow`"
-        )
     if not new:
         return {}
     size = _CHANCE_BYTES

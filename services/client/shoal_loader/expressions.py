@@ -69,13 +69,28 @@ def checked(
     Raises:
         RefusedExpression
     """
-    frame, found = _select(parse(statement("NULL"))), _select(parse(statement(sql)))
-    inner = _taken_out(found)
-    _taken_out(frame)
-    if found != frame:
-        raise RefusedExpression("is not one SQL expression")
-    expression = Expression()
-    _walk(inner, expression, {name.casefold(): name for name in source}, within=False)
+    try:
+        frame, found = _select(parse(statement("NULL"))), _select(parse(statement(sql)))
+        inner = _taken_out(found)
+        _taken_out(frame)
+        if found != frame:
+            raise RefusedExpression("is not one SQL expression")
+        expression = Expression()
+        _walk(inner, expression, {name.casefold(): name for name in source}, within=False)
+    except RefusedExpression as refused:
+        bare = [
+            each
+            for each in source
+            if not each.isidentifier()
+            and each.casefold() in sql.casefold()
+            and f'"{each}"'.casefold() not in sql.casefold()
+        ]
+        if not bare:
+            raise
+        raise RefusedExpression(
+            f"{refused}; a column's name with spaces, brackets or signs needs double quotes: "
+            f'"{max(bare, key=len)}"'
+        ) from None
     return expression
 
 
