@@ -92,6 +92,24 @@ async def test_a_missing_approval_and_a_refusal_of_owners_are_said(
         assert "job check" not in reason
 
 
+@pytest.mark.parametrize("declare", [True, False])
+async def test_a_policy_that_lists_no_owner_who_could_approve_is_said(
+    trust: Trust, tmp_path: Path, *, declare: bool
+) -> None:
+    policy = HOLDER_POLICY.model_copy(update={"approval": "one", "owners": {}, "declare": declare})
+    async with Federation(trust, tmp_path, holders={"clinic-a": {"policy": policy}}) as federation:
+        await federation.step()
+        checked = await federation.after(federation.analyst.check(TASK, settings(federation)))
+        [reason] = [each.reason for each in checked.holders if each.reason]
+        assert ("lists no owner who could approve" in reason) == declare
+        if declare:
+            with pytest.raises(JobRefused, match="lists no owner who could approve the job"):
+                await federation.submit(minimum_population=10)
+            return
+        reason = await reason_of(federation, await federation.submit(minimum_population=10))
+        assert "more time to join helps only if the policy there lists owners" in reason
+
+
 async def test_a_data_holder_that_is_away_is_said(federation: Federation) -> None:
     await federation.step()
     federation.absent.add("clinic-c")

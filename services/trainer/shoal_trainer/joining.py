@@ -48,7 +48,10 @@ NO_ROOM: Final = (
     "no room, since a data holder joins with all its slots: raise maximum_population to {}"
 )
 NOTICED: Final = {
-    WAITS: "the owners did not approve the job in time: submit it with more time to join",
+    WAITS: (
+        "the owners did not approve the job in time: more time to join helps only if the policy "
+        "there lists owners, and they look"
+    ),
     REFUSED: "the owners refused the job",
 }
 
@@ -437,12 +440,12 @@ class Joining:
         no_room = NO_ROOM.format(members + len(_together(crowded)))
         told: dict[int, str] = dict.fromkeys(crowded, no_room)
         told |= dict.fromkeys(unable, WITHOUT_BUDGET)
-        told |= await self._declarations.refusals(request)
         told |= {
             holder: NOTICED[state]
             for holder, state in (await own.storage.run(notices.states, job)).items()
             if state in NOTICED
         }
+        told |= await self._declarations.refusals(request)
         told |= dict.fromkeys(await own.storage.run(store.left_holders, job), "left the job")
         reasons |= {holder: why for holder, why in told.items() if holder in reasons}
         return in_words(reasons, roster) or "no other data holder is enrolled"
