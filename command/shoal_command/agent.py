@@ -399,6 +399,7 @@ def _summed(status: HolderStatus) -> dict[str, Any]:
         "stopped": status.refusal or "no",
         "rounds_taken_over": status.adopted,
         "accepted_losses": status.losses,
+        "not_heard": [{"party": name, "reason": why} for name, why in status.unheard.items()],
         "records": status.records_fault or "the newest are in use",
         "backup": _age(status.backup_at) + ("; one is due" if status.backup_due else ""),
         "owners": status.owners_missing or "those who must approve jobs are listed",

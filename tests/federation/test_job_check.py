@@ -199,6 +199,27 @@ async def test_who_is_away_is_said_and_is_not_counted_among_those_who_would_answ
     assert "The aggregator and 3 of 3 Compute nodes are needed" in report.advice[-1]
 
 
+@pytest.mark.parametrize(("maximum", "fits"), [(11, 8), (12, 12), (13, 12), (14, 14)])
+async def test_whole_data_holders_that_cannot_fill_the_range_are_said_before_and_after(
+    federation: Federation, maximum: int, fits: int
+) -> None:
+    await federation.step()
+    population = {"minimum_population": 10, "maximum_population": maximum}
+    report = await checked(federation, **population)
+    assert (report.answering, report.fitting) == (14, fits)
+    assert report.would_run == (fits >= 10)
+    if report.would_run:
+        return
+    assert "at most 8 of the 14 clients that would answer fit below" in report.advice[0]
+    assert "raise maximum_population to 14" in report.advice[0]
+    job = await federation.submit(**population)
+    state = await federation.finish(job)
+    assert state["phase"] == "failed"
+    assert "no room, since a data holder joins with all its slots" in state["reason"]
+    assert "raise maximum_population to 14" in state["reason"]
+    assert "only the owner sees" not in state["reason"]
+
+
 async def test_a_trainer_that_has_just_started_waits_until_agents_ask_again(
     federation: Federation,
 ) -> None:

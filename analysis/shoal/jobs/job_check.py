@@ -4,6 +4,7 @@ The trainer's word is whether it would take the job and which slots can pay. Wha
 declare is verified by their signatures, and judged here by the code that their vaults judge by.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -110,6 +111,19 @@ class JobCheckReport:
         return sum(each.able for each in self.holders if each.reason is None)
 
     @property
+    def fitting(self) -> int:
+        """Return how many of them can join at most: each data holder with all its slots."""
+        most = min(self.request.maximum_population, self.answering)
+        sums = 1  # bit n tells whether some of the data holders have n slots together
+        for slots, left in Counter(each.able for each in self.holders if not each.reason).items():
+            part = 1
+            while left:
+                sums |= (sums << part * slots) & ((2 << most) - 1)
+                left -= part
+                part = min(2 * part, left)
+        return sums.bit_length() - 1
+
+    @property
     def reached(self) -> str:
         """Say which services the trainer reached just now."""
         there = [name for name, why in self.services.items() if why is None]
@@ -124,6 +138,13 @@ class JobCheckReport:
             advice.append(
                 f"{self.answering:,} clients would answer, {self.request.minimum_population:,} are "
                 "needed: mend what data holders refuse, see that those away run, or ask for fewer"
+            )
+        elif self.fitting < self.request.minimum_population:
+            advice.append(
+                f"at most {self.fitting:,} of the {self.answering:,} clients that would answer fit "
+                f"below maximum_population = {self.request.maximum_population:,}, since a data "
+                f"holder joins with all its slots, and {self.request.minimum_population:,} are "
+                f"needed: raise maximum_population to {self.answering:,}"
             )
         needed = self.request.sharing.needed(len(self.nodes))
         away = [name for name, why in self.services.items() if why is not None]

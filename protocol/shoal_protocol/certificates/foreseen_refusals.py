@@ -20,6 +20,8 @@ def foreseen_refusal(
 
     `variables` are those that any data holder declares: names for what is misspelt.
     """
+    if declared.without_owners:
+        return "its policy lists no owner who could approve the job: ask it to list them"
     for name in request.terms.column_names:
         if name not in declared.variables:
             near = [] if name in variables else get_close_matches(name, sorted(variables))

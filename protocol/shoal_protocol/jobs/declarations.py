@@ -138,7 +138,8 @@ class HolderDeclaration(BoundDocument):
     """Holder -> all analysts: its variables and rules; of two the one declared later holds.
 
     Nothing in it depends on the records: `variables` are the names of the columns they have among
-    those that the owner allows.
+    those that the owner allows. `without_owners` says that owners must approve each job, and that
+    too few are listed who could.
     """
 
     signed_by: ClassVar[Role] = Role.HOLDER
@@ -148,3 +149,4 @@ class HolderDeclaration(BoundDocument):
     declared_at: Timestamp
     variables: tuple[str, ...]
     rules: HolderRules
+    without_owners: bool = Field(default=False, exclude_if=lambda value: not value)

@@ -29,6 +29,8 @@ from shoal_protocol.wire.errors import (
     ProtocolError,
 )
 
+MOST_ENDED: Final = 100
+"""How many refused jobs that the trainer lists no more are shown, with the reason."""
 _JOB: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -52,9 +54,9 @@ class Joining:
         self.waiting: set[str] = set()
         """Jobs that wait for the owners' approval, as the vault last said."""
         self.refused: dict[str, str] = {}
-        """Why jobs that the trainer lists are not joined; asked anew after a restart."""
+        """Why jobs are not joined: all that the trainer lists, the newest of others; in memory."""
         self.requests: dict[str, bytes] = {}
-        """The requests of jobs that it lists, as their analysts signed them, known here or not."""
+        """The requests of jobs that it lists, or that are among `refused`, as they were signed."""
 
     async def step(self) -> None:
         """Look for jobs once; send all unanswered joins, leaves and notices."""
@@ -77,8 +79,11 @@ class Joining:
                 return False
             listed = _listed_jobs(answer)
             self.unheard = None
-            self.refused = {job: why for job, why in self.refused.items() if job in listed}
-            self.requests = {job: each for job, each in self.requests.items() if job in listed}
+            ended = [job for job in self.refused if job not in listed]
+            for job in ended[:-MOST_ENDED]:
+                del self.refused[job]
+            kept = self.refused.keys() | listed
+            self.requests = {job: each for job, each in self.requests.items() if job in kept}
             for job in listed:
                 if job not in self._taken | self.waiting | self.refused.keys():
                     has_offered = True

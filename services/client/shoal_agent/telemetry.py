@@ -9,6 +9,7 @@ from shoal_agent.delivery import SETTLED
 from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN
 from shoal_hosting.marks import LOSSES_ACCEPTED
 from shoal_hosting.outcome import ACKNOWLEDGED
+from shoal_protocol.wire.service_errors import StaleQuery
 
 log = structlog.get_logger()
 
@@ -38,7 +39,7 @@ class Telemetry:
         if event == SETTLED:
             taken = facts.get("outcome") == ACKNOWLEDGED
             self._envelopes.labels(OUTCOMES[0] if taken else OUTCOMES[1]).inc()
-        if event in _WARNINGS:
+        if event in _WARNINGS or StaleQuery.code in str(facts.get("reason")):  # by a wrong clock
             log.warning(event, **facts)
         else:
             (log.debug if event in _OFTEN else log.info)(event, **facts)

@@ -38,7 +38,8 @@ class Policy(HolderRules):
     With `allow_sessions`, answers to jobs that ask for sessions go by them, else in sealed boxes.
     Jobs that ask `tables` do not show cells that may hold fewer than `smallest_cell` records.
     With `declare` analysts are told these rules and the names of the columns that the records have,
-    and with `declare_cap` `maximum_epsilon` too, but nothing about crowds.
+    and with `declare_cap` `maximum_epsilon` too, but nothing about crowds; and whether `owners` are
+    too few for `approval`.
     With `approval` "one" or "two", so many of the `owners`, whose verify keys are listed by names,
     approve each job that these rules allow before it is taken part in; "automatic" asks nobody.
     """

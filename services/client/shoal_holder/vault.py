@@ -380,6 +380,7 @@ class Vault:
                 declared_at=now,
                 variables=tuple(sorted(set(rules.columns) & set(site.records.columns))),
                 rules=rules,
+                without_owners=owners_missing(site.policy) is not None,
             )
         else:
             return Bytes()

@@ -1,7 +1,7 @@
 """Takes jobs, joins and leaves, and fixes a job's population."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -44,8 +44,14 @@ UNEXPLAINED: Final = (
     "status` there"
 )
 WITHOUT_BUDGET: Final = "no budget left for the job"
+NO_ROOM: Final = (
+    "no room, since a data holder joins with all its slots: raise maximum_population to {}"
+)
 NOTICED: Final = {
-    WAITS: "the owners did not approve the job in time: submit it with more time to join",
+    WAITS: (
+        "the owners did not approve the job in time: more time to join helps only if the policy "
+        "there lists owners, and they look"
+    ),
     REFUSED: "the owners refused the job",
 }
 
@@ -251,8 +257,10 @@ class Joining:
             if holder in known or holder in joining or all_slots[holder] & population:
                 return 200
             slots = all_slots[holder] & able
-            if not is_open or len(slots) > room:
+            if not is_open:
                 return WrongPhase("the job takes no more joins")
+            if len(slots) > room:
+                return WrongPhase("all slots of a data holder join, and fewer are free in the job")
             if not slots:
                 return BudgetExceeded("the job would exceed the privacy budget of every slot")
             joining[holder], room = (join, slots), room - len(slots)
@@ -386,7 +394,7 @@ class Joining:
         population = members & own.book.current.roster.enrolled_set  # less those revoked since
         allowed = request.privacy.cost
         if len(population) < request.minimum_population:
-            why = await self._why_not_joined(request, self._members_of(record).keys())
+            why = await self._why_not_joined(request, self._members_of(record))
             reason = (
                 f"{len(population)} clients joined, {request.minimum_population} are needed: {why}"
             )
@@ -402,8 +410,11 @@ class Joining:
         del self._members[job]
         own.changes.tell(job)
 
-    async def _why_not_joined(self, request: StudyRequest, joined: Collection[int]) -> str:
-        """Say why data holders in force did not join a job, as far as they or the ledger tell."""
+    async def _why_not_joined(self, request: StudyRequest, joined: Mapping[int, BitMap]) -> str:
+        """Say why data holders in force did not join a job, as far as they or the ledger tell.
+
+        Who did not say why, and has more slots than were free in the job, lacked room.
+        """
         own, job = self._resources, request.digest
         roster = own.book.current.roster
         submitted_at = await own.storage.run(store.submitted_at, job)
@@ -419,13 +430,22 @@ class Joining:
         )
         unable = AskedHolders.of(roster.enrolled_set, roster).holders
         unable -= AskedHolders.of(able, roster).holders
-        told: dict[int, str] = dict.fromkeys(unable, WITHOUT_BUDGET)
-        told |= await self._declarations.refusals(request)
+        members = len(_together(joined))
+        crowded = {
+            holder: slots
+            for holder, why in reasons.items()
+            if why == UNEXPLAINED
+            and len(slots := roster.slots_of(holder) & able) + members > request.maximum_population
+        }
+        no_room = NO_ROOM.format(members + len(_together(crowded)))
+        told: dict[int, str] = dict.fromkeys(crowded, no_room)
+        told |= dict.fromkeys(unable, WITHOUT_BUDGET)
         told |= {
             holder: NOTICED[state]
             for holder, state in (await own.storage.run(notices.states, job)).items()
             if state in NOTICED
         }
+        told |= await self._declarations.refusals(request)
         told |= dict.fromkeys(await own.storage.run(store.left_holders, job), "left the job")
         reasons |= {holder: why for holder, why in told.items() if holder in reasons}
         return in_words(reasons, roster) or "no other data holder is enrolled"
