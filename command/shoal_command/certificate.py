@@ -26,7 +26,7 @@ def checked(file: Path, manifest: Path, consortium: Path | None) -> Verified:
 
     Raises:
         RefusedCertificate: it does not hold.
-        ValueError: the directory holds no consortium.
+        ValueError: the directory holds no consortium, or another one than the manifest's.
     """
     known = [] if consortium is None else open_chain(consortium)
     history = tuple(history_beside(manifest))
@@ -55,7 +55,8 @@ def verify(
     """Check a certificate offline, and say what was released, to whom and at what price.
 
     The manifest may be any version of it that you trust: the one that the certificate is bound to
-    is looked for in the history beside it, and in the consortium's directory.
+    is looked for in the history beside it, and in the consortium's directory. Of that directory
+    only versions that link to the manifest count; one of another consortium is refused.
 
     It asks nobody and needs no party directory. Exit status 1: the certificate does not hold; 6: it
     cannot be told, for a version of the manifest is missing.

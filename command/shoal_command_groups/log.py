@@ -18,6 +18,7 @@ from shoal_consortium.log_reading import (
 )
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.peers.service_calls import Endpoint
+from shoal_protocol.certificates.linked_versions import LinkedVersions
 from shoal_protocol.log.entries import Entry
 from shoal_protocol.log.monitoring import ForkedLog
 from shoal_protocol.log.notes import read_note
@@ -57,7 +58,7 @@ def verify(
     Exit status: 0 it holds; 1 a directory cannot be read; 3 it does not hold; 4 it cannot be
     reached; 7 it contradicts itself, or what was seen of it.
     """
-    chain = open_chain(directory, pin=pin)
+    chain = _believed(directory, pin)
     reading = _read(chain, files, copy, against or [])
     present(_said(reading, chain[-1]), as_json, *_sentences(reading, chain[-1]))
     _warn(reading)
@@ -76,7 +77,7 @@ def monitor(
 
     Exit status: as `shoal log verify`.
     """
-    chain = open_chain(directory, pin=pin)
+    chain = _believed(directory, pin)
     reading = _read(chain, files, copy, against or [])
     new = [
         {"place": place, **each.model_dump(mode="json")}
@@ -89,6 +90,20 @@ def monitor(
             say(f"{place} {_line(each)}")
         say(f"{len(new)} new entries. {_sentences(reading, chain[-1])[0]}")
     _warn(reading)
+
+
+def _believed(directory: Path, pin: str | None) -> list[Consortium]:
+    """Return what leads to the pinned version, or to the first, and the believed ones after it.
+
+    The authority's signature is not enough for nodes of a later version to vouch for the log.
+
+    Raises:
+        ValueError: as `open_chain`.
+    """
+    chain = open_chain(directory, pin=pin)
+    signed = {each.digest: each.signed_manifest for each in chain}
+    linked = LinkedVersions(signed[pin or chain[0].digest], signed.values())
+    return [each for each in chain if each.digest in linked.by_digest]
 
 
 def _read(

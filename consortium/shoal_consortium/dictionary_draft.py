@@ -36,14 +36,16 @@ _IDENTIFYING: Final = re.compile(
     rf"@|\d{{3}}|\S\s+\S+\s+\S+\s+\S|(?i:{_TITLE})"
     r"|\b[^\W\d_a-z][\w'’-]*\.?,? +[^\W\d_a-z][\w'’-]*[^\W\dA-Z_]"  # Ada Byron; Byron, Ada
     r"|\b[^\W\d_a-z]\. *[^\W\d_a-z]|\w, *[^\W\d_a-z]\b"  # A. Byron; Byron, A
+    r"|\b[^\W\d_a-z]{2,},? +[^\W\d_a-z]{3,}\b|[^\W\d_]{2}\.[^\W\d_]{2}"  # ADA BYRON; ada.byron
 )
-_NUMBER_WORD: Final = r"ids?|keys?|no|nr|num|number|nummer|code|hash|pseudonym"
+_NUMBER_WORD: Final = r"ids?|keys?|no|nr|num|number|nummer|code|hash|pseudonym|kennung"
 _PERSON: Final = re.compile(
     r"(patient(en)?|pat|person|u?subj(ect|ekt)?|participant|proband|individual|client|respondent)s?"
     rf"({_NUMBER_WORD})?|pid|mrn|nhs|ssn"
 )
 _NUMBERING: Final = re.compile(_NUMBER_WORD)
 _RECORD: Final = re.compile(rf"(record|case|fall|entry)s?({_NUMBER_WORD})?|(sur|last|family)?name")
+_ALIKE: Final = re.compile(r"\.0*$|[\W_]|(?<!\d)0+(?=\d)")  # how one id may be written otherwise
 _NAMES: Final = re.compile(
     r"ids?|keys?|no|nr|num|number.*|.*nummer|records?.*|.*names?|nom|prenom|mrn|nhs|ssn|nino|dob|born"
     r"|(patient|person|u?subj|partic|proband|case|fall|birth|geb|natal|individual|client|respond).*"
@@ -88,7 +90,7 @@ class _Column:
     @property
     def tells_apart(self) -> bool:
         """Tell whether its values may be persons, by its name or what they are."""
-        if self.is_persons or {"id", "ids", "key"} & {*self._words}:
+        if self.is_persons or {"id", "ids", "key", "pseudonym", "kennung"} & {*self._words}:
             return True
         if self._words and all(map(_RECORD.fullmatch, self._words)):
             return not self.kinds <= {"flag", "missing"}
@@ -165,7 +167,7 @@ def draft(path: Path) -> str:
             for other, person in zip(apart, persons, strict=True):
                 having = column.beside.setdefault((text, other.name), set())
                 if len(having) < FEWEST_PERSONS and person.casefold() not in {"", *MISSING_TEXTS}:
-                    having.add(person.casefold())
+                    having.add(_ALIKE.sub("", person.casefold()))
     has_owner = any(each.is_persons for each in columns)
     return "\n".join(
         [
@@ -193,10 +195,11 @@ def _check_names(path: Path, columns: Sequence[_Column]) -> None:
             or (len(shape) > 2 and "9" in shape and column.shapes == {shape})
         ):
             raise ValueError(_no_names(path, number))
-    if all(column.holds_texts and not column.is_persons for column in columns):
+    of_texts = sum(column.holds_texts for column in columns)
+    if not any(column.is_persons for column in columns) and 2 * of_texts >= len(columns):
         raise ValueError(
             f"{path}: the first line may be a person's values, for no column in it is called id or "
-            "patient_id and none holds numbers, days or flags: give the file a line of columns' "
+            "patient_id and few hold numbers, days or flags: give the file a line of columns' "
             "names first, and name the column of ids patient_id"
         )
 

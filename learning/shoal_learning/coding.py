@@ -50,7 +50,12 @@ def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
         if variable is None or isinstance(variable, Date):
             return days
         raise ValueError("holds days: every value must be a number, or its bounds be days, too")
-    numbers = numbers_of(values)
+    try:
+        numbers = numbers_of(values)
+    except ValueError:
+        if not isinstance(variable, Date):
+            raise
+        raise ValueError(f"holds something else than days{_HOW_DAYS}") from None
     if isinstance(variable, Date) and np.isfinite(numbers).any():
         raise ValueError(f"holds numbers, and its values are days{_HOW_DAYS}")
     return numbers
@@ -231,6 +236,11 @@ def is_levels(said: object) -> bool:
         and not isinstance(said, str)
         and any(isinstance(each, str) for each in said)
     )
+
+
+def are_numbers_of(said: object) -> TypeGuard[Sequence[float]]:
+    """Tell whether these are levels that are numbers."""
+    return isinstance(said, Sequence | np.ndarray) and all(isinstance(each, Real) for each in said)
 
 
 def is_names(said: object) -> TypeGuard[Sequence[str]]:

@@ -23,6 +23,7 @@ from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, c
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.studies.quantiles import QuantilesTask
+from shoal_protocol.studies.regression import Verdict
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
 from shoal_protocol.wire.texts import canonical_text
 
@@ -31,13 +32,15 @@ from shoal_protocol.wire.texts import canonical_text
 class SimulatedOutcome:
     """A task learned in a simulation; `privacy` is what a real job would have cost each client.
 
-    `setting` is the size and price at which it was simulated.
+    `setting` is the size and price at which it was simulated. `beyond` says which columns have more
+    than one value in a hundred beyond their bounds; from one in twenty on the verdict says so, too.
     """
 
     task: Task
     posterior: Posterior
     privacy: PrivacySpent
     setting: Federation
+    beyond: tuple[str, ...] = ()
 
     @property
     def report(self) -> PosteriorReport | None:
@@ -144,10 +147,12 @@ class SimulatedFederation(OnRecords):
 
         Raises:
             ValueError: a column of the task is missing, or not as the variables that were agreed
-                say, its model is not at hand, or there are too few clients for it.
+                say, or has other codes than its bounds 0 and 1, its model is not at hand, or there
+                are too few clients for it.
         """
         self._require_codings(task.codings)
         self._require_dictionary(task)
+        beyond = self._beyond(task.columns, task.codings)
         records = self._records.select(task.column_names)
         [seeds] = self._seeds.spawn(1)
         federation = Federation(
@@ -173,7 +178,12 @@ class SimulatedFederation(OnRecords):
         spent = PrivacySpent(
             epsilon=self._cap.epsilon, delta=self._cap.delta, mu=self._cap.whole.mu
         )
-        return SimulatedOutcome(task, outcome.posterior, spent, federation)
+        posterior = outcome.posterior
+        if beyond.reasons and isinstance(judged := getattr(posterior, "verdict", None), Verdict):
+            told = judged.reasons if judged.kind == "doubtful" else ()
+            doubtful = Verdict(kind="doubtful", reasons=(*told, *beyond.reasons))
+            posterior = posterior.model_copy(update={"verdict": doubtful})
+        return SimulatedOutcome(task, posterior, spent, federation, beyond.said)
 
     def _require_dictionary(self, task: Task) -> None:
         columns, known = task.columns, self.variables()

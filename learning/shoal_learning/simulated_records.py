@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shoal_learning.beyond_bounds import Beyond, beyond_bounds
 from shoal_learning.coding import (
     Variable,
     are_numbers,
@@ -19,6 +20,7 @@ from shoal_learning.coding import (
     variable_of,
 )
 from shoal_protocol.posteriors.rows import array_of, columns_of, require_plain
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.codings import Coding, event_fault_of
 from shoal_protocol.trust.dictionary import Category, Date
 from shoal_protocol.wire.texts import near_text
@@ -75,9 +77,13 @@ class SimulatedRecords:
                 else:
                     known[name] = found
         arrays = {name: np.array(array_of(values)) for name, values in columns.items()}
-        if len({each.shape for each in arrays.values()}) != 1 or any(
-            each.ndim != 1 for each in arrays.values()
-        ):
+        for name, column in arrays.items():
+            if column.ndim != 1:
+                raise ValueError(
+                    f"column {name!r} has the shape {column.shape}, and a column is a vector: hand "
+                    "over each of its columns by itself, as x[:, 0]"
+                )
+        if len({len(each) for each in arrays.values()}) != 1:
             raise ValueError("records must have columns of one length")
         [rows] = {len(each) for each in arrays.values()}
         values, unreadable = np.full((rows, len(columns)), np.nan), {}
@@ -248,6 +254,19 @@ class OnRecords:
         part = copy(self)
         part._records = self._records.with_variables(given, counts_others=counts_others)
         return part
+
+    def _beyond(self, columns: Iterable[ColumnBounds], codings: Iterable[Coding]) -> Beyond:
+        """Return which values lie beyond the bounds of a task's `columns`.
+
+        Raises:
+            ValueError: as `beyond_bounds`, or a column holds no numbers.
+        """
+
+        def values_of(name: str) -> NDArray[np.float64] | None:
+            is_none = name not in self.columns or isinstance(self.variables().get(name), Category)
+            return None if is_none else self._records.select([name])[:, 0]
+
+        return beyond_bounds(columns, codings, values_of)
 
     def _require_codings(self, codings: Iterable[Coding]) -> None:
         """Check that outcomes, times, counts, weights and levels are coded as a task has it.

@@ -457,9 +457,13 @@ async def test_it_warns_when_its_key_is_not_enrolled(world: World) -> None:
     [
         ("records.csv", "age,pressure\n1,SECRET\n", "line 2, column 'pressure': not a number"),
         ("records.csv", "age\n1\n", "no column 'pressure'; `columns` in policy.toml names it"),
-        ("records.csv", "age,pressure\n" + 12 * "1,2\n", "12 rows without ids: add a column 'id'"),
+        (
+            "records.csv",
+            "age,pressure\n" + 12 * "1,2\n",
+            "several rows without ids: add a column 'id'",
+        ),
         ("records.csv", "age,pressure\n1,2\n", "12 slots, and a record without an id"),
-        ("records.csv", THIRTEEN, "1 individuals more than slots"),
+        ("records.csv", THIRTEEN, "more individuals than slots"),
         ("policy.toml", "analysts = []", "maximum_epsilon"),
         ("party/holder.key", "SECRET\n", "is not a key of 64 hex digits"),
         ("party/holder.key", "", "is not a key of 64 hex digits"),
@@ -512,7 +516,7 @@ async def test_a_failed_start_leaves_the_key_free(world: World) -> None:
     records = world.directory / "records.csv"
     before = records.read_text()
     records.write_text(THIRTEEN)
-    with pytest.raises(StartupRefused, match="1 individuals more than slots"):
+    with pytest.raises(StartupRefused, match="more individuals than slots"):
         start(world)
     records.write_text(before)
     await start(world).close()

@@ -332,7 +332,7 @@ async def test_a_join_that_is_refused_is_recorded_and_not_repeated(
 
 
 async def test_there_must_be_a_slot_for_each_client_of_the_records(world: World) -> None:
-    with pytest.raises(ValueError, match=r"1 individuals more than slots, .* agent grow"):
+    with pytest.raises(ValueError, match=r"^more individuals than slots, .* agent grow"):
         world.holder(records=records_for(CLIENTS + 1))
 
 
@@ -1127,7 +1127,7 @@ def test_a_site_that_cannot_be_opened_leaves_its_key_free(world: World) -> None:
     site, consortium = site_of(world), world.directory / "consortium"
     good = (site / "records.csv").read_text()
     (site / "records.csv").write_text("age,pressure\n" + 12 * "1,2\n")
-    with pytest.raises(ValueError, match="12 rows without ids"):
+    with pytest.raises(ValueError, match="several rows without ids"):
         DataHolder.open(site, consortium, world.directory / "one")
     (site / "records.csv").write_text(good)
     DataHolder.open(site, consortium, world.directory / "one").__exit__()

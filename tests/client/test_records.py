@@ -45,7 +45,7 @@ def test_a_file_without_ids_holds_one_row(tmp_path: Path, kind: str) -> None:
         if rows == 1:
             assert Records.from_file(path).identity is None
         else:
-            with pytest.raises(ValueError, match="2 rows without ids"):
+            with pytest.raises(ValueError, match="several rows without ids"):
                 Records.from_file(path)
 
 
@@ -96,6 +96,19 @@ def test_an_empty_cell_is_a_missing_value(write: Write) -> None:
 def test_a_record_that_is_missing_in_a_file_of_one_column_is_quoted(write: Write) -> None:
     records = Records.from_file(write('age\n""\n'))
     assert np.array_equal(records.values, [[np.nan]], equal_nan=True)
+
+
+def test_a_parquet_text_that_is_not_utf_8_is_refused_by_its_column_and_no_byte(
+    tmp_path: Path,
+) -> None:
+    parts = [None, pa.py_buffer(np.array([0, 6], np.int32)), pa.py_buffer(b"M\xfcller")]
+    latin = pa.Array.from_buffers(pa.string(), 1, parts)
+    for names in (("id", "age"), ("age", "id")):
+        columns = dict(zip(names, (pa.array(["1"]), latin), strict=True))
+        path = parquet_file(tmp_path / "records.parquet", **columns)
+        with pytest.raises(ValueError, match=rf"records.parquet, column '{names[1]}': ") as refusal:
+            Records.from_file(path)
+        assert "not text in UTF-8" in str(refusal.value) and "xfc" not in str(refusal.value)
 
 
 def test_a_null_in_a_parquet_file_is_a_missing_value(tmp_path: Path) -> None:

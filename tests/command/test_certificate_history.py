@@ -1,5 +1,6 @@
 """Certificates from before the parties changed, checked by every version of the manifest."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,14 @@ from typer.testing import Result
 
 from shoal_consortium import consortium_files
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.log.notes import Checkpoint, Note, cosign, sign_note, signatures_in
+from shoal_protocol.log.proofs import leaf_hash
+from shoal_protocol.log.witnessed import LogProof, origin_of, witness_name
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_revoked
+from shoal_protocol.wire.beside import with_log_proof
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate
@@ -179,3 +185,168 @@ def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() ->
             continue
         with pytest.raises(RefusedCertificate, match="version 2 of the manifest"):
             verify_certificate(encoded, NOW.signed_manifest.encode(), history=[later])
+
+
+def of_another_authority(seed: str = "stranger") -> Consortium:
+    """Return a consortium with the same names as `NOW`, whose keys are a stranger's."""
+    keys = {
+        "authority": SigningKey(examples.seed(seed)),
+        **{
+            each.name: SigningKey(examples.seed(f"{seed} {each.name}"))
+            for each in (*NOW.manifest.compute_nodes, NOW.manifest.aggregator)
+        },
+    }
+    named = {name: bytes(key.verify_key).hex() for name, key in keys.items()}
+    own = NOW.manifest
+    body = own.model_copy(
+        update={
+            "authority": named["authority"],
+            "compute_nodes": tuple(
+                each.model_copy(update={"verify_key": named[each.name]})
+                for each in own.compute_nodes
+            ),
+            "aggregator": own.aggregator.model_copy(
+                update={"verify_key": named[own.aggregator.name]}
+            ),
+        }
+    )
+    signed = sign(body, AUTHORITY_NAME, keys["authority"])
+    return Consortium.pinned(signed.encode(), NOW.roster.encode(), digest=signed.digest)
+
+
+def logged_by(making: Making, manifest: Manifest, keys: Callable[[str], SigningKey]) -> bytes:
+    """Return a certificate with a proof of a log of one entry, signed by a manifest's parties."""
+    encoded = making.encode()
+    entry = read_certificate(encoded).body.log_entry.encode()
+    origin = origin_of(manifest)
+    head = Checkpoint(origin, 1, leaf_hash(entry))
+    lines = sign_note(head.text, origin, keys(manifest.aggregator.name))
+    for each in manifest.compute_nodes:
+        lines += cosign(head.text, witness_name(manifest, each.name), keys(each.name), at=1)
+    proof = LogProof(0, (), Note(head.text, signatures_in(lines)))
+    return with_log_proof(encoded, str(proof))
+
+
+def kept(consortium: Consortium, directory: Path, *later: Consortium) -> Path:
+    consortium_files.create(directory, consortium.signed_manifest, consortium.roster)
+    for each in later:
+        consortium_files.add_version(directory, each.signed_manifest, each.roster)
+    return directory
+
+
+def checked_by(directory: Path, encoded: bytes, trusted: bytes) -> Result:
+    """Run the command with a manifest alone, and a consortium's directory elsewhere."""
+    (beside := directory / "reader").mkdir(exist_ok=True)
+    (beside / "certificate.json").write_bytes(encoded)
+    (beside / "manifest.json").write_bytes(trusted)
+    return run(
+        "certificate",
+        "verify",
+        str(beside / "certificate.json"),
+        "--manifest",
+        str(beside / "manifest.json"),
+        "--consortium",
+        str(directory / "consortium"),
+    )
+
+
+def without_the_stolen() -> Consortium:
+    """Return the version after `NOW`, from which two nodes are gone: their keys were stolen."""
+    nodes = tuple(
+        node.model_copy(update={"verify_key": bytes(signing_key(node.name).verify_key).hex()})
+        for node in replaced(2)
+    )
+    later = following(compute_nodes=nodes, emergency="two sites burnt")
+    return NOW.successor(later.encode(), NOW.roster.encode())
+
+
+def test_keys_of_parties_who_were_removed_before_prove_nothing(tmp_path: Path) -> None:
+    later = without_the_stolen()
+    kept(NOW, tmp_path / "consortium", later)
+    making = under(later)
+    forged = logged_by(making, NOW.manifest, signing_key)
+    for trusted in (later, NOW):
+        result = checked_by(tmp_path, forged, trusted.signed_manifest.encode())
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "does not hold. the log's proof" in in_one_line(result.stderr)
+    true = logged_by(making, later.manifest, signing_key)
+    result = checked_by(tmp_path, true, later.signed_manifest.encode())
+    assert result.exit_code == 0, result.output
+    assert "Entry 0 of shoal-log/" in in_one_line(result.stdout)
+
+
+def test_a_proof_by_a_later_version_counts_where_it_links() -> None:
+    later = without_the_stolen()
+    encoded = logged_by(under(NOW), later.manifest, signing_key)
+    signed = [NOW.signed_manifest, later.signed_manifest]
+    for trusted in signed:
+        assert verify_certificate(encoded, trusted.encode(), history=signed).logged
+    unproved = following(compute_nodes=later.manifest.compute_nodes)
+    encoded = logged_by(under(NOW), unproved.body, signing_key)
+    with pytest.raises(RefusedCertificate, match="the log's proof"):
+        verify_certificate(encoded, NOW.signed_manifest.encode(), history=[unproved])
+
+
+def test_a_directory_of_another_consortium_is_refused_and_proves_nothing(tmp_path: Path) -> None:
+    stranger = of_another_authority()
+    kept(stranger, tmp_path / "consortium")
+    true = under(NOW)
+    forged = logged_by(
+        true, stranger.manifest, lambda name: SigningKey(examples.seed(f"stranger {name}"))
+    )
+    for encoded in (forged, true.encode()):
+        result = checked_by(tmp_path, encoded, NOW.signed_manifest.encode())
+        assert (result.exit_code, result.stdout) == (1, "")
+        said = in_one_line(result.stderr)
+        assert "of another consortium, or of another history, than the one that you trust" in said
+        assert "does not hold" not in said
+
+
+def test_a_directory_of_another_branch_is_refused(tmp_path: Path) -> None:
+    rival = successor(FIRST, policy=examples.POLICY.model_copy(update={"minimum_cohort": 10}))
+    kept(FIRST, tmp_path / "consortium", rival)
+    result = checked_by(tmp_path, under(HISTORY[1]).encode(), SIGNED[1].encode())
+    assert result.exit_code == 1
+    assert "their version 2 does not link to it" in in_one_line(result.stderr)
+
+
+def test_a_directory_that_ends_before_the_trusted_version_counts_where_it_links(
+    tmp_path: Path,
+) -> None:
+    kept(FIRST, tmp_path / "consortium")
+    for place, status in ((0, 0), (1, 0), (2, 6)):
+        result = checked_by(tmp_path, TWO_ROUNDS.encode(), SIGNED[place].encode())
+        assert result.exit_code == status, result.output
+    assert "version 2, between them, is not at hand" in in_one_line(result.stderr)
+
+
+def test_only_rosters_of_versions_that_link_tell_whose_slots_are_whose() -> None:
+    unproved = NOW.successor(following().encode(), NOW.roster.encode(), believe=False)
+    encoded, manifest = under(NOW).encode(), NOW.signed_manifest.encode()
+    for known, tells in (((unproved,), False), ((NOW,), True), ((NOW, unproved), True)):
+        verified = verify_certificate(encoded, manifest, known=known)
+        assert (verified.holders_known, verified.all_rosters) == (tells, tells)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_copy_of_a_version_that_does_not_hold_takes_nothing_from_one_that_does(
+    is_first: bool,
+) -> None:
+    good = proved(following(), *NODES)
+    version = NOW.successor(good.encode(), NOW.roster.encode())
+    unproved = replace(version, signed_manifest=following())
+    encoded = under(version).encode()
+    for copy in (following(), replace(good, signature="0" * 128)):
+        for trusted in (NOW.signed_manifest, good):
+            copies = [copy, good] if is_first else [good, copy]
+            history = [NOW.signed_manifest, *copies]
+            assert verify_certificate(encoded, trusted.encode(), history=history)
+    for trusted in (NOW.signed_manifest, good):
+        assert verify_certificate(
+            encoded, trusted.encode(), history=[good], known=[NOW, unproved]
+        ).all_rosters
+    broken = replace(NOW.signed_manifest, signature="0" * 128)
+    copies = [broken, NOW.signed_manifest] if is_first else [NOW.signed_manifest, broken]
+    assert verify_certificate(under(NOW).encode(), good.encode(), history=copies)
+    with pytest.raises(RefusedCertificate, match="version 1 of the manifest"):
+        verify_certificate(under(NOW).encode(), good.encode(), history=[broken])

@@ -150,8 +150,8 @@ OF_OTHERS = {
         [f"{20 + n},{p},{VISITS[p][0]}" for p in range(2) for n in range(9)],
     ),
     "ids called otherwise": (
-        "week,record,dx,bmi",
-        [f"1,P{p},rare {'abcdef'[p]},2{p}.5" for p in range(6) for _ in range(5)],
+        "week,record,dx,bmi,age",
+        [f"1,P{p},rare {'abcdef'[p]},2{p}.5,7{p}" for p in range(6) for _ in range(5)],
     ),
     "ids of one shape beside others": (
         "id,owner,dx",
@@ -159,8 +159,15 @@ OF_OTHERS = {
     ),
     "staff": ("id,surgeon,lead_of_ward", [f"{n},Huber,Schmidt" for n in range(30)]),
     "names of persons": (
-        "id,seen,made,asked,took",
-        [f'{n},Dr Huber,Anna Schmidt,"Schmidt, A",A. Huber' for n in range(30)],
+        "id,seen,made,asked,took,gave,wrote",
+        [
+            f'{n},Dr Huber,Anna Schmidt,"Schmidt, A",A. Huber,ANNA SCHMIDT,anna.schmidt'
+            for n in range(30)
+        ],
+    ),
+    "one id in several ways": (
+        "id,dx",
+        [f"{('7', '07', '7.0', ' 7', '+7', '0007.')[n % 6]},rare" for n in range(30)],
     ),
     "missing ids": ("id,dx", [f"{'NA' if n < 28 else n},rare" for n in range(30)]),
     "few of another column's": (
@@ -249,6 +256,7 @@ def test_a_draft_is_the_same_whatever_the_locale_of_the_machine_is(tmp_path: Pat
             "Ada,NA\nBob,NA\n",
             "Ada,female,cough\n" + "Bob,male,fever\n" * 30,
             "Ada,yes\nBob,no\n",
+            "Ada,female,neg\n" + "Bob,male,7.5\n" * 30,
             "Ada,<5\nBob,<7\n",
             "id,Ada1950\n1,Bob\n",
             "id,Dr Ada\n1,Bob\n",

@@ -8,8 +8,10 @@ import pytest
 
 from shoal_consortium import consortium_files
 from shoal_protocol.log.entries import Entry
-from shoal_protocol.log.notes import Note
+from shoal_protocol.log.notes import Checkpoint, Note, cosign, read_note, sign_note
+from shoal_protocol.log.witnessed import origin_of, witness_name
 from tests.command.running import refused, shoal, words
+from tests.protocol.test_belief import NOW, following, proved
 from tests.world import examples
 from tests.world.certified import successor
 from tests.world.logs import NODES, certificate, digest, rounds, signed, tree, version, write
@@ -61,6 +63,32 @@ def test_a_log_from_before_the_nodes_changed_holds_and_says_under_which_version(
     assert "They are nodes of version 1 of the manifest. Those of version 2 have not" in told
     one = signed(LATER, NODES[:1])
     shoal("log", "verify", consortium, "--files", files(tmp_path, "one", LATER, one), status=3)
+
+
+def test_nodes_of_a_version_that_is_not_believed_vouch_for_no_log(tmp_path: Path) -> None:
+    nodes = tuple(
+        node.model_copy(
+            update={"verify_key": bytes(examples.signing_key(f"new {node.name}").verify_key).hex()}
+        )
+        for node in NOW.manifest.compute_nodes
+    )
+    for signers, status in (([], 3), (NODES, 0)):  # of the log's proof of the version
+        later = following(compute_nodes=nodes)
+        later = proved(later, *signers) if signers else later
+        second = NOW.successor(later.encode(), NOW.roster.encode(), believe=False)
+        directory = tmp_path / f"consortium {status}"
+        consortium_files.create(directory, NOW.signed_manifest, NOW.roster)
+        consortium_files.add_version(directory, second.signed_manifest, second.roster)
+        origin = origin_of(later.body)
+        text = Checkpoint(origin, len(FIRST), tree(FIRST).root()).text
+        lines = sign_note(text, origin, examples.signing_key("aggregator"))
+        for node in NODES:
+            key = examples.signing_key(f"new {node}")
+            lines += cosign(text, witness_name(later.body, node), key, at=1)
+        log = files(tmp_path, "log", FIRST, read_note(f"{text}\n{lines}"))
+        for pin in ([], ["--pin", NOW.digest]):
+            shoal("log", "verify", directory, "--files", log, *pin, status=status)
+        shoal("log", "verify", directory, "--files", log, "--pin", second.digest)
 
 
 def test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log(

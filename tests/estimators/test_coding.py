@@ -19,15 +19,20 @@ from shoal.estimators import (
     CrowdLogisticRegression,
     CrowdPoissonRegression,
     GammaRegression,
+    Histogram,
     KaplanMeier,
     LinearRegression,
     LogisticRegression,
     Moments,
     MultinomialRegression,
     NegativeBinomialRegression,
+    Normal,
     PiecewiseExponentialRegression,
     Poisson,
     PoissonRegression,
+    Quantiles,
+    Validation,
+    VectorSum,
 )
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_protocol.trust.dictionary import Category, Date, Number
@@ -245,6 +250,8 @@ def test_bounds_may_be_days_and_days_are_days() -> None:
         assert model.predict({"visited": [date(2020, 2, 1)]}).shape == (1,)
         with pytest.raises(ValueError, match="'visited' holds numbers, and its values are days"):
             model.predict({"visited": [18_300]})
+        with pytest.raises(ValueError, match="'visited' holds something else than days: make them"):
+            model.predict({"visited": ["2020-02-01"]})
     for wrong in (np.arange(CLIENTS) % 300, days - days[0]):
         with pytest.raises(ValueError, match=r"'visited' holds .*(days|number)"):
             LinearRegression(features=bounds, target={"y": (-20, 60)}).fit(
@@ -259,6 +266,8 @@ def refused(kind: Any, said: str, **given: Any) -> Any:
     )
 
 
+CROWD: dict[str, Any] = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
+OF_ILL: dict[str, Any] = {"features": X, "target": {"ill": (0, 1)}}
 OF_TIME: dict[str, Any] = {"time": {"weeks": (0, 60)}, "event": "died"}
 EARLIER = {"weeks": columns()["weeks"] - 5.0}
 CODED = {"coded": columns()["ill"] + 1.0}
@@ -465,10 +474,6 @@ def test_names_alone_take_what_is_known_of_them() -> None:
         Moments(columns=["x", "same"]).fit(there)
 
 
-CROWD: dict[str, Any] = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
-OF_ILL: dict[str, Any] = {"features": X, "target": {"ill": (0, 1)}}
-
-
 def misused(said: str, call: Callable[[], Any]) -> Any:
     return pytest.param(call, said, id=said)
 
@@ -619,6 +624,33 @@ def test_levels_that_differ_by_case_alone_are_refused_unless_they_are_named() ->
             formula="y ~ day",
             more={"day": (np.datetime64("2020-01-01") + np.arange(CLIENTS) % 90).astype(str)},
         ),
+        refused(
+            LogisticRegression, "has the levels 1, 2, 3: name the one that is 1, as level",
+            formula="stage ~ x",
+        ),
+        refused(
+            KaplanMeier, "one value is the event.* of several make a variable",
+            time=OF_TIME["time"], event={"coded": (1, 2)}, more=CODED,
+        ),
+        refused(
+            KaplanMeier, "nobody's 'died' is 7", time=OF_TIME["time"], event={"died": 7}
+        ),
+        refused(
+            PiecewiseExponentialRegression, "the time 'died' is from 0 to 1, .* named first",
+            formula="survival(died, weeks) ~ x",
+        ),
+        refused(
+            Validation, "site is one variable with its levels, .* coefficients for each",
+            family="logistic", **OF_ILL, site="arm", sites=("a", "b"),
+        ),
+        refused(
+            MultinomialRegression, "levels that are numbers give .* levels=", features=X,
+            target={"coded": (1, 2, 3)}, more=CODED,
+        ),
+        refused(
+            LinearRegression, r"'x' has the shape \(2000, 1\), .* as x\[:, 0\]", formula="y ~ x",
+            more={"x": columns()["x"][:, None]},
+        ),
         *(
             refused(
                 LinearRegression, f"'t' holds {what}", formula="y ~ t", more={"t": times},
@@ -685,3 +717,109 @@ def test_a_group_that_nobody_is_in_adds_no_degree_of_freedom(epsilon: float) -> 
     ):
         assert re.search(said, verdict(KaplanMeier, epsilon, {}, **arms, levels=levels), re.M)
     assert "Log-rank" not in verdict(KaplanMeier, epsilon, {}, **arms, levels=("a", "c"))
+
+
+FAR_OUT = {"late": np.where(np.arange(CLIENTS) % 10, 0.5, 999.0)}
+TWICE = {"trt": columns()["ill"] + 1.0, "asked": np.resize([0.0, 1.0, 9.0], CLIENTS)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (LinearRegression, {"features": {"trt": (0, 1)}, "target": {"y": (-20, 60)}}),
+        (LinearRegression, {"features": X, "target": {"trt": (0, 1)}}),
+        (LogisticRegression, {"features": {"trt": (0, 1)}, "target": {"ill": (0, 1)}}),
+        (
+            LinearRegression,
+            {"formula": "y ~ x * trt", "variables": {"trt": (0, 1), "y": (-20, 60), **X}},
+        ),
+        (PiecewiseExponentialRegression, {**OF_TIME, "features": {"trt": (0, 1)}}),
+        (Moments, {"columns": {"trt": (0, 1), **X}}),
+        (VectorSum, {"columns": {"trt": (0, 1)}}),
+        (Quantiles, {"variables": {"trt": (0, 1)}}),
+    ],
+)
+def test_codes_that_bounds_of_0_and_1_do_not_hold_are_refused(
+    kind: Any, given: dict[str, Any]
+) -> None:
+    said = r"of 2,000 values of trt \(.*%\) lie beyond the bounds \(0, 1\): is it coded 1 and 2"
+    with pytest.raises(ValueError, match=said):
+        kind(**given).fit(federation(**TWICE))
+
+
+def test_a_code_of_what_is_missing_is_refused_and_the_event_named() -> None:
+    model = LinearRegression(features={"asked": (0, 1)}, target={"y": (-20, 60)})
+    with pytest.raises(ValueError, match=r"666 of 2,000 .* coded 0, 1 and 9\?.*level\(asked, 1\)"):
+        model.fit(federation(**TWICE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "name"),
+    [
+        (LinearRegression, {"features": {"y": (-20, 15)}, "target": X}, "y"),
+        (LinearRegression, {"features": X, "target": {"y": (-20, 15)}}, "y"),
+        (LinearRegression, {"features": X, "target": {"y": (0, 1)}}, "y"),
+        (LinearRegression, {"features": {"late": (0, 9)}, "target": {"y": (-20, 60)}}, "late"),
+        (LogisticRegression, {"features": {"y": (-20, 15)}, "target": {"ill": (0, 1)}}, "y"),
+        (PoissonRegression, {"features": X, "target": {"visits": (0, 1)}}, "visits"),
+        (GammaRegression, {"features": X, "target": {"cost": (0, 2)}}, "cost"),
+        (
+            LinearRegression,
+            {"formula": "x ~ log(cost)", "variables": {"cost": (0.01, 2), **X}},
+            "cost",
+        ),
+        (Moments, {"columns": {"y": (0, 1), **X}}, "y"),
+        (Quantiles, {"variables": {"y": (0, 1)}}, "y"),
+        (Histogram, {"column": "y", "edges": (0, 10, 20)}, "y"),
+        (VectorSum, {"columns": {"y": (0, 1), **X}}, "y"),
+        (Normal, {"column": {"y": (0, 1)}}, "y"),
+        (CohortCard, {"variables": {"y": (0, 1)}, "smallest_cell": 0}, "y"),
+    ],
+)
+def test_a_simulation_tells_which_share_of_values_lies_beyond_bounds(
+    kind: Any, given: dict[str, Any], name: str
+) -> None:
+    model = kind(**given).fit(federation(**FAR_OUT))
+    facts = dict(model.summary().facts)
+    assert f"of 2,000 values of {name} (" in facts["Beyond bounds"]
+    if hasattr(model, "verdict_"):
+        assert model.verdict_.startswith("doubtful")
+        assert f"of 2,000 values of {name} (" in model.verdict_
+
+
+def test_values_that_never_vary_within_bounds_are_said_to_do_so() -> None:
+    percent = federation(percent=20.0 + columns()["x"])
+    model = LinearRegression(features=X, target={"percent": (0, 1)}).fit(percent)
+    said = "2,000 of 2,000 values of percent (100%) lie beyond the bounds (0, 1), so that it never"
+    assert said in model.verdict_
+    assert said in str(Moments(columns={"percent": (0, 1), **X}).fit(percent).summary())
+
+
+def test_a_few_values_beyond_bounds_are_clipped_and_told_from_one_in_a_hundred_on() -> None:
+    for count, is_told in ((20, False), (21, True), (99, True)):
+        far = np.where(np.arange(CLIENTS) < count, 80.0, columns()["x"])
+        model = LinearRegression(features={"far": (-4, 4)}, target=X).fit(federation(far=far))
+        assert ("Beyond bounds" in dict(model.summary().facts)) == is_told
+        assert model.verdict_ == "trustworthy"
+    model.fit(federation(far=columns()["x"]))
+    assert "Beyond bounds" not in dict(model.summary().facts)
+
+
+def test_a_crowd_in_memory_is_told_what_lies_beyond_bounds() -> None:
+    crowd = SimulatedCrowd(columns(**TWICE), seed=1)
+    given = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
+    with pytest.raises(ValueError, match="is it coded 1 and 2"):
+        CrowdLogisticRegression(features={"trt": (0, 1)}, target={"ill": (0, 1)}, **given).fit(
+            crowd
+        )
+    model = CrowdLogisticRegression(features={"y": (-20, 15)}, target={"ill": (0, 1)}, **given)
+    assert "of 2,000 values of y (" in str(model.fit(crowd).summary())
+
+
+@pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])
+def test_levels_of_several_classes_are_given_beside_the_name_of_the_target(stage: Any) -> None:
+    levels = tuple(np.unique(stage)[::-1].tolist())
+    there = federation(stage=stage)
+    model = MultinomialRegression(features=X, target="stage", levels=levels).fit(there)
+    assert model.classes_.tolist() == ["3", "2", "1"]
+    assert 0.0 < model.score(columns(stage=stage)) < 1.0

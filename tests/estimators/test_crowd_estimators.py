@@ -150,7 +150,7 @@ def test_what_can_be_drawn_follows_from_the_model_and_not_from_later_parameters(
 )
 def test_what_numpy_would_quietly_turn_into_other_numbers_is_no_row(rows: object) -> None:
     fitted = clone(LINEAR).fit(crowd())
-    with pytest.raises(ValueError, match=r"every value must be a number|masked"):
+    with pytest.raises(ValueError, match=r"every value must be a number|masked|durations"):
         fitted.predict(rows)
 
 

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from shoal import SimulatedFederation
-from shoal.estimators import GammaRegression, LinearRegression, LogisticRegression, Moments
+from shoal.estimators import (
+    GammaRegression,
+    LinearRegression,
+    LinearRegressionInBounds,
+    LogisticRegression,
+    Moments,
+    PiecewiseExponentialRegression,
+    PoissonRegression,
+)
 from shoal_learning.learners import learner_for
 from shoal_learning.regression.judging import Tangled
 from shoal_learning.simulation import Federation, run
@@ -122,6 +130,124 @@ def test_a_target_that_is_not_of_two_classes_is_doubted(seed: int) -> None:
         found: Any = run(learner_for(model.to_task()), records, setting, generator).posterior
         said = f"many values of {target} are neither"
         assert (said in str(found.verdict)) == is_doubted
+
+
+def judged(model: Any, epsilon: float, seed: int = 1, **columns: np.ndarray) -> Any:
+    """Return the posterior of a federation that is not here: nobody looks at its records."""
+    records = {**workers(len(next(iter(columns.values())))), **columns}
+    task = model.to_task()
+    setting = Federation(
+        population=len(records["age"]),
+        dropouts=0,
+        colluders=0,
+        epsilon=epsilon,
+        delta=1e-5,
+        missing=0,
+    )
+    rows = np.column_stack([records[name] for name in task.column_names])
+    return run(learner_for(task), rows, setting, np.random.default_rng(seed)).posterior
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("epsilon", [1.0, 10.0])
+def test_a_column_that_bounds_of_0_and_1_cut_everywhere_is_said_to_hardly_vary(
+    epsilon: float, seed: int
+) -> None:
+    fat = np.random.default_rng(4).uniform(5.0, 36.0, 800)
+    said = "fat: nearly all values are at or beyond its bound 1: it hardly varies, or is not coded"
+    for kind, given in (
+        (LinearRegression, {"features": {"age": AGE}, "target": {"fat": (0, 1)}}),
+        (LinearRegression, {"features": {"age": AGE, "fat": (0, 1)}, "target": {"wage": WAGE}}),
+        (LogisticRegression, {"features": {"age": AGE, "fat": (0, 1)}, "target": {"male": (0, 1)}}),
+    ):
+        found = judged(kind(**given), epsilon, seed, fat=fat)
+        assert found.verdict.kind == "doubtful"
+        assert said in str(found.verdict)
+    found = judged(Moments(columns={"age": AGE, "fat": (0, 1)}), epsilon, seed, fat=fat)
+    assert said in str(found.caution)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flags_that_are_rare_or_common_are_not_doubted_for_their_bounds(seed: int) -> None:
+    for share in (0.02, 0.5, 0.97):
+        flag = (np.random.default_rng(5).random(4000) < share) * 1.0
+        model = LinearRegression(features={"age": AGE, "flag": (0, 1)}, target={"wage": WAGE})
+        assert "bound" not in str(judged(model, 3.0, seed, flag=flag).verdict)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", [LinearRegression, LogisticRegression])
+def test_the_more_values_bounds_cut_the_surer_they_are_doubted(kind: Any, seed: int) -> None:
+    years = np.random.default_rng(6).normal(51.0, 10.5, 418).clip(26.0, 79.0)
+    target = {"male": (0, 1)} if kind is LogisticRegression else {"wage": WAGE}
+    for bound in (42.0, 40.0, 38.0, 35.0, 30.0):
+        model = kind(features={"years": (20, bound)}, target=target)
+        assert f"at or beyond its bound {bound:g}" in str(
+            judged(model, 10.0, seed, years=years).verdict
+        )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_that_crowd_at_their_bound_are_doubted(seed: int) -> None:
+    days = np.random.default_rng(7).negative_binomial(1.5, 0.14, 1500) * 1.0
+    for bound, is_doubted in ((120.0, False), (10.0, True)):
+        model = PoissonRegression(features={"age": AGE}, target={"days": (0, bound)})
+        said = str(judged(model, 10.0, seed, days=days).verdict)
+        assert ("days crowd at their bounds" in said) == is_doubted
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_follow_up_that_ends_at_the_last_time_is_not_doubted(seed: int) -> None:
+    generator = np.random.default_rng(8)
+    until = generator.exponential(100.0, 2000)
+    model = PiecewiseExponentialRegression(
+        features={"age": AGE}, time={"weeks": (0, 52)}, event="back", intervals=2
+    )
+    for last in (52.0, 200.0):
+        weeks, back = np.minimum(until, last), (until <= last) * 1.0
+        assert "weeks" not in str(judged(model, 10.0, seed, weeks=weeks, back=back).verdict)
+        there = SimulatedFederation(
+            {**workers(2000), "weeks": weeks, "back": back},
+            epsilon=10.0,
+            delta=1e-5,
+            dropouts=0,
+            colluders=0,
+            seed=seed,
+        )
+        fitted = model.fit(there)
+        assert "weeks" not in fitted.verdict_
+        beyond = dict(fitted.summary().facts).get("Beyond bounds", "")
+        assert ("values of weeks" in beyond and "are censored there" in beyond) == (last > 52.0)
+
+
+def test_values_at_a_bound_are_not_said_to_want_narrower_ones() -> None:
+    years = np.random.default_rng(6).normal(51.0, 10.5, 418).clip(26.0, 79.0)
+    for bounds in ((20, 40), (240, 1080)):
+        model = LinearRegressionInBounds(features={"years": bounds}, target={"wage": WAGE})
+        caution = str(judged(model, 10.0, years=years).caution)
+        assert "TOO WIDE for years" not in caution
+        assert "VALUES OF years ARE AT OR BEYOND A BOUND" in caution
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_five_records_nothing_is_said_of_where_they_lie(seed: int) -> None:
+    model = LinearRegression(features={"years": (20, 90)}, target={"wage": WAGE})
+    years = np.array([58.8, 56.4, 70.1, 54.7, 38.1])
+    assert "bound" not in str(judged(model, 10.0, seed, years=years).verdict)
+
+
+def test_weights_that_are_all_0_are_refused_and_doubted_where_nobody_may_look() -> None:
+    for kind, target in (
+        (LinearRegression, {"wage": WAGE}),
+        (LogisticRegression, {"male": (0, 1)}),
+    ):
+        model = kind(features={"age": AGE}, target=target, weights={"w": (0, 4)})
+        with pytest.raises(ValueError, match="the weight 'w' is 0 in all records"):
+            model.fit(there(w=np.zeros(4000)))
+        for weights, is_doubted in ((0.0, True), (1.0, False)):
+            found = judged(model, 10.0, w=np.full(4000, weights))
+            assert ("the weights w are 0, or far below" in str(found.verdict)) == is_doubted
+            assert "hardly varies" not in str(found.verdict)
 
 
 def wordings(model: Any, count: int = 6, **columns: np.ndarray) -> list[str]:

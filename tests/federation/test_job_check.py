@@ -266,7 +266,8 @@ async def test_a_check_is_no_job(federation: Federation) -> None:
     request, own = federation.request().body, federation.analyst.identity
     check = own.signed(JobCheck(manifest=request.manifest, analyst=own.name, request=request))
     answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=check.encode())
-    assert answer.json()["type"] == "urn:shoal:problem:malformed-document"
+    # the job request inside it has its kind, and was not signed by itself
+    assert answer.json()["type"] == "urn:shoal:problem:bad-signature"
     assert (
         await federation.ask("trainer", "/v1/jobs/check", method="POST", content=check.encode())
     ).is_success

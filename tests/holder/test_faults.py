@@ -104,11 +104,42 @@ async def test_a_round_that_fails_once_records_were_read_is_not_answered_and_say
     await holder.close()
 
 
-def test_an_answer_says_of_a_fault_that_there_was_one_and_no_more(tmp_path: Path) -> None:
+Panic = type("Panik\nin Ü", (BaseException,), {})
+"""What a library in another language may raise, and a model that names its error at will."""
+RAISED = (LookupError, GeneratorExit, SystemExit, Panic)
+
+
+@pytest.mark.parametrize("error", RAISED, ids=range(len(RAISED)))
+async def test_records_at_which_anything_is_raised_count_for_none_and_the_round_is_answered(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error("of a record: 41.5")
+
+    monkeypatch.setattr(answers, "encoded_together", fails)
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    for _ in range(2):
+        await holder.step()
+        world.clock.move(60.0)
+    [job] = (await holder.status()).jobs
+    assert [each.ended for each in job.rounds] == ["delivered"]
+    await holder.close()
+    [path] = world.directory.rglob(FAULTS_FILE)
+    lines = path.read_bytes().decode("ascii").splitlines()
+    assert lines and all(each.startswith("2026-03-01T") and "41.5" not in each for each in lines)
+
+
+@pytest.mark.parametrize("error", RAISED, ids=range(len(RAISED)))
+def test_an_answer_says_of_a_fault_that_there_was_one_and_no_more(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
     vault = vault_of(World(tmp_path).holder())
 
     def fails(_: Message) -> Message:
-        raise LookupError("of a record: 41.5")
+        raise error("of a record: 41.5")
 
     vault._handlers[Hello] = fails
     answer = vault.answer(frames.encode(Hello()))

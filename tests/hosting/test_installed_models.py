@@ -218,7 +218,12 @@ def test_a_task_with_a_model_that_is_built_in_needs_none():
     assert gradients_for(logistic.gradient_query([0.0, 0.0])) is None
 
 
-def test_a_model_that_fails_on_records_gives_no_numbers_and_no_error(site, monkeypatch):
+class Panic(BaseException):
+    """What a library in another language may raise."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError, GeneratorExit, SystemExit, Panic])
+def test_a_model_that_fails_on_records_gives_no_numbers_and_no_error(site, monkeypatch, error):
     install(site, "tried_p", {"tried_p.py": SOURCE}, p="tried_p:model")
     query = task("p", digest_of("p")).gradient_query([0.5])
     gradients = gradients_for(query)
@@ -226,7 +231,7 @@ def test_a_model_that_fails_on_records_gives_no_numbers_and_no_error(site, monke
     model = installed_models._compiled(query.model, query.columns)
 
     def fails(point, values):
-        raise RuntimeError(f"bad record {values}")
+        raise error(f"bad record {values}")
 
     monkeypatch.setattr(type(model), "gradients", lambda self, point, values: fails(point, values))
     assert query.encode([[1.0]], gradients).tolist() == [0]

@@ -71,6 +71,7 @@ def test_the_estimate_is_that_of_the_hierarchical_model() -> None:
         looseness=np.ones(5),
         shares=np.full(5, np.nan),
         one_bound=np.zeros(5),
+        errors=np.zeros(5),
     )
     prior = np.array([5.0, 2.5, 2.5, 2.5, 2.5])
     whole = rows.T @ rows + np.diag(prior**-2.0)

@@ -117,6 +117,7 @@ class Answers:
             looseness=np.array([each.looseness for each in columns]),
             shares=np.array([0.5 if each.is_binary else math.nan for each in columns]),
             one_bound=np.zeros(len(columns)),
+            errors=np.zeros(len(columns)),
         )
         moments = self._moments(target, chosen)
         prior = np.append(1.0, prior_sd * found.looseness[:-1])
@@ -150,6 +151,7 @@ class Answers:
                     prior,
                     complete=None,
                     target_kept=0.0 if target in self.posterior.unvaried else 1.0,
+                    mean_weight=1.0,
                 )
             ),
         )

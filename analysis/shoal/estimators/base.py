@@ -44,6 +44,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
     _learned: Learned | None = None
     _variables: Mapping[str, Variable]
     _rehearsals: tuple[Rehearsal, ...] = ()
+    _beyond: tuple[str, ...] = ()
 
     def to_task(self, variables: Mapping[str, Variable] | None = None) -> Task:
         """Return the task that the parameters describe, as a federation gets it.
@@ -104,6 +105,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
         self.posterior_ = cast(PosteriorT, learned.posterior)
         self.privacy_ = learned.privacy
         self.report_ = learned.report
+        self._beyond = learned.beyond if isinstance(learned, SimulatedOutcome) else ()
         self._take_names(self._inputs(task))
         self._learned = learned
         return self
@@ -154,6 +156,9 @@ class Estimator(Parameters, Generic[PosteriorT]):
     def summary(self, level: float = LEVEL) -> Summary:
         """Return means, standard deviations and intervals, and what they cost.
 
+        After a simulation "Beyond bounds" says of which columns more than one value in a hundred
+        lies beyond the bounds, and is cut to them; no federation of others' records can tell.
+
         Raises:
             NotFittedError: nothing was learned yet.
             ValueError: `level` is not strictly between 0 and 1.
@@ -162,7 +167,8 @@ class Estimator(Parameters, Generic[PosteriorT]):
         if self.report_ is not None:
             return self.report_.summary(level)
         price = f"{self.privacy_}, had this not been a simulation"
-        return self.posterior_.summary(level).with_facts(("Simulated", price))
+        beyond = [("Beyond bounds", "; ".join(self._beyond))] if self._beyond else []
+        return self.posterior_.summary(level).with_facts(*beyond, ("Simulated", price))
 
     def to_arviz(
         self,

@@ -111,7 +111,7 @@ def matrix_of(
     known = variables or {}
     parts = [_of_variable(name, found[name], known.get(name)) for name in columns]
     if any(part.ndim != 1 or len(part) != len(parts[0]) for part in parts):
-        raise ValueError("the columns must be vectors of one length")
+        raise ValueError("the columns must be vectors of one length: of a table take x[:, 0]")
     gaps = [name for name, part in zip(columns, parts, strict=True) if not np.isfinite(part).all()]
     if gaps:
         named = ", ".join(map(repr, gaps))

@@ -17,6 +17,7 @@ from shoal.estimators.scores import d_squared, r_squared
 from shoal.jobs.federation import LearningCrowd, WaitingCrowd
 from shoal_learning.coding import Variable
 from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_learning.crowds.stationarity import SNAPSHOTS_NEEDED, Stationarity
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.posteriors import plots
@@ -62,7 +63,10 @@ class CrowdRegression(Predictor):
         require_fits(crowd, targets, crowd=True)
         there, known = described(self, crowd)
         self._variables = self._known().over(known).variables
-        return self._take(*there.learn(self.to_task(known)))
+        task = self.to_task(known)
+        found = self._take(*there.learn(task))
+        self._beyond = there.beyond(task) if isinstance(there, SimulatedCrowd) else ()
+        return found
 
     def fit_from(self, job: WaitingCrowd) -> Self:
         """Fit by a job that was opened earlier, `CrowdFederation.resume(id)`; waits for its end.
@@ -78,6 +82,7 @@ class CrowdRegression(Predictor):
         return self._take(*models)
 
     def _take(self, *models: CrowdModel) -> Self:
+        self._beyond = ()
         *earlier, self.model_ = models
         self.snapshots_ = tuple(earlier)
         self.intercept_, self.coef_ = self.model_.coefficients[0], self.model_.coefficients[1:]
@@ -113,11 +118,14 @@ class CrowdRegression(Predictor):
     def summary(self) -> Summary:
         """Return the coefficients and what they cost, as `CrowdModel.summary`.
 
+        After a simulation it says of which columns values lie beyond the bounds.
+
         Raises:
             NotFittedError: nothing was learned yet.
         """
         self._require_fit()
-        return self.model_.summary()
+        beyond = [("Beyond bounds", "; ".join(self._beyond))] if self._beyond else []
+        return self.model_.summary().with_facts(*beyond)
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the normalised weights and how far the noise alone should move each.

@@ -12,7 +12,7 @@ from shoal.estimators.regressions import Judged
 from shoal.formulas.designing import features_of, levels_of
 from shoal.formulas.parsing import Part
 from shoal.formulas.variables import Known
-from shoal_learning.coding import is_levels
+from shoal_learning.coding import are_numbers_of, is_levels
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.intervals import require_level
@@ -22,6 +22,7 @@ from shoal_protocol.studies.multinomial_regression import (
     MultinomialRegressionTask,
     TargetLevel,
 )
+from shoal_protocol.wire.texts import canonical_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,10 +33,11 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
 
     MultinomialRegression(features={"age": (18, 90)}, target={"stage": ("early", "middle", "late")})
 
-    The first level is the reference. With a formula, "stage ~ age" or "C(stage, reference='late') ~
-    age", levels are those of `variables` or of the federation's data dictionary; so they are of a
-    `target` that is a name. Other parameters: see `MultinomialRegressionTask`. Probabilities are
-    averaged over the posterior.
+    The first level is the reference; levels that are numbers are given as target="stage",
+    levels=(1, 2, 3). With a formula, "stage ~ age" or "C(stage, reference='late') ~ age", levels
+    are those of `variables` or of the federation's data dictionary; so they are of a `target` that
+    is a name. Other parameters: see `MultinomialRegressionTask`. Probabilities are averaged over
+    the posterior.
     """
 
     task_type = MultinomialRegressionTask
@@ -47,20 +49,34 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         if formula is not None:
             given["features"], part = features_of(formula, known), formula.target
         else:
+            [name] = target if isinstance(target, Mapping) else [target]
+            part = Part(name, "category", name)
+        given["target"], levels = part.variable, given["levels"]
+        if are_numbers_of(levels):
+            given["levels"] = tuple(
+                TargetLevel(name=f"{each:.15g}", value=float(each)) for each in levels
+            )
+        elif levels is None or is_levels(levels):
+            given["levels"] = tuple(
+                TargetLevel(name=name, value=value) for name, value in levels_of(part, known)
+            )
+        return given
+
+    def _known(self) -> Known:
+        target, levels = self.target, self.levels
+        if self.formula is None and target is not None:
             names = list(target) if isinstance(target, Mapping) else [target]
             are_levels = not isinstance(target, Mapping) or all(map(is_levels, target.values()))
             if len(names) != 1 or not isinstance(names[0], str) or not are_levels:
                 raise ValueError(
                     'target must be one variable with its levels, {"x": ("a", "b")}; of levels '
-                    "that are numbers write a formula, C(x, levels=[1, 2, 3]) ~ z"
+                    'that are numbers give target="x", levels=(1, 2, 3), or a formula, '
+                    "C(x, levels=[1, 2, 3]) ~ z"
                 )
-            part = Part(names[0], "category", names[0])
-        given["target"] = part.variable
-        if given["levels"] is None:
-            given["levels"] = tuple(
-                TargetLevel(name=name, value=value) for name, value in levels_of(part, known)
-            )
-        return given
+        known = super()._known()
+        if isinstance(target, str) and is_levels(levels):
+            return known.and_one(canonical_text(target), levels, "levels")
+        return known
 
     def _lacking(self) -> set[str]:
         named = {self.target} if isinstance(self.target, str) and self.levels is None else set()

@@ -1,7 +1,7 @@
 """Turns an estimator's parameters into a checked task, and raises where it is not fitted."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -122,16 +122,22 @@ class Parameters:
 
     def _counted_from_zero(self, variables: Mapping[str, Variable]) -> Mapping[str, Variable]:
         """Return a dictionary's variables; what is counted begins at 0, whatever the least is."""
-        name, said = None, getattr(self, self._answer, None) if self._from_zero else None
-        formula = self.formula if self._from_zero and self._formulaic else None
-        if isinstance(formula, str):
-            name = parse(self._read(formula)[0]).target.variable
-        elif is_names(said) and len(said) == 1:
-            name = canonical_text(said[0])
-        counted = variables.get(name or "")
+        counted = variables.get(self._answer_name() or "") if self._from_zero else None
         if not isinstance(counted, Number) or counted.lower <= 0.0:
             return variables
         return {**variables, counted.name: counted.model_copy(update={"lower": 0.0})}
+
+    def _answer_name(self) -> str | None:
+        """Return the variable that is left of a formula's ~, or in its place; None if unclear."""
+        said, formula = getattr(self, self._answer), self.formula if self._formulaic else None
+        if isinstance(formula, str):
+            return parse(self._read(formula)[0]).target.variable
+        names = (
+            [each for each in said if isinstance(each, str)]
+            if isinstance(said, Mapping | Sequence)
+            else []
+        )
+        return canonical_text(names[0]) if len(names) == 1 else None
 
     def _known(self) -> Known:
         """Return what the parameters say of variables.

@@ -65,9 +65,15 @@ class OfEvents(Parameters):
 
     def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
         name, value = self._event()
-        variable = self._known().over(variables or {}).variables.get(name)
+        known = self._known().over(variables or {}).variables
+        variable, time = known.get(name), known.get(self._answer_name() or "")
         if value is None:
             if fault := event_fault_of(variable):
+                if time is not None and time.limits == (0.0, 1.0):
+                    fault = (
+                        f"the time {time.name!r} is from 0 to 1, and the event {name!r} is not: is "
+                        "the time named first, as in survival(weeks, arrested)?"
+                    )
                 raise ValueError(fault)
         else:
             value = _held(name, value, variable)
@@ -87,9 +93,13 @@ def _held(name: str, value: Any, variable: Variable | None) -> float:
             raise ValueError(f"event: {level!r} is no level of {name!r}, which has {levels}")
         return float(variable.levels.index(level))
     if not isinstance(value, int | float | np.number | np.bool_):
-        raise ValueError(f"event: {name!r} has no levels that are known: name a number")
+        raise ValueError(
+            f"event: of {name!r} one value is the event, and a number, for levels of it are not "
+            "known: of several make a variable that is 1 where it has one of them, and 0 elsewhere"
+        )
     if variable is not None and not variable.limits[0] <= value <= variable.limits[1]:
-        raise ValueError(f"event: {value:g} is beyond the bounds of {name!r}")
+        low, high = variable.limits
+        raise ValueError(f"event: nobody's {name!r} is {value:g}: it is from {low:g} to {high:g}")
     return float(value)
 
 

@@ -44,6 +44,11 @@ class Validation(Estimator[ValidationPosterior]):
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         given = super()._designed(given, known)
         if isinstance(given["site"], str):
+            if any(isinstance(each, str | int | float) for each in given["sites"]):
+                raise ValueError(
+                    'site is one variable with its levels, {"site": ("north", "south")}, and sites '
+                    'has coefficients for each: {"north": (-3, 0.04), "south": (-3, 0.05)}'
+                )
             return given
         name = _name_of(given["site"])
         levels, coefficients = dict(levels_of(Part(name, "category", name), known)), given["sites"]

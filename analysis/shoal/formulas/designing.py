@@ -119,6 +119,12 @@ def single(part: Part, what: str, known: Known) -> ColumnBounds:
         ValueError: it has several, or as `design`.
     """
     found = _choices(part, known, reduced=True)
+    if len(found) != 1 and _is_categorical(part, known):
+        levels = [name for name, _ in levels_of(part, known)]
+        raise ValueError(
+            f"the {what} {part.text!r} has the levels {', '.join(levels[:20])}: name the one that "
+            f'is 1, as level({part.variable}, "{levels[-1]}") does'
+        )
     if len(found) != 1:
         raise ValueError(
             f'the {what} {part.text!r} has {len(found)} columns: name one, as level(x, "yes") does'

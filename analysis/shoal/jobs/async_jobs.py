@@ -326,12 +326,13 @@ class AsyncJob(JobHandle[StudyRequest, JobState, PosteriorReport]):
             raise failure(answer)
         encoded = await asyncio.to_thread(unpack, answer.body)
         bound_to = read_certificate(encoded).body.manifest
-        manifest = (await self._consortium(bound_to)).signed_manifest
+        await self._consortium(bound_to)  # and those before it, if it is new here
+        book = self._identity.book
         verified = await asyncio.to_thread(
             verify_certificate,
             encoded,
-            manifest.encode(),
-            known=self._identity.book.versions,
+            book.current.signed_manifest.encode(),
+            known=book.versions,
         )
         if verified.certificate.job != self.id:
             raise UnknownJob("the certificate is of another job")

@@ -31,7 +31,6 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_hosting.server.openapi import ID_PATTERN
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import STUDIES
@@ -310,8 +309,7 @@ class _Pages:
 
     def _rendered(self, encoded: bytes) -> str:
         book = self.analyst.identity.book
-        bound_to = book.get(read_certificate(encoded).body.manifest)
-        manifest = bound_to.signed_manifest.encode()
+        manifest = book.current.signed_manifest.encode()
         return rendered(verify_certificate(encoded, manifest, known=book.versions))
 
     async def _certificate(self, job: str) -> bytes:

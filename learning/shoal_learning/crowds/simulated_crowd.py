@@ -16,7 +16,7 @@ from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import design_rows
 from shoal_protocol.queries.columns import in_levels
-from shoal_protocol.trust.codings import codings_of_target, codings_of_terms
+from shoal_protocol.trust.codings import Coding, codings_of_target, codings_of_terms
 
 
 class SimulatedCrowd(OnRecords):
@@ -51,6 +51,14 @@ class SimulatedCrowd(OnRecords):
     def __repr__(self) -> str:
         return f"<SimulatedCrowd of {len(self):,} clients: NO PRIVACY>"
 
+    def beyond(self, task: CrowdTask) -> tuple[str, ...]:
+        """Return which columns have more than one value in a hundred beyond a task's bounds.
+
+        Raises:
+            ValueError: a column has other codes than its bounds 0 and 1, or no numbers.
+        """
+        return self._beyond(task.columns, _codings_of(task)).said
+
     def learn(
         self,
         task: CrowdTask,
@@ -71,8 +79,8 @@ class SimulatedCrowd(OnRecords):
             ValueError: a column of the task is missing or coded otherwise, a snapshot is none of
                 this job's, or sessions are below 0.
         """
-        listed = codings_of_terms(each.term for each in task.columns)
-        self._require_codings((*listed, *codings_of_target(task.family, task.target)))
+        self._require_codings(_codings_of(task))
+        self.beyond(task)
         records = self._records.select(task.column_names)
         rows, targets = design_rows(task, records[in_levels(task.columns, records)])
         total = contributions_per_client * len(rows)
@@ -93,3 +101,8 @@ class SimulatedCrowd(OnRecords):
             CrowdModel.of(task, weights[0], contributions)
             for contributions, weights in zip(found.contributions, found.weights, strict=True)
         )
+
+
+def _codings_of(task: CrowdTask) -> tuple[Coding, ...]:
+    listed = codings_of_terms(each.term for each in task.columns)
+    return (*listed, *codings_of_target(task.family, task.target))

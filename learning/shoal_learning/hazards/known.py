@@ -243,7 +243,7 @@ class Known:
     def _verdict(self, model: HazardModel, estimated: HazardEstimate, variances: Floats) -> Verdict:
         names = [each.name for each in self.task.features]
         complete = (self.records, self.sums[-1].cohort_size)
-        reasons = few_complete(complete) or beyond_bounds(self.task.columns[:-1], self.found)
+        reasons = few_complete(complete) or beyond_bounds(self.task.features, self.found)
         reasons += far_out(self.task.features, model.far, self.found)
         if self.found.one_bound[-1] < 0.0:
             return one_class(

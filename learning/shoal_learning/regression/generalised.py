@@ -381,6 +381,7 @@ class _Known:
                 cut=(last.cut / self.records[0], sds.cut / self.records[0]),
                 has_two_values=has_two_values(self.sums[0], len(self.found.centres) - 1),
                 complete=(self.records[0], self.sums[-1].cohort_size),
+                mean_weight=self.weighing[0],
             ),
         )
 

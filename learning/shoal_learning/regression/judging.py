@@ -28,6 +28,8 @@ _FEW_COMPLETE: Final = 0.1  # of clients
 _HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
 _NARROWEST: Final = 1.5 * SMALLEST_SPREAD  # of a spread that is told, over half the bounds
 _UNSURE: Final = 1.2  # looseness
+_NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a little
+_UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
 _MOST: Final = 0.5  # share of a feature's mean square, far out
@@ -47,12 +49,16 @@ def judged_linear(
     *,
     complete: tuple[float, int] | None,
     target_kept: float,
+    mean_weight: float,
 ) -> Verdict:
     """Return the verdict on coefficients with `covariance`, (k, k), and priors of `prior_sd`.
 
     `complete` is how many records there are of how many clients, if that is known, and
-    `target_kept` at most how much of the target's variance the last round still had.
+    `target_kept` at most how much of the target's variance the last round still had. `mean_weight`
+    is the mean over the largest weight that there may be.
     """
+    if said := unweighed(task, mean_weight):
+        return one_class(said)
     target = task.target
     reasons = few_complete(complete) or beyond_bounds(task.columns, found)
     if target_kept < _HARDLY:
@@ -62,12 +68,7 @@ def judged_linear(
         )
     if task.purpose == "prediction":
         reasons.append("values are pulled so that predictions err less, which no interval knows")
-    crowd = found.spreads[-1] / target.half_range
-    if np.isnan(found.shares[-1]) and crowd >= CROWDED:
-        reasons.append(
-            f"values of {target.name} crowd at their bounds: if these cut values, slopes are "
-            "pulled towards 0; ask again with wider ones unless none can lie outside"
-        )
+    reasons += crowded(target, found)
     products, sums = moments.matrix[1:-1, 1:-1], moments.matrix[0, 1:-1]
     whole, noise = float(moments.matrix[0, 0]), moments.off_diagonal_sd
     within = products - np.outer(sums, sums) / whole if whole > moments.diagonal_sd else products
@@ -86,14 +87,17 @@ def judged_scores(
     cut: tuple[float, float],
     has_two_values: bool,
     complete: tuple[float, int],
+    mean_weight: float,
 ) -> Verdict:
     """Return the verdict on coefficients `mean` with `covariance`, in spreads, (p,) and (p, p).
 
     The last round asked at `asked_at`, shape (p,); `cut` is the share of its residuals that were
     cut, and the noise in it. `expected` is the covariance by noise if coefficients are alike.
     `has_two_values` is whether the target may be at its bounds alone, and `complete` how many
-    records there are of how many clients.
+    records there are of how many clients. `mean_weight` is as in `judged_linear`.
     """
+    if said := unweighed(task, mean_weight):
+        return one_class(said)
     reasons = few_complete(complete) or beyond_bounds(task.columns, found)
     target, at_bound = task.target, float(found.one_bound[-1])
     if at_bound and model.family == "logistic":
@@ -106,6 +110,8 @@ def judged_scores(
             f"nearly all values of {target.name} are at or beyond its bound "
             f"{target.upper if at_bound > 0.0 else target.lower:g}: is the unit right?"
         )
+    if model.family != "logistic" and float(found.centres[-1]) > target.centre:
+        reasons += crowded(target, found)
     if model.family == "logistic" and not has_two_values:
         reasons.append(
             f"many values of {target.name} are neither {target.lower:g} nor {target.upper:g}, as "
@@ -213,6 +219,16 @@ def few_complete(complete: tuple[float, int] | None) -> list[str]:
     ]
 
 
+def unweighed(task: RegressionTask, mean_weight: float) -> str | None:
+    """Return that weights are so small that no record counts; None if not, or of no weights."""
+    if task.weights is None or mean_weight > _NO_WEIGHT:
+        return None
+    return (
+        f"the weights {task.weights.name} are 0, or far below their bound {task.weights.upper:g}, "
+        "in nearly all records: is the unit right?"
+    )
+
+
 @dataclass(frozen=True)
 class Tangled:
     """Features that more clients do not tell apart: near sums of others, or nearly `constant`."""
@@ -272,13 +288,18 @@ def tangled(names: Sequence[str], products: Floats, noise: float) -> Tangled:
 
 
 def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]:
-    """Return which of the first `columns` that were `found` seem to be cut nearly everywhere."""
+    """Return which of the first `columns` that were `found` seem to be cut nearly everywhere.
+
+    A level's column is 1 where a record is of it: no bounds cut it. Means that noise makes tell
+    nothing.
+    """
     measured = zip(
         columns,
         found.centres.tolist(),
         found.spreads.tolist(),
         found.looseness.tolist(),
         (~np.isnan(found.shares)).tolist(),
+        (found.errors < _UNTOLD).tolist(),
         strict=False,
     )
     said = [
@@ -290,9 +311,21 @@ def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]
             looseness=looseness,
             is_binary=is_binary,
         )
-        for each, centre, spread, looseness, is_binary in measured
+        for each, centre, spread, looseness, is_binary, is_told in measured
+        if is_told and not is_level(each)
     ]
     return [each for each in said if each is not None]
+
+
+def crowded(target: ColumnBounds, found: Measured) -> list[str]:
+    """Return the reason that the target, which was `found` last, is at its bounds; or none."""
+    is_wide = float(found.spreads[-1]) >= CROWDED * target.half_range
+    if not is_wide or not np.isnan(found.shares[-1]):
+        return []
+    return [
+        f"values of {target.name} crowd at their bounds: if these cut values, slopes are pulled "
+        "towards 0; ask again with wider ones unless none can lie outside"
+    ]
 
 
 def one_class(reason: str) -> Verdict:

@@ -181,6 +181,7 @@ class LinearModel:
                 prior,
                 complete=(records[0], released.cohort_size),
                 target_kept=1.0 - _cut(found, query, moments),
+                mean_weight=weighed[0],
             ),
         )
 

@@ -41,7 +41,8 @@ class Measured:
     measured a spread may well be: what a prior in spreads must be wider by. `shares` is of a column
     whose values are all at its bounds the share at the upper one, and NaN of any other. `one_bound`
     is 1 or -1 where nearly all values are at the upper or the lower bound, as if a handful of
-    records were elsewhere, or fewer than noise lets be told; else 0.
+    records were elsewhere, or fewer than noise lets be told; else 0. `errors` are the noise's
+    standard deviations in means, over half the bounds' range.
     """
 
     centres: Floats
@@ -49,6 +50,7 @@ class Measured:
     looseness: Floats
     shares: Floats
     one_bound: Floats
+    errors: Floats
 
     @property
     def without_weights(self) -> "Measured":
@@ -133,6 +135,7 @@ def measured(released: ReleasedSum, bounds: Sequence[ColumnBounds], records: flo
         looseness=np.where(at_bounds, 1.0, loose),
         shares=np.where(at_bounds, 0.5 + 0.5 * means, np.nan),
         one_bound=one_bound,
+        errors=np.full(len(bounds), sd),
     )
 
 

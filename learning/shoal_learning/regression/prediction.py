@@ -71,6 +71,7 @@ class PredictionModel:
             looseness=np.ones(len(bounds)),
             shares=np.full(len(bounds), np.nan),
             one_bound=np.zeros(len(bounds)),
+            errors=np.zeros(len(bounds)),
         )
         if len(sums) == 3:
             query = self._last_query(found, sums[2], records_of(sums)[0])

@@ -6,10 +6,11 @@ whether clients that a round left out had left the consortium.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shoal_protocol.certificates.linked_versions import LinkedVersions
 from shoal_protocol.certificates.packing import log_proof_in, read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
@@ -26,19 +27,17 @@ from shoal_protocol.jobs.totals import check_total, nodes_of
 from shoal_protocol.log.notes import Checkpoint
 from shoal_protocol.log.witnessed import cosigners
 from shoal_protocol.privacy.ledger_checks import contradictions
-from shoal_protocol.trust.belief import check_believed
 from shoal_protocol.trust.manifest import (
     Analyst,
     Consortium,
     Manifest,
     Parties,
     ServiceParty,
-    SignedManifest,
     decode_manifest,
 )
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownManifest
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_protocol.wire.service_errors import RefusedCertificate
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
@@ -86,7 +85,9 @@ def verify_certificate(
     `manifest` is the right one is for the reader to say, who compares its digest with one from
     another source. The certificate may be bound to a version before or after it, which is then
     looked for in `history` and among `known`, with all between the two: each must follow the one
-    before it, and those after `manifest` must be in the log as parties demand it.
+    before it, and those after `manifest` must be in the log as parties demand it. A proof that the
+    log has the certificate counts by the keys of the version that it is bound to, or of a later one
+    that links to both: keys of parties who were removed before prove nothing.
 
     `known` are versions of which the reader has the rosters: their rounds must ask all whose turn
     it was and who were enrolled; of another version's, who was left out may have left. Without any
@@ -97,22 +98,24 @@ def verify_certificate(
     Raises:
         RefusedCertificate: the detail names the part that is wrong, and why.
         UnknownManifest: a version that is needed to tell is not at hand; the detail says which.
+        ValueError: `known` are of another consortium or another history than `manifest`.
     """
-    with about("the manifest"):
-        trusted = decode_manifest(manifest)
-        Parties.of(trusted, authority=trusted.body.authority)
     with about("the certificate"):
         signed = read_certificate(encoded)
     certificate = signed.body
-    at_hand = [*certificate.earlier_manifests, *history, *(each.signed_manifest for each in known)]
-    chain = _chain_between(trusted, at_hand, digest=certificate.manifest)
-    linked = _followed(chain, trusted=trusted.digest)
-    parties = linked[certificate.manifest]
-    versions = _versions(parties.signed_manifest, certificate)
+    with about("the manifest"):
+        trusted = decode_manifest(manifest)
+        rostered = [each.signed_manifest for each in known]
+        at_hand = [*certificate.earlier_manifests, *history, *rostered]
+        linked = LinkedVersions(trusted, at_hand)
+    linked.refuse_strangers(known)
+    earlier, [parties, *later] = linked.line_of(certificate.manifest)
+    versions = _versions(parties, certificate)
     with about("the certificate"):
         parties.verify(signed)
     _check_request(certificate, versions)
-    rosters = {each.digest: each.roster for each in known}
+    line = {each.digest for each in (*earlier, parties, *later)}
+    rosters = {each.digest: each.roster for each in known if each.digest in line}
     holders_known = check_rounds(certificate, versions, rosters)
     _check_totals(certificate, versions)
     _check_ledgers(certificate.all_rounds)
@@ -121,12 +124,11 @@ def verify_certificate(
     asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
     all_rosters = asked_under <= rosters.keys()
     with about("the log's proof"):
-        others = reversed([*versions.values(), *linked.values(), *known])
-        logged = _logged(encoded, certificate, [parties, *others])
+        logged = _logged(encoded, certificate, [parties, *reversed(later)])
     return Verified(
         certificate,
         parties,
-        linked[trusted.digest],
+        linked.by_digest[trusted.digest],
         versions,
         all_rosters,
         holders_known,
@@ -157,71 +159,23 @@ def _logged(
     raise wrong[0]
 
 
-def _versions(bound_to: Signed[Manifest], certificate: ReleaseCertificate) -> dict[str, Parties]:
-    """Return the manifest versions that the job spans, oldest first, by digest."""
-    versions = _followed((*certificate.earlier_manifests, bound_to))
-    bound = [certificate.request.body, *(each.spec.body for each in certificate.all_rounds)]
-    if (bound[0].manifest, bound[-1].manifest) != (next(iter(versions)), certificate.manifest):
-        raise RefusedCertificate("its manifest versions are not those of its documents")
-    return versions
-
-
-def _chain_between(
-    trusted: SignedManifest, at_hand: Iterable[Signed[Manifest]], *, digest: str
-) -> list[Signed[Manifest]]:
-    """Return the versions from the `trusted` one to that of a digest, oldest first, unchecked.
+def _versions(bound_to: Parties, certificate: ReleaseCertificate) -> dict[str, Parties]:
+    """Return the manifest versions that the job spans, oldest first, by digest.
 
     Raises:
-        UnknownManifest: one of them is not `at_hand`.
+        RefusedCertificate: one does not follow the one before it, or is no document's.
     """
-    versions = {each.digest: each for each in at_hand} | {trusted.digest: trusted}
-    found, own = versions.get(digest), f"version {trusted.body.sequence}, {trusted.digest},"
-    if found is None:
-        numbers = ", ".join(map(str, sorted({each.body.sequence for each in versions.values()})))
-        raise UnknownManifest(
-            f"it is bound to the manifest {digest}, which is not at hand. You trust {own} and "
-            f"these versions are at hand: {numbers}. Each party, and the consortium's directory in "
-            "history, keeps all versions. If none of them has that digest, the certificate is of "
-            "another consortium, or forged"
-        )
-    first, last = sorted((trusted, found), key=lambda each: each.body.sequence)
-    chain = [last]
-    while chain[0].body.sequence > first.body.sequence:
-        previous = versions.get(chain[0].body.previous or "")
-        if previous is None:
-            raise UnknownManifest(
-                f"it is bound to version {found.body.sequence} of the manifest, {digest}, and you "
-                f"trust {own} but version {chain[0].body.sequence - 1}, between them, is not at "
-                "hand. "
-                "Each party, and the consortium's directory in history, keeps all versions"
-            )
-        chain.insert(0, previous)
-    return chain if chain[0] is first else [first, *chain]
-
-
-def _followed(chain: Sequence[Signed[Manifest]], *, trusted: str = "") -> dict[str, Parties]:
-    """Return versions by digest, of which each must follow the one before it.
-
-    The digests in them vouch for those before the `trusted` one. Of those after it the authority's
-    signature is not enough: parties must believe them.
-
-    Raises:
-        RefusedCertificate: the detail names the version.
-    """
-    found: dict[str, Parties] = {}
-    before: Parties | None = None
-    for signed in chain:
+    chain: list[Parties] = []
+    for signed in (*certificate.earlier_manifests, bound_to.signed_manifest):
         with about(f"version {signed.body.sequence} of the manifest"):
-            if before is None:
-                before = Parties.of(signed, authority=signed.body.authority)
-            else:
-                before.check_successor(signed)
-                if trusted in found:
-                    proof = signed.log_proof if isinstance(signed, SignedManifest) else None
-                    check_believed(before.manifest, signed.body, proof)
-                before = Parties(signed)
-            found[signed.digest] = before
-    return found
+            found = Parties.of(signed, authority=signed.body.authority)
+            if chain:
+                chain[-1].check_successor(signed)
+            chain.append(found)
+    bound = [certificate.request.body, *(each.spec.body for each in certificate.all_rounds)]
+    if (bound[0].manifest, bound[-1].manifest) != (chain[0].digest, certificate.manifest):
+        raise RefusedCertificate("its manifest versions are not those of its documents")
+    return {each.digest: each for each in chain}
 
 
 def _check_request(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:

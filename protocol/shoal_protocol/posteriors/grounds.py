@@ -3,6 +3,7 @@
 The learner measures them. Thresholds were set by simulation: docs/mathematics.md, section 4.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Self
@@ -26,6 +27,8 @@ CROWDED: Final = 0.55
 """The same of a target: from here on bounds may cut it, as they cut a tenth of a normal one."""
 OFF_CENTRE: Final = 0.4
 """Distance of a column's mean from the middle of its bounds, relative to half their range."""
+AT_A_BOUND: Final = (0.75, 0.98)
+"""The same: from here on values may be at a bound, or surely are if they are not at both."""
 SHRUNK: Final = 0.6
 """Mean squared factor that a ball left of rows; less pulls values, and so does more than"""
 MISMEASURED: Final = 1.25
@@ -64,10 +67,15 @@ class Grounds(Model):
 
     def cautions(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return what speaks against the bounds and the noise; `columns` in order."""
+        at_bound = [
+            name
+            for name, spread, middle in zip(columns, self.spreads, self.middles, strict=True)
+            if spread is not None and middle is not None and _is_at_bound(spread, abs(middle))
+        ]
         wide = [
             name
             for name, spread in zip(columns, self.spreads, strict=True)
-            if spread is not None and spread <= TOO_WIDE
+            if spread is not None and spread <= TOO_WIDE and name not in at_bound
         ]
         off = [
             name
@@ -85,6 +93,9 @@ class Grounds(Model):
             "BOUNDS LOOK TOO WIDE for {}: noise and prior are in their units, and intervals may "
             "fail; ask again with narrower ones, from general knowledge, in which all values "
             "still lie": wide,
+            "VALUES OF {} ARE AT OR BEYOND A BOUND, and cut to it, or the bounds are far too wide: "
+            "see whether the unit is right, and ask again with bounds in which all values lie, and "
+            "not much wider": at_bound,
             "VALUES OF {} CROWD AT THEIR BOUNDS: if these cut values, slopes are pulled towards 0, "
             "in no interval; ask again with wider ones unless none can lie outside": crowded,
             "{} FAR OFF THE MIDDLE of the bounds: slope and constant can hardly be told apart, and "
@@ -97,6 +108,12 @@ class Grounds(Model):
                 "norm_ball, or plain with a larger radius"
             )
         return tuple(found)
+
+
+def _is_at_bound(spread: float, away: float) -> bool:
+    """Tell whether a column looks cut to one bound: values at both, as a flag's, spread more."""
+    near, there = AT_A_BOUND
+    return away >= there or (away >= near and spread <= near * math.sqrt(1.0 - away**2))
 
 
 class Prior(NamedTuple):

@@ -80,6 +80,8 @@ class Coding:
             case "weight" if (found < 0.0).any():
                 wrong = found[found < 0.0]
                 return f"the weight {name} is {_shown(wrong)} in the records: none is below 0"
+            case "weight" if len(found) and not found.any():
+                return f"the weight {name} is 0 in all records, so that none of them counts"
             case "levels" if len(others) and not np.isin(self.values, found).all():
                 absent = np.array(self.values)[~np.isin(self.values, found)]
                 return f"{name} is {_shown(others)} in the records, and never {_shown(absent)}"

@@ -48,13 +48,13 @@ class Faults:
         while trace is not None:
             code = trace.tb_frame.f_code
             place, trace = f", {Path(code.co_filename).name} line {trace.tb_lineno}", trace.tb_next
-        line = f"{format_time(self._clock())} {what}: {type(error).__name__}{place}\n"
+        line = f"{format_time(self._clock())} {what}: {type(error).__name__}{place}"
         with suppress(OSError):
             if self._path.exists() and self._path.stat().st_size > LARGEST_FILE:
                 self._path.replace(self._path.with_suffix(".log.1"))
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            with os.fdopen(os.open(self._path, flags, 0o600), "a") as file:
-                file.write(line)
+            with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
+                file.write(line.encode("unicode_escape") + b"\n")  # a model may choose its names
 
 
 def without_failing(
@@ -72,7 +72,9 @@ def without_failing(
         # what is unusual about a number must not show on standard error either
         with np.errstate(all="ignore"):
             return [work(items)]
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- a model is foreign code
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- a model is foreign code
         if len(items) == 1:
             failed(items[0], error)
             return []

@@ -61,7 +61,7 @@ class Records:
         if self.identity and len(set(self.identity.ids)) != len(self):
             raise ValueError("every client must have an id of its own")
         if self.identity is None and len(self) > 1:
-            raise ValueError(f"{len(self):,} rows without ids: add a column 'id', or name another")
+            raise ValueError("several rows without ids: add a column 'id', or name another")
         _ = self.empty  # worked out now: within an answer it would take the longer, the more rows
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ class Records:
             raise ValueError(f"{file} holds no records")
         if by is None and rows > 1:
             raise ValueError(
-                f"{file}: {rows:,} rows without ids: add a column 'id', or name another"
+                f"{file}: several rows without ids: add a column 'id', or name another"
             )
         values = np.array(numbers).reshape(rows, len(names))
         return _grouped(tuple(map(canonical_text, names)), values, by, ids)

@@ -36,13 +36,11 @@ def slots_by_id(
         hmac.digest(key, domain("slot-of-id") + each.encode(), "sha256") for each in identity.ids
     ]
     given = dict(file.rows("SELECT individual, slot FROM slots"))
-    new, free = [each for each in digests if each not in given], own - BitMap(given.values())
-    if (missing := len(new) - len(free)) > 0:
-        raise ValueError(
-            f"{missing:,} individuals more than slots, those counted who are gone: ask for more by "
-            f"`shoal agent grow DIRECTORY --slots {len(own) + missing}` with the agent's directory"
-        )
-    added = injection(new, list(free), random_bytes)
+    added = injection(
+        [each for each in digests if each not in given],
+        list(own - BitMap(given.values())),
+        random_bytes,
+    )
     if added:
         with file.transaction():
             file.database.executemany(
@@ -55,10 +53,16 @@ def slots_by_id(
 def injection(
     new: Sequence[bytes], free: Sequence[int], random_bytes: RandomBytes
 ) -> dict[bytes, int]:
-    """Return a slot of `free`, of which there are enough, for each of `new`.
+    """Return a slot of `free` for each of `new`, uniformly random among all ways to give them.
 
-    It is uniformly random among all ways to give them.
+    Raises:
+        ValueError: there are too few; how many lack is not told, for it may reach others.
     """
+    if len(new) > len(free):
+        raise ValueError(
+            "more individuals than slots, those counted who are gone: ask for more by `shoal agent "
+            "grow DIRECTORY --slots N`, N in all; `shoal records check DIRECTORY` counts"
+        )
     if not new:
         return {}
     size = _CHANCE_BYTES

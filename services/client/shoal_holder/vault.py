@@ -186,7 +186,9 @@ class Vault:
             # errors that Python itself makes have no name of SQLite's
             name = getattr(error, "sqlite_errorname", type(error).__name__)
             answer = Failure(reason=f"the state cannot be read or written: {name}")
-        except Exception as error:  # noqa: BLE001 -- when a process ends is a message
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- when a process ends is a message
             answer = self._failed(about, error)
         events, self._events = tuple(self._events), []
         try:
@@ -194,7 +196,7 @@ class Vault:
         except ValueError as error:
             return frames.encode(self._failed(about, error))
 
-    def _failed(self, about: str, error: Exception) -> Refusal:
+    def _failed(self, about: str, error: BaseException) -> Refusal:
         self._faults.write(f"no answer to {about}", error)
         return Refusal(code=VaultFailed.code, detail=f"the vault failed at {about}")
 

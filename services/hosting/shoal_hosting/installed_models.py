@@ -104,7 +104,9 @@ def gradients_for(
     def gradients(point: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         try:
             return compiled.gradients(point, values)
-        except Exception:  # noqa: BLE001 -- a model is foreign code, and its message may hold data
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 -- foreign code, and its message may hold data
             return np.full((len(values), len(point)), np.nan)
 
     return gradients

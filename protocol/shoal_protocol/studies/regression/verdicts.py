@@ -7,8 +7,8 @@ from pydantic import Field
 from shoal_protocol.wire.documents import Model
 
 _AT_AN_EDGE: Final = (0.0205, 0.05)  # half ranges: as near as is told; where noise hides a spread
-_HIDDEN: Final = 1.2  # looseness
-_NEAR: Final = 0.35  # half ranges
+_HIDDEN: Final = 1.5  # looseness
+_NEAR: Final = (0.35, 0.12)  # half ranges: as near as piled up values are; the same
 _PILED_UP: Final = 1.35  # spreads over the mean's distance: as if 4 of 9 values were at the bound
 
 VerdictKind = Literal["trustworthy", "doubtful", "prior"]
@@ -41,21 +41,28 @@ def misplaced(
 ) -> str | None:
     """Return that a column's mean and spread look as if its bounds cut most values, or None.
 
-    Half of its values or more are there. Many quantities pile up at 0, a column from about 0 to 1
-    may well be constant, and one that `is_binary` has all values at its bounds. `looseness` is how
-    many times as small a spread may be.
+    Half of its values or more are there. Many quantities pile up at 0, and a column from about 0 to
+    1 may be rare or common; one that `is_binary` has all values at its bounds. `looseness` is how
+    many times as small a spread may be. Noise that hides a spread hides, too, whether values are
+    cut to a bound or lie near it, within bounds that are far too wide.
     """
     lower, upper = bounds
+    is_unit = -1.0 < lower <= 0.0 < 1.0 <= upper < 2.0
     half = upper / 2.0 - lower / 2.0
     edge = upper if centre > lower + half else lower
     away, narrow = abs(edge - centre) / half, spread / half
-    if edge == 0.0 or -1.0 < lower <= 0.0 < 1.0 <= upper < 2.0:
+    if edge == 0.0 or (is_unit and edge == lower):
         return None
     is_hidden = looseness >= _HIDDEN
     if away <= _AT_AN_EDGE[is_hidden]:
-        return f"{name}: nearly all values are at or beyond its bound {edge:g}: is the unit right?"
-    is_natural = edge == lower <= 0.0
-    is_piled_up = away <= _NEAR and narrow >= _PILED_UP * away
-    if is_piled_up and not (is_natural or is_hidden or is_binary):
-        return f"{name}: a large share of the values is at or beyond its bound {edge:g}"
-    return None
+        nearly = f"{name}: nearly all values are at or beyond its bound {edge:g}"
+        if is_unit:
+            return f"{nearly}: it hardly varies, or is not coded from 0 to 1"
+        return f"{nearly}: is the unit right?"
+    is_natural = edge == lower <= 0.0 or is_unit
+    if is_natural or is_binary or away > _NEAR[is_hidden]:
+        return None
+    share = f"{name}: a large share of the values is at or beyond its bound {edge:g}"
+    if is_hidden:
+        return f"{share}, or its bounds are far too wide: is the unit right?"
+    return share if narrow >= _PILED_UP * away else None

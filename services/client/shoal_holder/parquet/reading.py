@@ -39,13 +39,21 @@ class ParquetTable:
             raw = [field.name for field in fields]
             row = 0
             for batch in parquet.iter_batches(batch_size=_ROWS, columns=raw):
-                found = [_listed(batch.column(each)) for each in raw]
+                found = [self._listed(batch.column(each), each) for each in raw]
                 for values in zip(*found, strict=True):
                     row += 1
                     yield (
                         row,
                         ["" if each is None else canonical_text(str(each)) for each in values],
                     )
+
+    def _listed(self, column: Any, name: str) -> list[Any]:
+        try:
+            return _listed(column)
+        except UnicodeDecodeError:  # whose text shows a byte of a value
+            raise ValueError(
+                f"{self.file}, column {name!r}: not text in UTF-8: write the file anew"
+            ) from None
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
