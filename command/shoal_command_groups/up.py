@@ -124,6 +124,7 @@ class _Site:
     def __init__(self, home: Path, url: str, process: Process) -> None:
         self._home, self._url, self._process = home, url, process
         self._of: tuple[tuple[str, int], ...] = ()  # the files that it was started with
+        self.is_over = False  # another terminal runs it
 
     def begin(self, federation: Federation) -> None:
         """Start the agent, or say what it waits for."""
@@ -146,6 +147,7 @@ class _Site:
             self._tell_end()
 
     def _start(self, federation: Federation) -> None:
+        self.is_over = False
         try:
             federation.start(self._process)
         except RuntimeError:
@@ -159,16 +161,10 @@ class _Site:
                 f"{shell_command('shoal', 'agent', 'console', *own)}"
             )
 
-    @property
-    def is_over(self) -> bool:
-        """Tell whether the agent ended, and was not started again."""
-        return self._of != () and self._process.is_over
-
     def _tell_end(self) -> None:
         ending = self._process.ending()
-        elsewhere = (
-            "It runs in another terminal: end it there first. " if "in use" in ending else ""
-        )
+        self.is_over = "is in use: one data holder" in ending
+        elsewhere = "It runs in another terminal: end it there first. " if self.is_over else ""
         warn(
             f"{self._process.name} ended: {ending} (log: {self._process.log}). {elsewhere}"
             "While `shoal up` runs, it starts again when one of its files changes: "

@@ -36,6 +36,7 @@ def slots_by_id(
         hmac.digest(key, domain("slot-of-id") + each.encode(), "sha256") for each in identity.ids
     ]
     given = dict(file.rows("SELECT individual, slot FROM slots"))
+<<<<<<< HEAD
     new, free = [each for each in digests if each not in given], own - BitMap(given.values())
     if len(new) > len(free):  # how many lack is not told: what is said may reach others
         raise ValueError(
@@ -43,6 +44,13 @@ def slots_by_id(
             "grow DIRECTORY --slots N` with the agent's directory and how many it is to have"
         )
     added = injection(new, list(free), random_bytes)
+=======
+    added = injection(
+        [each for each in digests if each not in given],
+        list(own - BitMap(given.values())),
+        random_bytes,
+    )
+>>>>>>> d79d602f1e8f3b69ed8722deaaced4327365ebc4
     if added:
         with file.transaction():
             file.database.executemany(
@@ -55,10 +63,21 @@ def slots_by_id(
 def injection(
     new: Sequence[bytes], free: Sequence[int], random_bytes: RandomBytes
 ) -> dict[bytes, int]:
-    """Return a slot of `free`, of which there are enough, for each of `new`.
+    """Return a slot of `free` for each of `new`, uniformly random among all ways to give them.
 
+<<<<<<< HEAD
     It is uniformly random among all ways to give them.
     """
+=======
+    Raises:
+        ValueError: there are too few; how many lack is not told, for it may reach others.
+    """
+    if len(new) > len(free):
+        raise ValueError(
+            "more individuals than slots, those counted who are gone: ask for more by `shoal agent "
+            "grow DIRECTORY --slots N`, N in all; `shoal records check DIRECTORY` counts"
+        )
+>>>>>>> d79d602f1e8f3b69ed8722deaaced4327365ebc4
     if not new:
         return {}
     size = _CHANCE_BYTES
