@@ -116,12 +116,8 @@ async def test_who_is_gone_keeps_the_slot_and_who_comes_back_has_it(world: World
     assert (await opened(world, EVERYBODY))[slot] == [22.0]
 
     with pytest.raises(
-<<<<<<< HEAD
-        ValueError, match=r"^more individuals than slots, .*shoal agent grow DIRECTORY --slots N`"
-=======
         ValueError,
         match=r"^more individuals than slots, .*shoal agent grow DIRECTORY --slots N`, N in all",
->>>>>>> d79d602f1e8f3b69ed8722deaaced4327365ebc4
     ):
         await opened(world, without | newcomers | {"one-more": [1.0]})
 

@@ -36,21 +36,11 @@ def slots_by_id(
         hmac.digest(key, domain("slot-of-id") + each.encode(), "sha256") for each in identity.ids
     ]
     given = dict(file.rows("SELECT individual, slot FROM slots"))
-<<<<<<< HEAD
-    new, free = [each for each in digests if each not in given], own - BitMap(given.values())
-    if len(new) > len(free):  # how many lack is not told: what is said may reach others
-        raise ValueError(
-            "more individuals than slots, those counted who are gone: ask for more by `shoal agent "
-            "grow DIRECTORY --slots N` with the agent's directory and how many it is to have"
-        )
-    added = injection(new, list(free), random_bytes)
-=======
     added = injection(
         [each for each in digests if each not in given],
         list(own - BitMap(given.values())),
         random_bytes,
     )
->>>>>>> d79d602f1e8f3b69ed8722deaaced4327365ebc4
     if added:
         with file.transaction():
             file.database.executemany(
@@ -65,10 +55,6 @@ def injection(
 ) -> dict[bytes, int]:
     """Return a slot of `free` for each of `new`, uniformly random among all ways to give them.
 
-<<<<<<< HEAD
-    It is uniformly random among all ways to give them.
-    """
-=======
     Raises:
         ValueError: there are too few; how many lack is not told, for it may reach others.
     """
@@ -77,7 +63,6 @@ def injection(
             "more individuals than slots, those counted who are gone: ask for more by `shoal agent "
             "grow DIRECTORY --slots N`, N in all; `shoal records check DIRECTORY` counts"
         )
->>>>>>> d79d602f1e8f3b69ed8722deaaced4327365ebc4
     if not new:
         return {}
     size = _CHANCE_BYTES
