@@ -56,7 +56,9 @@ async def test_equal_declarations_are_judged_once_and_each_holder_counts(
         assert await post(trainer, "/v1/declarations", declared(holder, rules)) == 201
     assert await post(trainer, "/v1/jobs", signed_job(JOB)) == "refused-job"
     assert sorted(judged) == [0, 1]
-    with pytest.raises(declarations.RefusedJob, match=r"of 5 clients .*: 14 data holders: the analyst is not"):
+    with pytest.raises(
+        declarations.RefusedJob, match=r"of 5 clients .*: 14 data holders: the analyst is not"
+    ):
         await trainer.joining._declarations.check(JOB, CONSORTIUM)
 
 
