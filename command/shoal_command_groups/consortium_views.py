@@ -46,7 +46,10 @@ def described(consortium: Consortium) -> dict[str, Any]:
 
 
 def holders_of(chain: Sequence[Consortium]) -> list[dict[str, str]]:
-    """Return the data holders of the newest version: fingerprint, slots, and since when revoked."""
+    """Return the data holders by number, with fingerprint, slots and state in the newest version.
+
+    Checks and failures of jobs name a data holder by its number.
+    """
     return [_holder(chain, index) for index in range(chain[-1].roster.holders)]
 
 
@@ -63,6 +66,7 @@ def _holder(chain: Sequence[Consortium], holder: int) -> dict[str, str]:
     if len(with_key) < len(listed):
         state = f"revoked by version {listed[len(with_key)].manifest.sequence}"
     return {
+        "data_holder": str(holder),
         "key": key_fingerprint(with_key[-1].roster.key_of(holder)),
         "slots": slots_in_words(chain[-1].roster.slots_of(holder)),
         "state": state,

@@ -98,6 +98,7 @@ def test_a_data_holder_is_named_alike_by_all_commands(consortium: Path) -> None:
         assert rotated in revoking.stderr and "slots 4 to 5" in revoking.stderr
     shoal("consortium", "revoke", consortium, rotated[:9], *by)
     holders = json.loads(shoal("consortium", "show", consortium, "--json").stdout)["data_holders"]
+    assert [each["data_holder"] for each in holders] == [str(at) for at in range(len(holders))]
     assert [each["state"] for each in holders] == ["enrolled by version 1", "revoked by version 4"]
     assert holders[1]["key"] == rotated
 
