@@ -193,7 +193,7 @@ REFUSED: dict[str, tuple[bytes, bytes, str]] = {
     "the files changed for one another": (
         TWO_ROUNDS.manifest,
         TWO_ROUNDS.encode(),
-        "the manifest: a document of another kind is due here",
+        "the certificate: a document of another kind is due here",
     ),
     "no bytes at all": (b"", TWO_ROUNDS.manifest, "the certificate: the body is not JSON"),
 }
