@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import numpy as np
@@ -25,6 +25,7 @@ from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.policy import Policy
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_holder.state import State
+from shoal_holder.vault import Vault
 from shoal_hosting.outcome import OVER
 from shoal_protocol.crowds.documents import Submission
 from shoal_protocol.crowds.evidence import CrowdEvidence, fingerprint
@@ -600,6 +601,11 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
     ):
         if where == step:
             monkeypatch.setattr(module, name, deadly(getattr(module, name)))
+
+    def killed(_: Vault, about: str, error: BaseException) -> NoReturn:
+        raise error  # nothing in a process survives that it is killed
+
+    monkeypatch.setattr(Vault, "_failed", killed)
     deaths = 0
     while world.clock() < world.crowds.closes_at:
         holder = world.holder(policy=policy)
