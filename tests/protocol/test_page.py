@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import shoal_aggregator.app
+import shoal_holder.faults
 import shoal_trainer.jobs
 from shoal_hosting.server.problems import HTTP_PROBLEMS
 from shoal_protocol.rounds.attestations import AbandonmentReason
@@ -44,7 +45,8 @@ def test_the_page_names_every_field_of_a_document(kind: str) -> None:
 
 
 def test_the_page_lists_every_problem_under_its_status() -> None:
-    assert {shoal_aggregator.app.NotAbandoned, shoal_trainer.jobs.JobFailed} <= set(errors())
+    there = shoal_aggregator.app.NotAbandoned, shoal_trainer.jobs.JobFailed
+    assert {*there, shoal_holder.faults.VaultFailed} <= set(errors())
     table = PAGE.partition("### Problems")[2].partition("## 21")[0]
     listed = {
         (status, code)
