@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -282,7 +283,9 @@ class _Agent:
             for headers in ({}, {"Authorization": f"Bearer {token}"}):
                 for path in ("/healthz", "/readyz", "/v1/status", "/v1/policy", "/v1/ledger"):
                     answer = await client.get(path, headers=headers)
-                    self._left.note(path, answer.status_code, answer.content)
+                    # a contribution's digest is of its weights, which are paid for
+                    shown = re.sub(rb'"round":"[0-9a-f]+"', b'"round"', answer.content)
+                    self._left.note(path, answer.status_code, shown)
             self._left.metrics((await client.get("/metrics")).text)
         self._left.log(self._log.getvalue())
         self._log.seek(0)
