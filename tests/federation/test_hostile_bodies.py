@@ -39,7 +39,7 @@ from tests.world.trust import SITES, Trust
 JSON = "application/json"
 TOKEN = "a-token-of-many-letters"
 LARGEST_SENT = 32 << 20  # of what a route takes: more is only taken to be written to disk
-COPIED = 2 << 20  # larger bodies are of one shape only, lest the test take minutes
+COPIED = 2 << 20  # larger bodies have one shape only, to keep the test short
 MOST_MEMORY = 12  # times the body
 MOST_TIME = 12  # times that of `json.loads` for a plain body of the size
 SPARE_BYTES, SPARE_SECONDS = 8 << 20, 0.25  # for what any request takes

@@ -128,8 +128,8 @@ def allowed_seconds(spec: RoundSpec, slots: int) -> float:
 def encoding_allowed(query: Query, slots: int, *, failing: int = 1) -> float:
     """Return how long choosing and encoding so many slots' records may take, whatever these are.
 
-    There is time for the records of `failing` slots to fail, upon which those that were worked out
-    with them are worked out again, by halves.
+    It allows for `failing` slots whose records fail: the slots that were worked on together with
+    such a slot are worked on again, in halves.
     """
     together = min(slots, slots_at_once(query))
     passes = math.ceil(together * query.records_per_client / records_at_once(query))

@@ -70,7 +70,7 @@ def encoded_together(
     slots, most, columns = values.shape
     total = np.zeros(query.dimension, np.int64)
     if isinstance(query, GradientSum) and isinstance(query.model, InstalledModel):
-        # a model is foreign code: it gets one slot at a time, lest one fail for others
+        # a model is foreign code: it gets one slot at a time, so that one cannot fail for others
         from shoal_hosting.installed_models import gradients_for  # the owner's policy names it
 
         gradients = gradients_for(query)

@@ -39,7 +39,7 @@ def proxy_in(environ: Mapping[str, str]) -> Proxy | None:
     """Return the forward proxy that `SHOAL_HTTPS_PROXY` names, or None.
 
     Raises:
-        ValueError: its URL is none of such a proxy. No part of it is told: it may be a password.
+        ValueError: the URL is not that of an HTTP proxy. It may hold a password: no part is told.
     """
     url = environ.get(PROXY)
     if not url:
