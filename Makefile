@@ -15,16 +15,16 @@ demo: .venv/demo
 unexport PYTHONDONTWRITEBYTECODE
 test fast exhaustive drill: export OPENBLAS_NUM_THREADS := 1
 test: .venv/ready
-	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup $(T)
+	.venv/bin/python -m pytest --numprocesses auto $(T)
 
 # The tests that take little each and start nothing.
 fast: .venv/ready
-	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup \
+	.venv/bin/python -m pytest --numprocesses auto \
 		-m "not slow and not exhaustive" $(T)
 
 # Every case of enumerations that the tests take samples of; some minutes.
 exhaustive: .venv/ready
-	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m exhaustive $(T)
+	.venv/bin/python -m pytest --numprocesses auto -m exhaustive $(T)
 
 # Machines and disks are lost in the middle of jobs of real processes; two minutes.
 drill: .venv/ready

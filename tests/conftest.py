@@ -5,9 +5,11 @@ import os
 import shutil
 import sys
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests import sampling
 from tests.world import published
@@ -26,13 +28,14 @@ sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 # Where workers share the tests, each of these groups is for one of them.
 GROUPS = {
     "tests/containers/": "containers",
-    "tests/end_to_end/": "real processes",
     # One worker compiles models, and holds the half gibibyte that this takes.
     "tests/learning/test_numpyro_learning.py": "compiled models",
     "tests/protocol/test_numpyro_models.py": "compiled models",
     "tests/federation/test_numpyro_job.py": "compiled models",
     "tests/hosting/test_installed_models.py": "compiled models",
 }
+# All tests of a file here are for one worker: they share processes, or tell one story in order.
+WHOLE_FILES = "tests/end_to_end/"
 
 # `make fast` leaves out what starts processes or servers, and whole jobs of one service or of all.
 # Other tests that take more than a second say so themselves.
@@ -60,13 +63,28 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-@pytest.hookimpl(tryfirst=True)  # the groups are read by the plugin that shares out the tests
+class Scheduling(LoadScopeScheduling):
+    """Gives a worker one test at a time, but a whole group where there is one.
+
+    The plugin's own groups write the name of the group into the test's id, which this version of
+    pytest does not allow: they have no effect.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        for start, group in GROUPS.items():
+            if nodeid.startswith(start):
+                return group
+        return nodeid.split("::")[0] if nodeid.startswith(WHOLE_FILES) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """Share out the tests by groups."""
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     sampling.mark_the_others(items)
     for item in items:
-        for folder, group in GROUPS.items():
-            if item.nodeid.startswith(folder):
-                item.add_marker(pytest.mark.xdist_group(group))
         if item.nodeid.startswith(SLOW_PATHS) or _needs_postgresql(item):
             item.add_marker(pytest.mark.slow)
     if shutil.which("docker") is None:

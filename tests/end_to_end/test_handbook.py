@@ -22,7 +22,7 @@ import pytest
 from demo.ports import free_ports
 from tests.world.handbook import BLANKS, Step, matches, procedures
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
+pytestmark = pytest.mark.slow
 
 HOSPITALS: Final = Path(__file__).parents[2] / "examples" / "hospitals"
 OF_THE_FEDERATION: Final = 9  # five services, three agents, and one between

@@ -15,7 +15,7 @@ from tests.end_to_end.conftest import first_free_port
 from tests.end_to_end.test_up import HOSPITALS, SHOAL, up
 from tests.world.consoles import console
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "rest.md"

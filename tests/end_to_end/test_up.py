@@ -20,7 +20,7 @@ import pytest
 from tests.end_to_end.conftest import first_free_port
 from tests.world.consoles import HOSTILE_NAME, console
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
+pytestmark = pytest.mark.slow
 
 HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
 SHOAL = (sys.executable, "-m", "shoal_command")

@@ -4,8 +4,10 @@ import json
 from collections.abc import AsyncIterator
 from typing import Final
 
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.encoding import canonical_json, domain
 from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
@@ -99,17 +101,20 @@ class LooseEncoding(Attack):
         spec = honest_spec(target)
         signed = target.sign(spec, target.trainer)
         encoded = signed.encode()
-        name = b'"compute_nodes"'
+        body, name = spec.canonical, b'"compute_nodes"'
+        bodies = {
+            "a member twice": body.replace(b'"dropouts":', b'"dropouts":0,"dropouts":', 1),
+            "an integer as a float": body.replace(b'"number":0', b'"number":0.0', 1),
+            "minus zero": body.replace(b'"number":0', b'"number":-0', 1),
+            "NaN": body.replace(b'"number":0', b'"number":NaN', 1),
+            "a needless escape": body.replace(name, b'"\\u0063ompute_nodes"', 1),
+        }
         loosened: dict[str, bytes] = {
             "white space": json.dumps(signed.to_json(), sort_keys=True).encode(),
             "members in another order": json.dumps(
                 dict(reversed(signed.to_json().items())), separators=(",", ":")
             ).encode(),
-            "a member twice": encoded.replace(b'"dropouts":', b'"dropouts":0,"dropouts":', 1),
-            "an integer as a float": encoded.replace(b'"number":0', b'"number":0.0', 1),
-            "minus zero": encoded.replace(b'"number":0', b'"number":-0', 1),
-            "NaN": encoded.replace(b'"number":0', b'"number":NaN', 1),
-            "a needless escape": encoded.replace(name, b'"\\u0063ompute_nodes"', 1),
+            **{tried: self._signed(target, spec, loose) for tried, loose in bodies.items()},
             "a byte order mark": b"\xef\xbb\xbf" + encoded,
             "UTF-16": encoded.decode().encode("utf-16"),
             "a line end behind it": encoded + b"\n",
@@ -121,6 +126,13 @@ class LooseEncoding(Attack):
             check = "what is read is encoded again and compared"
             yield refused(tried, answers, by={MalformedDocument.code}, check=check)
         await is_honest(target, spec)
+
+    @staticmethod
+    def _signed(target: Target, spec: RoundSpec, body: bytes) -> bytes:
+        """Sign these very bytes: a signature is checked before what it signs is read."""
+        signature = target.key(target.trainer).sign(domain(spec.kind) + body).signature.hex()
+        rest = canonical_json({"signature": signature, "signer": target.trainer})
+        return b'{"body":' + body + b"," + rest[1:]
 
 
 class OversizedBody(Attack):
