@@ -1,23 +1,37 @@
 """Small rounds, explored wholly: what must hold, what faults would break, what can still end."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.wire.phases import Phase
-from tests.model.configurations import LIMITS, PLANTED, SMALL, Configuration
-from tests.model.ends import ends
-from tests.model.machine import Machine, State, renamed, renamed_sums
-from tests.model.search import Search
-from tests.model.stepwise import Stepwise
-from tests.model.world import AGGREGATOR, STAGES, Ballot, Outcome, View, World
+from tests.scenarios.model.configurations import LIMITS, PLANTED, SMALL, Configuration
+from tests.scenarios.model.ends import ends
+from tests.scenarios.model.machine import Machine, State, renamed, renamed_sums
+from tests.scenarios.model.search import Search
+from tests.scenarios.model.stepwise import Stepwise
+from tests.scenarios.model.world import AGGREGATOR, STAGES, Ballot, Outcome, View, World
 
 THRESHOLD = World(3, (1, 1, 1), 1, 2)
 COHORTS = [((0, 1), (1, 1)), ((0, 1), (1, 1), (2, 1))]  # of two and of three clients
 
 
+def _shown(configurations: list[Configuration]) -> list[Any]:
+    """Return them as parameters; those that take a second or more only where all are tried."""
+    return [
+        pytest.param(each, marks=[pytest.mark.exhaustive] if _is_large(each.world) else [])
+        for each in configurations
+    ]
+
+
+def _is_large(world: World) -> bool:
+    return world.nodes == 4 or (world.nodes == 3 and world.liar and sum(world.answers) > 3)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("configuration", SMALL, ids=str)
+@pytest.mark.parametrize("configuration", _shown(SMALL), ids=str)
 def test_no_state_of_a_small_round_breaks_an_invariant(configuration: Configuration) -> None:
     search = Search(Machine(configuration.world))
     found = search.run()
@@ -26,7 +40,7 @@ def test_no_state_of_a_small_round_breaks_an_invariant(configuration: Configurat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("configuration", [*LIMITS, *PLANTED], ids=str)
+@pytest.mark.parametrize("configuration", _shown([*LIMITS, *PLANTED]), ids=str)
 def test_known_limits_and_planted_faults_break_what_they_are_said_to_break(
     configuration: Configuration,
 ) -> None:

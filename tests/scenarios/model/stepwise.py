@@ -9,8 +9,8 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from shoal_protocol.wire.phases import Phase
-from tests.model.machine import Collected, Machine, Node, State, put
-from tests.model.world import STAGES, Ballot, Stage, View, World
+from tests.scenarios.model.machine import Collected, Machine, Node, State, put
+from tests.scenarios.model.world import STAGES, Ballot, Stage, View, World
 
 
 class Detailed(NamedTuple):

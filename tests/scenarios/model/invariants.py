@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.model.machine import FAITHFUL, Action, Faithful, Node, State
-from tests.model.world import Cohort, World, agreement
+from tests.scenarios.model.machine import FAITHFUL, Action, Faithful, Node, State
+from tests.scenarios.model.world import Cohort, World, agreement
 
 
 def released(world: World, state: State) -> set[Cohort]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shoal_protocol.wire.phases import Phase
-from tests.model.machine import Faithful, Node, put
-from tests.model.world import Cohort, Outcome, Stage, View, World
+from tests.scenarios.model.machine import Faithful, Node, put
+from tests.scenarios.model.world import Cohort, Outcome, Stage, View, World
 
 
 class SetBack(Faithful):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from shoal_protocol.wire.phases import FINISHED, Phase
-from tests.model.machine import Node, State
-from tests.model.search import Search
-from tests.model.world import World, agreement
+from tests.scenarios.model.machine import Node, State
+from tests.scenarios.model.search import Search
+from tests.scenarios.model.world import World, agreement
 
 
 @dataclass(frozen=True)

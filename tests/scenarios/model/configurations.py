@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from tests.model.faults import (
+from tests.scenarios.model.faults import (
     FollowsBlindly,
     FreezesTwice,
     GivesUpLate,
@@ -14,8 +14,8 @@ from tests.model.faults import (
     SetBack,
     SumsEarly,
 )
-from tests.model.machine import FAITHFUL, Faithful
-from tests.model.world import Answers, World
+from tests.scenarios.model.machine import FAITHFUL, Faithful
+from tests.scenarios.model.world import Answers, World
 
 TWO_COHORTS: Final = "two cohorts are released"
 LITTLE_NOISE: Final = "a cohort with too little noise is released"

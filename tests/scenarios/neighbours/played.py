@@ -13,7 +13,7 @@ from shoal_protocol.queries.terms import Centred, Level, Log, OtherLevel, Power,
 from shoal_protocol.studies import STUDIES, Task
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.vector_sum import VectorSumTask
-from tests.neighbours.scenarios import CLIENTS, MANY, Rows
+from tests.scenarios.neighbours.holders import CLIENTS, MANY, Rows
 from tests.world.around_holder import TASK
 from tests.world.around_holder_crowds import TASK as CROWD_TASK
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.model.invariants import unaccounted, violations
-from tests.model.machine import Action, Machine, State, renamed, renamed_sums
+from tests.scenarios.model.invariants import unaccounted, violations
+from tests.scenarios.model.machine import Action, Machine, State, renamed, renamed_sums
 
 Key = tuple[int, ...]
 

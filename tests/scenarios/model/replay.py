@@ -28,9 +28,9 @@ from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.vectors import decode_uint64
-from tests.model.machine import Action, Collected, Machine, Node, State
-from tests.model.traces import Trace
-from tests.model.world import SECONDS, Cohort, Stage, World, attempt_of, summed
+from tests.scenarios.model.machine import Action, Collected, Machine, Node, State
+from tests.scenarios.model.traces import Trace
+from tests.scenarios.model.world import SECONDS, Cohort, Stage, World, attempt_of, summed
 from tests.world import around_node, examples
 from tests.world.around_node import envelopes, expected
 from tests.world.examples import OPENED_AT, signing_key

@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 
 from shoal_holder import site
+from shoal_holder.crowds import contributor
 from shoal_holder.faults import FAULTS_FILE
 from shoal_holder.records import Records
 from shoal_protocol.queries import Query, quantisation
@@ -108,8 +109,8 @@ def _masked_envelope(encoded: bytes) -> tuple[bytes, int]:
 
 @contextmanager
 def work_that_takes_time(timer: HandMovedTimer) -> Iterator[None]:
-    """Have reading and encoding take the longer, on a timer, the more records there are."""
-    choose, to_box = site.chosen_together, quantisation.to_box
+    """Have reading, encoding and stepping take the longer, by a timer, the more records it is."""
+    choose, to_box, step = site.chosen_together, quantisation.to_box, contributor.steps
 
     def slow_choice(records: Records, positions: Any, columns: Any, **more: Any) -> Any:
         here = [each for each in positions if each is not None and each < len(records)]
@@ -120,9 +121,14 @@ def work_that_takes_time(timer: HandMovedTimer) -> Iterator[None]:
         timer.passed += 1e-4 * len(np.atleast_2d(records))
         return to_box(records, *bounds)
 
+    def slow_steps(task: Any, weights: Any, rows: Any, targets: Any) -> Any:
+        timer.passed += 1e-4 * len(rows)
+        return step(task, weights, rows, targets)
+
     with (
         patch.object(site, "chosen_together", slow_choice),
         patch.object(quantisation, "to_box", slow_to_box),
+        patch.object(contributor, "steps", slow_steps),
     ):
         yield
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from tests.model.machine import Action, Machine, State
-from tests.model.search import Key, Search
+from tests.scenarios.model.machine import Action, Machine, State
+from tests.scenarios.model.search import Key, Search
 
 Trace = list[tuple[Action, State]]
 

@@ -18,9 +18,9 @@ from shoal_holder.crowds import contributor
 from shoal_holder.crowds.contributor import Ready
 from shoal_holder.vault import Vault
 from shoal_protocol.queries import QueryName
-from tests.neighbours.leaving import Leaving, difference
-from tests.neighbours.played import CROWDS_PLAYED, STUDIES_PLAYED, columns_of, shapes
-from tests.neighbours.scenarios import Case, Rows, everybody, leaving
+from tests.scenarios.neighbours.holders import Case, Rows, everybody, leaving
+from tests.scenarios.neighbours.leaving import Leaving, difference
+from tests.scenarios.neighbours.played import CROWDS_PLAYED, STUDIES_PLAYED, columns_of, shapes
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from itertools import combinations, permutations, product
 from typing import Any, Final, Literal, NamedTuple
 
 from shoal_protocol.wire.phases import Phase
-from tests.model.world import (
+from tests.scenarios.model.world import (
     AGGREGATOR,
     STAGES,
     Answers,

@@ -20,6 +20,7 @@ from shoal_agent import assembly
 from shoal_agent.client_files import write_holder_key
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.settings import Settings
+from shoal_agent.vault_link import VaultGone
 from shoal_consortium.consortium_files import create
 from shoal_holder.policy import Policy
 from shoal_holder.site import Sources
@@ -31,7 +32,7 @@ from shoal_protocol.studies import Task
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.linear_regression.round_rules import query_for
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
-from tests.neighbours.leaving import Leaving, work_that_takes_time
+from tests.scenarios.neighbours.leaving import Leaving, work_that_takes_time
 from tests.world.around_holder import COLUMNS, POLICY, PRIVACY, TASK, World, problem
 from tests.world.around_holder_crowds import TASK as CROWD_TASK
 from tests.world.around_holder_crowds import CrowdWorld
@@ -60,6 +61,8 @@ class Case:
     columns: tuple[str, ...] = COLUMNS
     crowd: CrowdTask = CROWD_TASK
     studies: tuple[Task, ...] = ()
+    bare: bool = False
+    """Whether nobody else there has a record that is whole."""
 
 
 CASES = st.builds(
@@ -67,13 +70,16 @@ CASES = st.builds(
     kind=st.sampled_from(("rounds", "batches", "crowd")),
     records_per_client=st.sampled_from((1, 2, 5)),
     agent=st.booleans(),
+    bare=st.booleans(),
 )
 
 
-def everybody(rows: Rows, *, at: int = 0, columns: Sequence[str] = COLUMNS) -> list[Rows]:
-    """Return the rows of each client, of which the one `at` has these."""
+def everybody(
+    rows: Rows, *, at: int = 0, columns: Sequence[str] = COLUMNS, bare: bool = False
+) -> list[Rows]:
+    """Return the rows of each client, of which the one `at` has these; `bare`: nobody else any."""
     others: list[Rows] = [
-        [tuple(30.0 + 70.0 * place + each for place in range(len(columns)))]
+        [tuple(None if bare else 30.0 + 70.0 * place + each for place in range(len(columns)))]
         for each in range(CLIENTS)
     ]
     others[at] = rows
@@ -98,12 +104,15 @@ async def leaving(directory: Path, rows: Sequence[Rows], case: Case) -> Leaving:
         stack.enter_context(one_thread())
         runner = _Agent if case.agent else _Library
         running = runner(left, rows, case, stack)
-        if case.kind == "crowd":
-            await _contribute(left, running)
-        elif case.kind == "studies":
-            await _play_studies(left, running, case)
-        else:
-            await _answer(left, running, case)
+        try:
+            if case.kind == "crowd":
+                await _contribute(left, running)
+            elif case.kind == "studies":
+                await _play_studies(left, running, case)
+            else:
+                await _answer(left, running, case)
+        except (VaultGone, OSError) as error:
+            left.note("the process ended", type(error).__name__)
         await running.close()
     return left
 

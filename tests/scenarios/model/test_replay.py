@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.machine import Collected, Machine
-from tests.model.replay import Collector, Replay
-from tests.model.search import Search
-from tests.model.traces import covering
-from tests.model.world import Cohort, World
+from tests.scenarios.model.machine import Collected, Machine
+from tests.scenarios.model.replay import Collector, Replay
+from tests.scenarios.model.search import Search
+from tests.scenarios.model.traces import covering
+from tests.scenarios.model.world import Cohort, World
 
 pytestmark = pytest.mark.slow
 
@@ -21,9 +21,9 @@ ONE, OTHER = ((0, 1), (1, 1)), ((0, 1), (2, 1))  # of the clients 0 and 1, or 0 
 @pytest.mark.parametrize(
     "world",
     [
-        World(2, (2, 1, 1), 1),
+        pytest.param(World(2, (2, 1, 1), 1), marks=pytest.mark.exhaustive),
         World(2, (1, 1, 1), 1, liar=True),
-        World(3, (1, 1), 0, 2, liar=True),
+        pytest.param(World(3, (1, 1), 0, 2, liar=True), marks=pytest.mark.exhaustive),
     ],
     ids=["M=2 with two answers", "M=2 with a liar", "t=2 of M=3 with a liar"],
 )
@@ -43,7 +43,11 @@ async def test_the_services_follow_traces_of_every_kind_of_step_and_end(
             await replay.close()
 
 
-@pytest.mark.parametrize(("nodes", "needed"), [(2, None), (3, 2)], ids=["M=2", "t=2 of M=3"])
+@pytest.mark.parametrize(
+    ("nodes", "needed"),
+    [(2, None), pytest.param(3, 2, marks=pytest.mark.exhaustive)],
+    ids=["M=2", "t=2 of M=3"],
+)
 async def test_the_aggregator_judges_every_offer_in_every_state_as_the_model_does(
     tmp_path: Path, nodes: int, needed: int | None
 ) -> None:

@@ -1,14 +1,14 @@
 """Explores the rounds that are too large for the tests, and prints what it finds.
 
-`python -m tests.model` runs all; `python -m tests.model M=3` those whose description has that.
+`python -m tests.scenarios.model` runs all, `python -m tests.scenarios.model M=3` those with "M=3".
 """
 
 import sys
 import time
 
-from tests.model.configurations import LARGE, LIMITS, PLANTED, SMALL, Configuration
-from tests.model.machine import Machine
-from tests.model.search import Found, Search
+from tests.scenarios.model.configurations import LARGE, LIMITS, PLANTED, SMALL, Configuration
+from tests.scenarios.model.machine import Machine
+from tests.scenarios.model.search import Found, Search
 
 
 def main(wanted: list[str]) -> int:

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from shoal_agent.data_holder import DataHolder
+from shoal_holder.machine import IN_USE
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.marks import MemoryLost
 from shoal_hosting.party import read_pin
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, PartialSum, Result, Vote
 from shoal_protocol.rounds.round_audit import Account, account_of
@@ -19,10 +23,12 @@ from tests.world.trust import HOLDER_POLICY, SITES
 SITE = "clinic-c"
 
 
-def twin_of_site(federation: Federation, life: Life, directory: Path) -> DataHolder:
-    """Return a second machine of the site: same key and records, own state and randomness."""
+def clone_of_site(
+    federation: Federation, life: Life, directory: Path, *, hears_nodes: bool
+) -> DataHolder:
+    """Return a second machine of the site, over its own files: same key and records."""
     trust = federation.trust
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     pin = read_pin(trust.directory / "clients" / SITE)
     return DataHolder(
         key=trust.key(SITE),
@@ -38,7 +44,7 @@ def twin_of_site(federation: Federation, life: Life, directory: Path) -> DataHol
             timer=HandMovedTimer(),
         ),
         transport=federation.wire.of(life),
-        without_nodes=federation.nodes,  # else they would tell it of the other machine
+        without_nodes=() if hears_nodes else federation.nodes,
     )
 
 
@@ -55,14 +61,19 @@ async def account(federation: Federation, round_id: str) -> Account:
     return account_of(spec, federation.trust.consortium, documents)
 
 
+@pytest.mark.parametrize("copied", [True, False], ids=["a copy", "a new state that asks nobody"])
 async def test_shares_of_two_answers_of_one_holder_cost_that_holder_only(
-    federation: Federation, tmp_path: Path
+    federation: Federation, tmp_path: Path, copied: bool
 ) -> None:
+    """No node can tell a copy from its original."""
     await federation.step()  # the site hears all nodes, and of no other machine
+    if copied:
+        await federation.copy_of(SITE, tmp_path / "twin")
+        await federation.step()
     life = Life("twin")
-    twin = twin_of_site(federation, life, tmp_path / "twin")
+    twin = clone_of_site(federation, life, tmp_path / "twin", hears_nodes=copied)
     for sender, receiver in (("twin", "compute-0"), ("twin", "compute-1"), (SITE, "compute-2")):
-        federation.wire.cut(sender, receiver)
+        federation.wire.cut(sender, receiver, "/shares")
     job = await federation.submit()
 
     async def is_over() -> bool:
@@ -87,3 +98,19 @@ async def test_shares_of_two_answers_of_one_holder_cost_that_holder_only(
     assert len(found.cohort) == result["cohort_size"]
     assert len(found.differing) == SITES[SITE]
     assert not found.lacking and not found.misconduct
+
+
+async def test_a_new_state_that_hears_the_nodes_takes_no_part_beside_the_machine_that_does(
+    federation: Federation, tmp_path: Path
+) -> None:
+    await federation.learn()
+    life = Life("twin")
+    twin = clone_of_site(federation, life, tmp_path / "twin", hears_nodes=True)
+    with pytest.raises(MemoryLost) as refused:
+        await life.outcome(life.spawn(twin.step()))
+    assert str(refused.value) == IN_USE
+    sent = [message.path for message in federation.wire.log if message.sender == "twin"]
+    await twin.close()
+    assert set(sent) == {"/v1/charges"}
+    report = await federation.learn()
+    assert report.cohort_sizes == (sum(SITES.values()),)
