@@ -366,20 +366,6 @@ async def test_a_job_fails_if_too_many_of_its_clients_are_revoked(
     assert (await state(trainer))["reason"] == expected
 
 
-async def test_a_client_revoked_after_joining_is_left_out(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await joined(trainer)
-    following = successor(CONSORTIUM, with_revoked(examples.roster(), (3,)))
-    accept(trainer, following)
-    federation.down = {"aggregator", "compute-0", "compute-1", "compute-2"}
-    clock.now = JOB.join_deadline
-    await trainer.step()
-    assert (await state(trainer))["population_size"] == 13
-    assert await join_all(trainer, join(JOB.digest, 3)) == ["revoked-holder"]
-
-
 async def test_no_log_line_is_linked_to_a_client(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from shoal_protocol.wire.phases import Phase
 from tests.scenarios.model.configurations import LIMITS, PLANTED, SMALL, Configuration
 from tests.scenarios.model.ends import ends
-from tests.scenarios.model.machine import Machine, State, renamed, renamed_sums
+from tests.scenarios.model.machine import Machine
 from tests.scenarios.model.search import Search
-from tests.scenarios.model.stepwise import Stepwise
 from tests.scenarios.model.world import AGGREGATOR, STAGES, Ballot, Outcome, View, World
 
 THRESHOLD = World(3, (1, 1, 1), 1, 2)
@@ -99,44 +98,3 @@ def test_a_view_is_what_learning_its_documents_gives(data: st.DataObject) -> Non
     short, long = THRESHOLD.round(0, view), THRESHOLD.learned(0, view)
     for name in ("held", "holdings", "votes", "abandonments", "equivocation", "phase"):
         assert getattr(short, name) == getattr(long, name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "world",
-    [
-        World(2, (1, 1), 0),
-        World(2, (2, 1), 0),
-        World(2, (1, 1), 0, liar=True),
-        World(2, (1, 1), 0, liar=True, aggregator="colluding"),
-    ],
-    ids=["honest", "two answers", "a liar", "a liar and the aggregator"],
-)
-def test_the_search_reaches_what_single_deliveries_and_ticks_reach(world: World) -> None:
-    stepwise = Stepwise(world)
-    reached = stepwise.reachable()
-    search = Search(Machine(world))
-    search.run()
-    assert reached == {_without_knowledge(each) for each in _renamings(search)}
-    assert stepwise.states > 2 * len(search.parents)
-
-
-def _renamings(search: Search) -> set[State]:
-    found = set()
-    for key in search.parents:
-        state = search.state(key)
-        for nodes, clients in search.machine.symmetries:
-            moved = list(state.nodes)
-            for old, node in enumerate(state.nodes):
-                moved[nodes[old]] = renamed(node, nodes, clients)
-            collected = state.aggregator
-            if collected is not None:
-                collected = renamed_sums(collected, nodes, clients)
-            found.add(State(tuple(moved), collected))
-    return found
-
-
-def _without_knowledge(state: State) -> State:
-    nothing = ((),) * len(state.nodes[0].votes)
-    nodes = tuple(node._replace(holdings=nothing, votes=nothing) for node in state.nodes)
-    return state._replace(nodes=nodes)
