@@ -41,7 +41,7 @@ async def get(app: FastAPI, path: str, method: str = "GET") -> httpx.Response:
 
 async def test_a_running_service_says_that_it_is_alive_even_when_it_is_not_ready() -> None:
     app = create_application("test", ready=not_ready, registry=CollectorRegistry())
-    told = {"status": "alive", "release": "1.0", "wire": "1.0"}
+    told = {"status": "alive", "release": "1.0", "wire": 1}
     assert (await get(app, "/healthz")).json() == told
     response = await get(app, "/readyz")
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
