@@ -15,13 +15,13 @@ import pytest
 from rich.console import Console
 
 from shoal.estimators import LinearRegressionInBounds, LogisticRegressionByGradients
-from shoal.jobs import async_jobs
+from shoal.jobs import analyst as analyst_module
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import CrowdFederation, Federation, Learning, SubmittedJob
 from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused, OutOfBudget
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.job_states import JobState, RoundState
-from shoal.jobs.retry import Notice
+from shoal.jobs.trainer_line import Notice
 from shoal.jobs.watching import Watch
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest
@@ -75,7 +75,7 @@ def trainer(world: World) -> ReportingTrainer:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(async_jobs, "SHORTEST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(analyst_module, "SHORTEST_PAUSE_SECONDS", 0.001)
 
 
 def analyst(world: World) -> Analyst:
