@@ -112,7 +112,6 @@ class CrowdJob(_BlockingJob):
     snapshot = _blocking(AsyncCrowdJob.snapshot)
     later = _blocking(AsyncCrowdJob.later, goes_on=True)
     close = _blocking(AsyncCrowdJob.close)
-    evidence = _blocking(AsyncCrowdJob.evidence)
     verify = _blocking(AsyncCrowdJob.verify)
 
     def follow(self, *, every_seconds: float) -> Iterator[CrowdModel]:

@@ -16,7 +16,6 @@ from shoal_holder.crowds.crowd import Crowd
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.documents import CrowdClosing, CrowdClosingRequest, CrowdJobRequest
 from shoal_protocol.crowds.draws import check_closing
-from shoal_protocol.crowds.evidence import CrowdEvidence
 from shoal_protocol.wire.documents import Signed, describe
 from shoal_protocol.wire.errors import MalformedDocument
 
@@ -119,17 +118,6 @@ class AsyncCrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         if closing is None:
             raise JobFailed("the trainer took the request to close the job, and it is still open")
         return closing.body
-
-    async def evidence(self) -> CrowdEvidence:
-        """Return what the trainer shows us of the job: its `fingerprints` are for comparing.
-
-        With other parties' evidence, `shoal_protocol.crowds.evidence.differences` finds
-        whom the trainer showed another crowd.
-        """
-        opening = await self._asked(lambda: self._trainer.opening(self.id))
-        shown = CrowdEvidence(opening=opening, closing=await self.closing())
-        shown.check((await self.crowd()).consortium)
-        return shown
 
     async def verify(self) -> CrowdClosing | None:
         """Follow every instance's log from the opening to the closing; None while it is open.
