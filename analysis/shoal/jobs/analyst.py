@@ -10,7 +10,7 @@ crowd.snapshot().coefficients     # at any time
 model = crowd.wait()              # when it is closed, by what the trainer signed
 """
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from os import PathLike
 from pathlib import Path
@@ -31,7 +31,6 @@ from shoal.jobs.job_states import JobsPage, ListedCrowd
 from shoal.jobs.retry import Notice, unheard
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
@@ -110,23 +109,8 @@ class CrowdJob(_BlockingJob):
     wait = _blocking(AsyncCrowdJob.wait, goes_on=True)
     result = _blocking(AsyncCrowdJob.result)
     snapshot = _blocking(AsyncCrowdJob.snapshot)
-    later = _blocking(AsyncCrowdJob.later, goes_on=True)
     close = _blocking(AsyncCrowdJob.close)
     verify = _blocking(AsyncCrowdJob.verify)
-
-    def follow(self, *, every_seconds: float) -> Iterator[CrowdModel]:
-        """Yield a snapshot every so many seconds, and in the end the model of the signed closing.
-
-        Several of them show whether the spread over instances has settled:
-        `*earlier, last = job.follow(every_seconds=60); last.stationarity(earlier, pulled=True)`.
-
-        Raises:
-            JobInterrupted: by the user; the job goes on.
-        """
-        is_last = False
-        while not is_last:
-            model, is_last = self.later(seconds=every_seconds)
-            yield model
 
 
 JobT = TypeVar("JobT", Job, CrowdJob)

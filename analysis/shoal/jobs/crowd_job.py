@@ -1,15 +1,14 @@
 """A crowd job for asynchronous programs: take its model, close it, verify how it ended."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pydantic
 
-from shoal.jobs.async_jobs import POLL_SECONDS, SHORTEST_PAUSE_SECONDS, Identity, JobHandle, Line
+from shoal.jobs.async_jobs import Identity, JobHandle, Line
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_states import CrowdState, Snapshot
-from shoal.jobs.retry import PATIENT_TRIES, TRIES
+from shoal.jobs.retry import TRIES
 from shoal_agent.crowds.audit import verify_logs
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_holder.crowds.crowd import Crowd
@@ -82,22 +81,6 @@ class AsyncCrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         if closing is None:
             return None
         return CrowdModel.closed((await self.crowd()).request.task, closing.body)
-
-    async def later(self, *, seconds: float) -> tuple[CrowdModel, bool]:
-        """Return the model after so many seconds, and whether the job is closed and it the last.
-
-        It returns as soon as the job is closed.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while True:
-            wait = int(min(POLL_SECONDS, max(0.0, until - loop.time())))
-            result = await self.result(wait_seconds=wait, tries=PATIENT_TRIES)
-            if result is not None:
-                return result, True
-            if loop.time() >= until:
-                return await self.snapshot(), False
-            await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
 
     async def close(self) -> CrowdClosing:
         """Have the job closed now, for good; return its closing, which says so.
