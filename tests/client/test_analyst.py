@@ -16,8 +16,7 @@ from shoal.jobs.async_jobs import AsyncJob
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
 from tests.world.around_analyst import ReportingTrainer
 from tests.world.around_holder import PRIVACY, TASK, World, problem
@@ -77,29 +76,8 @@ def waits(monkeypatch: pytest.MonkeyPatch, world: World) -> list[float]:
     return slept
 
 
-def made(analyst: AsyncAnalyst) -> Signed[StudyRequest]:
-    return analyst.identity.request(TASK, JobSettings(**JOB))
-
-
 async def handed_in(analyst: AsyncAnalyst) -> AsyncJob:
     return await analyst.submit(TASK, JobSettings(**JOB))
-
-
-async def test_a_submitted_job_is_named_by_its_request(
-    analyst: AsyncAnalyst, trainer: ReportingTrainer
-) -> None:
-    request = made(analyst)
-    await analyst.job(request.digest).hand_in(request)
-    assert trainer.requests == [request.encode()]
-
-
-async def test_two_requests_alike_are_two_jobs(analyst: AsyncAnalyst) -> None:
-    assert made(analyst).digest != made(analyst).digest
-
-
-async def test_a_request_that_contradicts_itself_is_not_made(analyst: AsyncAnalyst) -> None:
-    with pytest.raises(ValueError, match="no job can be like this"):
-        analyst.identity.request(TASK, JobSettings(**(JOB | {"maximum_population": 9})))
 
 
 async def test_a_trainer_that_stumbles_gets_the_same_request_again(
@@ -131,38 +109,6 @@ async def test_a_trainer_that_is_away_for_good_is_given_up(
         await handed_in(analyst)
     assert len(waits) == retry.TRIES - 1
     assert 15.0 < sum(waits) < 25.0
-
-
-async def test_it_is_said_at_once_and_only_once_that_the_trainer_does_not_answer(
-    world: World, waits: list[float]
-) -> None:
-    told: list[tuple[str, int]] = []
-    world.scripts["trainer"] = lambda request: httpx.Response(502)
-
-    def notice(text: str) -> None:
-        told.append((text, len(waits)))
-
-    async with AsyncAnalyst(**arguments(world), notice=notice) as analyst:
-        with pytest.raises(Unavailable):
-            await analyst.job("1" * 64).result()
-    [(text, waited)] = told
-    assert waited == 0
-    assert "https://trainer.example" in text and "trying again" in text
-
-
-async def test_a_trainer_that_is_away_longer_while_a_job_runs_is_waited_for(
-    world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer, waits: list[float]
-) -> None:
-    job = await handed_in(analyst)
-    trainer.finish(job.id)
-    silent = iter(range(retry.PATIENT_TRIES - 1))
-
-    def restarting(request: httpx.Request) -> httpx.Response:
-        return trainer(request) if next(silent, None) is None else httpx.Response(502)
-
-    world.scripts["trainer"] = restarting
-    assert (await job.wait()).job == job.id
-    assert len(waits) == retry.PATIENT_TRIES - 1
 
 
 async def test_a_refusal_says_why(world: World, analyst: AsyncAnalyst) -> None:
@@ -241,24 +187,6 @@ async def test_a_failed_job_says_why(analyst: AsyncAnalyst, trainer: ReportingTr
         await job.result()
 
 
-async def test_a_job_that_the_trainer_does_not_know_is_reported(
-    world: World, analyst: AsyncAnalyst
-) -> None:
-    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
-    with pytest.raises(JobFailed, match="unknown-job"):
-        await analyst.job("5" * 64).state()
-
-
-def test_a_script_that_is_told_of_a_failure_is_told_of_nothing_else(
-    world: World, trainer: ReportingTrainer
-) -> None:
-    job = submitted(Analyst(**arguments(world)))
-    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
-    with pytest.raises(JobFailed) as failed:
-        job.state()
-    assert failed.value.__context__ is failed.value.__cause__
-
-
 def submitted(analyst: Analyst) -> Any:
     return analyst.submit(TASK, JobSettings(**JOB))
 
@@ -271,10 +199,3 @@ def test_scripts_do_the_same_without_asyncio(world: World, trainer: ReportingTra
     body = trainer.finish(job.id)
     assert job.wait() == job.result() == analyst.job(job.id).result() == body
     assert job.id in repr(job)
-
-
-async def test_notebooks_which_run_a_loop_of_their_own_can_do_it_too(
-    world: World, trainer: ReportingTrainer
-) -> None:
-    job = submitted(Analyst(**arguments(world)))
-    assert job.state().joined == 12

@@ -1,6 +1,5 @@
 """Estimators that crowds learn: on simulated crowds, in scikit-learn's tools, and on real jobs."""
 
-import dataclasses
 import pickle
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from shoal.jobs.job_settings import CrowdSettings
 from shoal.jobs.job_states import Approvals, CrowdState
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
-from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.wire.phases import CrowdPhase
 from tests.world.around_holder_crowds import TASK, CrowdWorld
 from tests.world.clock import NOW
@@ -85,18 +83,6 @@ def test_what_a_crowd_learned_is_in_the_units_of_the_data(model: CrowdRegression
     assert "Error by noise alone" in str(fitted.summary()) and "local" in fitted._repr_html_()
 
 
-@pytest.mark.parametrize("model", EVERY, ids=lambda each: each.family)
-def test_parameters_are_a_crowd_tasks_with_its_defaults(model: CrowdRegression) -> None:
-    fields = {each.name: each.default for each in dataclasses.fields(model)}
-    tasks = {
-        name: dataclasses.MISSING if field.is_required() else field.default
-        for name, field in CrowdTask.model_fields.items()
-        if name != "family"  # the estimator's kind says it
-    }
-    assert fields == tasks | dict.fromkeys(("features", "target", "formula", "variables"))
-    assert model.to_task().family == model.family
-
-
 def test_scores_are_scikit_learns() -> None:
     held_out = table(seed=2)
     linear, poisson = clone(LINEAR).fit(crowd()), clone(POISSON).fit(crowd())
@@ -131,35 +117,6 @@ def test_an_estimator_draws_weights_with_their_noise_and_how_the_spread_settles(
     pyplot.close("all")
 
 
-def test_what_can_be_drawn_follows_from_the_model_and_not_from_later_parameters() -> None:
-    fitted = clone(LINEAR).fit(crowd()).set_params(instances=1)
-    assert len(fitted.plot_stationarity().lines[1].get_xdata()) == 200
-    pyplot.close("all")
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [[10**400, 1]],
-        np.ma.masked_array([[1.0, 2.0]], mask=[[True, False]]),
-        np.array([[1j, 2]]),
-        np.array([["2020-01-01", "2020-01-02"]], dtype="datetime64[ns]"),
-        np.array([[1, 2]], dtype="timedelta64[D]"),
-    ],
-    ids=["too large", "masked", "complex", "dates", "durations"],
-)
-def test_what_numpy_would_quietly_turn_into_other_numbers_is_no_row(rows: object) -> None:
-    fitted = clone(LINEAR).fit(crowd())
-    with pytest.raises(ValueError, match=r"every value must be a number|masked|durations"):
-        fitted.predict(rows)
-
-
-def test_targets_whose_squares_are_no_floats_are_refused_and_no_score_is_nan() -> None:
-    fitted = clone(LINEAR).fit(crowd())
-    with pytest.raises(ValueError, match="in magnitude"):
-        fitted.score([[1, 1], [2, 2]], [1e300, -1e300])
-
-
 def test_an_estimator_is_one_for_scikit_learns_tools() -> None:
     assert is_classifier(LOGISTIC) and is_regressor(LINEAR) and is_regressor(POISSON)
     with pytest.raises(NotFittedError):
@@ -185,11 +142,6 @@ def test_a_parameter_that_cannot_be_is_named_before_anybody_is_asked(
 ) -> None:
     with pytest.raises(ValueError, match=what):
         clone(LINEAR).set_params(**changes).fit(crowd())
-
-
-def test_a_fit_on_records_is_refused_with_a_word_on_where_they_stay() -> None:
-    with pytest.raises(ValueError, match="SimulatedCrowd"):
-        clone(LINEAR).fit(table())  # type: ignore[arg-type]
 
 
 def real(world: CrowdWorld) -> CrowdFederation:

@@ -1,16 +1,11 @@
 """What a crowd learned: averages, units, spread, when it has settled, and what k cost."""
 
-import json
-
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib import pyplot
-from pydantic import ValidationError
 
 from figures.draw_and_discard.theorems import expected_rmse
 from shoal_learning.crowds.expectations import contractions, slope_at
-from shoal_learning.crowds.model import CAUTION, CrowdModel
+from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulation import simulate
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import design_rows, means
@@ -69,28 +64,11 @@ def test_coefficients_in_the_datas_units_predict_what_the_weights_do(family: str
     assert np.allclose(model.predict(rows), expected)
 
 
-def test_rows_are_cut_to_the_bounds_that_contributions_were_cut_to():
-    model = some_model(in_units("logistic"))
-    outside, border = np.array([[200.0, -1.0]]), np.array([[80.0, 0.0]])
-    assert np.array_equal(model.predict(outside), model.predict(border))
-    with pytest.raises(ValueError, match="one per feature"):
-        model.predict(np.zeros((3, 3)))
-    with pytest.raises(ValueError, match="finite"):
-        model.predict(np.array([[np.nan, 1.0]]))
-
-
 def test_averaged_weights_and_spread_are_those_of_the_instances():
     task = crowd_task(features=1, instances=2)
     model = CrowdModel.of(task, np.array([[1 << 20, 0], [3 << 20, 1 << 19]]), 7)
     assert model.averaged.tolist() == [2.0, 0.25]
     assert model.spread.tolist() == [2.0, 0.125]
-
-
-def test_a_model_must_have_as_many_instances_and_weights_as_its_task():
-    task = crowd_task(instances=2)
-    for wrong in ([[0, 0, 0]], [[0, 0, 0], [0, 0]], [[0, 0]] * 2):
-        with pytest.raises(ValidationError):
-            CrowdModel(task=task, contributions=0, instances=wrong)
 
 
 def test_a_single_instance_has_no_spread_and_no_verdict_on_it():
@@ -100,11 +78,6 @@ def test_a_single_instance_has_no_spread_and_no_verdict_on_it():
         found = last.stationarity(earlier, pulled=pulled)
         assert str(found) == "cannot tell: a single instance has no spread"
         assert not found.settled and not found.can_tell
-
-
-def test_a_model_without_contributions_does_not_ask_for_fewer_instances():
-    model = some_model(crowd_task(instances=20)).model_copy(update={"contributions": 0})
-    assert "nobody contributed" in model.price and "fewer instances" not in model.price
 
 
 def test_a_warm_start_begins_where_the_model_ended():
@@ -277,48 +250,6 @@ def test_slopes_are_those_of_the_links():
     assert slope_at(crowd_task("poisson"), 9.0) == pytest.approx(20.0)
     with pytest.raises(ValueError, match="guess"):
         contractions(crowd_task(), slope=1.0, mean_squares=1.5)
-
-
-def test_it_says_in_words_what_its_instances_cost():
-    assert "nothing is discarded" in some_model(crowd_task(instances=1)).price
-    model = some_model(crowd_task(instances=20)).model_copy(update={"contributions": 20_000})
-    assert "1 of 20 updates" in model.price and "1/18.6 of the variance" in model.price
-    assert "too few" not in model.price
-    crowded = some_model(crowd_task(instances=300))
-    assert "fewer instances" in crowded.price
-
-
-def test_it_shows_itself_and_names_are_never_taken_for_markup():
-    task = in_units("linear").model_copy(
-        update={"features": (AGE.model_copy(update={"name": "<b>age</b>"}), DOSE)}
-    )
-    model = some_model(task)
-    text, page = str(model.summary()), model._repr_html_()
-    assert "1,000" in text and CAUTION in text and "local and pure" in text
-    assert "<b>" not in page and "&lt;b&gt;" in page
-    assert "1,000 contributions" in repr(model) == str(model)
-
-
-def test_its_picture_has_every_instance_and_takes_no_name_for_a_formula():
-    matplotlib.use("Agg")
-    task = in_units("linear").model_copy(
-        update={"features": (AGE.model_copy(update={"name": "$\\frac$"}), DOSE)}
-    )
-    model = some_model(task)
-    axes = model.plot()
-    axes.figure.canvas.draw()  # a formula that is none would raise here
-    drawn = np.array([line.get_xdata() for line in axes.lines[1:]])
-    assert np.array_equal(drawn, [*model.weights, model.averaged])
-    assert axes.get_yticklabels()[1].get_text() == "$\\frac$"
-    pyplot.close("all")
-
-
-def test_it_is_written_as_json_and_read_back():
-    model = some_model(in_units("poisson"))
-    written = json.loads(json.dumps(model.to_dict()))
-    assert written.pop("coefficients")["age"] == pytest.approx(float(model.coefficients[1]))
-    assert tuple(written.pop("start")) == model.as_start()
-    assert CrowdModel.model_validate_json(json.dumps(written)) == model
 
 
 def test_rows_of_a_design_are_those_that_contributions_use():

@@ -69,25 +69,6 @@ def test_a_warm_start_saves_contributions():
     assert warm_error < 0.5 * cold_error
 
 
-def test_answers_that_overwrite_each_other_teach_little():
-    # 2,000 answers of which 64 always come from one draw's time: 31 that count. In 20 seeds the
-    # error without load was at most .13 of that with it.
-    few = {name: each[:2000] for name, each in patients().items()}
-    crowd, single = SimulatedCrowd(few, seed=7), task(instances=1, clip=0.01, learning_rate=0.02)
-    errors = []
-    for open_sessions in (0, 63):
-        [model] = crowd.learn(single, open_sessions=open_sessions)
-        errors.append(abs(model.coefficients[1] - 0.5) * 60.0)
-        errors.append(abs(model.coefficients[2] + 4.0) * 5.0)
-    assert max(errors[:2]) < 0.3 * max(errors[2:])
-
-
-def test_clients_may_contribute_several_times():
-    few = {name: values[:50] for name, values in patients().items()}
-    *_, model = SimulatedCrowd(few, seed=4).learn(task(), contributions_per_client=3)
-    assert model.contributions == 150
-
-
 def test_what_the_page_shows_runs(capsys: pytest.CaptureFixture[str]):
     page = (Path(__file__).parents[3] / "docs/draw-and-discard.md").read_text()
     [block] = re.findall(r"```python\n(from shoal_learning.*?)```", page, flags=re.DOTALL)
@@ -98,16 +79,3 @@ def test_what_the_page_shows_runs(capsys: pytest.CaptureFixture[str]):
     assert "Linear model of pressure, from a crowd" in said
     assert "settled: spread over 800 updates" in said
     assert len(names["start"]) == 3
-
-
-def test_records_that_cannot_be_learned_from_are_refused():
-    with pytest.raises(ValueError, match="one length"):
-        SimulatedCrowd({"a": [1.0, 2.0], "b": [1.0]}, seed=1)
-    with pytest.raises(ValueError, match="finite"):
-        SimulatedCrowd({"a": [np.nan]}, seed=1)
-    with pytest.raises(ValueError, match="there must be records"):
-        SimulatedCrowd({"a": []}, seed=1)
-    crowd = SimulatedCrowd({"age": [30.0], "dose": [1.0]}, seed=1)
-    with pytest.raises(ValueError, match="'pressure'"):
-        crowd.learn(task())
-    assert "NO PRIVACY" in repr(crowd) and len(crowd) == 1
