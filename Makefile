@@ -36,6 +36,7 @@ check: .venv/ready
 	.venv/bin/ruff check
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
+	.venv/bin/python -m tests.budgets
 	$(MKDOCS)
 
 # The documents as a site in build/site; open build/site/index.html. Needs no network.

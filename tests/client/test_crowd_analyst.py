@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal.jobs import retry
+from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.job_failures import JobFailed
 from shoal_hosting.peers.exchange import Unavailable
@@ -157,8 +157,8 @@ def test_a_trainer_that_does_not_answer_is_asked_several_times(
         asked.append(request.url.path)
         return problem(503, "storage-unavailable")
 
-    monkeypatch.setattr(retry.asyncio, "sleep", no_time)
+    monkeypatch.setattr(trainer_line.asyncio, "sleep", no_time)
     world.scripts["trainer"] = silent
     with pytest.raises(Unavailable, match="does not answer"):
         job_of(world).state()
-    assert len(asked) == retry.TRIES
+    assert len(asked) == trainer_line.TRIES

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from shoal.estimators import LinearRegressionInBounds, LogisticRegressionByGradients
-from shoal.jobs import async_jobs
+from shoal.jobs import analyst as analyst_module
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import CrowdFederation, Federation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.retry import Notice
+from shoal.jobs.trainer_line import Notice
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.trust.dictionary import DataDictionary, Number
@@ -70,7 +70,7 @@ def trainer(world: World) -> ReportingTrainer:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(async_jobs, "SHORTEST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(analyst_module, "SHORTEST_PAUSE_SECONDS", 0.001)
 
 
 def analyst(world: World) -> Analyst:

@@ -22,7 +22,7 @@ import pytest
 from shoal import Analyst, Federation, JobRefused, JobSettings, ThresholdSharing
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
-from shoal_agent import DataHolder, ManifestBook, Policy, Records, read_holder_key
+from shoal_agent import DataHolder, ManifestBook, Policy, read_holder_key, read_records
 from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Federation as Processes
 from shoal_hosting.party import read_pin
@@ -236,7 +236,7 @@ def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     rules.write_text("\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items()))
     return DataHolder(
         key=read_holder_key(home / "holder.key"),
-        records=Records.from_file(table),
+        records=read_records(table),
         policy=Policy.from_toml(rules),
         book=ManifestBook.open(trust.directory / "consortium", read_pin(home), data),
         data_directory=data,

@@ -87,19 +87,6 @@ async def test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day(
     assert "ends in 58 days" in (await at.standing.told(at.busy))["certificate"]
 
 
-async def test_a_party_is_told_of_a_manifest_that_allows_what_its_release_lacks(
-    trust: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ValueError, match=r"release 1\.0 knows the protocol up to version 1\.0"):
-        change(trust, policy={"wire_minor": 1})
-    monkeypatch.setattr(changes, "WIRE_MINOR", 1)  # as of the release that the authority has
-    at = At(trust, "trainer", tmp_path)
-    at.accept(change(trust, policy={"wire_minor": 1}))
-    told = await at.standing.told(at.busy)
-    what = "1.0 knows the protocol up to 1.0, and the manifest allows 1.1: install a later one"
-    assert told["release"] == what
-
-
 async def test_a_party_without_the_keys_of_the_version_in_force_is_not_ready(
     trust: Trust, tmp_path: Path
 ) -> None:

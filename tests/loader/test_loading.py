@@ -17,9 +17,9 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from shoal_command.records import app
+from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import RECORDS_BY_ID
-from shoal_holder.typed_table import read_table
 from shoal_loader.loading import evaluate, write_table
 from shoal_loader.mapping import Mapping
 from shoal_loader.source import Source
@@ -71,7 +71,7 @@ def directory_with(tmp_path: Path, rows: dict[str, list[tuple[str, ...]]], colum
 
 def loaded(directory: Path) -> Records:
     found = evaluate(directory, Mapping.from_directory(directory))
-    return Records.from_file(write_table(directory, found))
+    return read_records(write_table(directory, found))
 
 
 def by_id(records: Records) -> dict[str, bytes]:
@@ -290,7 +290,7 @@ def test_a_table_is_its_owners_alone_and_replaced_whole_or_not_at_all(tmp_path: 
 
     table.chmod(0o644)
     with pytest.raises(ValueError, match="open to other users"):
-        read_table(table, None)
+        read_records(table)
 
 
 def test_parquet_files_and_databases_are_sources_too(tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ def test_a_dictionary_gives_levels_and_what_becomes_of_missing_values(tmp_path: 
     known = dictionary()
     mapping = Mapping.from_directory(directory, known)
     write_table(directory, evaluate(directory, mapping), known)
-    found = Records.from_file(directory / RECORDS_BY_ID)
+    found = read_records(directory / RECORDS_BY_ID)
     assert found.identity is not None
     assert found.columns == (
         *("age", "sex", "seen", "smokes"),
@@ -477,7 +477,7 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     assert "2 slots in all" in grown.stdout
     warned = shoal("records", "load", site, "--consortium", consortium).stderr
     assert "3 individuals and 2 slots" in warned and "--slots 3" in warned
-    assert "sex_missing" in Records.from_file(site / RECORDS_BY_ID).columns
+    assert "sex_missing" in read_records(site / RECORDS_BY_ID).columns
     two = home / "clients" / "two"
     nothing = shoal("records", "load", two, "--consortium", consortium, status=1)
     assert "there is no records.toml in" in nothing.stderr
@@ -573,7 +573,7 @@ def test_the_same_bytes_give_the_same_records_under_every_environment(
         done = subprocess.run(
             words, capture_output=True, env={**os.environ, **environment}, cwd=where, check=True
         )
-        read = read_table(directory / RECORDS_BY_ID, None)
+        read = read_records(directory / RECORDS_BY_ID)
         assert read.identity is not None
         found.add((read.identity.ids, read.values.tobytes(), done.stdout))
     assert len(found) == 1
@@ -654,7 +654,7 @@ def test_ends_of_lines_marks_and_spaces_mean_nothing(tmp_path: Path, ends: str, 
     assert found.identity.ids == ("w", "x", "y", "z")
     np.testing.assert_array_equal(found.values, [[3, 1], [1, 0], [2, 0], [np.nan, 0]])
     (tmp_path / "records.csv").write_bytes(text.encode())
-    same = Records.from_file(tmp_path / "records.csv", ["a\u0308ge"])
+    same = read_records(tmp_path / "records.csv", ["a\u0308ge"])
     assert same.columns == ("\u00e4ge",)
     np.testing.assert_array_equal(same.values[:3], [[1.0], [2.0], [np.nan]])
 

@@ -17,8 +17,7 @@ from shoal_protocol.crowds.documents import (
 )
 from shoal_protocol.crowds.draws import broken_draws, broken_receipts, commitment
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Model, Signed
-from shoal_protocol.wire.embedding import WRITTEN, embedded
+from shoal_protocol.wire.documents import WRITTEN, Model, Signed, embedded
 from shoal_protocol.wire.errors import ProtocolError
 
 FINGERPRINT_DIGITS: Final = 40
