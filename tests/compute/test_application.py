@@ -62,7 +62,6 @@ async def test_every_route_is_published(federation: Federation) -> None:
         "/v1/rounds/{round_id}/documents": {"get"},
         "/v1/rounds/{round_id}/shares": {"post"},
         "/v1/rounds/{round_id}/shares/bulk": {"post"},
-        "/v1/rounds/{round_id}/shares/relayed": {"post"},
         "/v1/rounds/{round_id}/shares/stored": {"post"},
         "/v1/gossip": {"post"},
     }

@@ -87,7 +87,6 @@ class DataHolder(OwnerQuestions):
         wake: asyncio.Event | None = None,
         accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
-        relay: bool = False,
     ) -> None:
         """Hand key and records to a vault, which is another process without network.
 
@@ -97,8 +96,7 @@ class DataHolder(OwnerQuestions):
         With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
         step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
         refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; one of
-        the others must answer before anything is joined or answered. With `relay` an answer goes in
-        one message to one node, which hands the others their envelopes.
+        the others must answer before anything is joined or answered.
 
         Raises:
             ValueError: there are more clients than slots, or the state cannot be used.
@@ -132,7 +130,6 @@ class DataHolder(OwnerQuestions):
             transport=transport,
             report=report,
             wake=wake,
-            relay=relay,
         )
 
     def _begin(
@@ -145,7 +142,6 @@ class DataHolder(OwnerQuestions):
         transport: httpx.AsyncBaseTransport | None = None,
         report: Report = silent,
         wake: asyncio.Event | None = None,
-        relay: bool = False,
     ) -> None:
         self._vault = vault
         self._report = report
@@ -162,11 +158,6 @@ class DataHolder(OwnerQuestions):
             behind=reupload.note_behind,
             other_key=self._directory.note_other_key,
         )
-        relaying = None
-        if relay:
-            from shoal_agent.relaying import Relaying  # reads envelopes under sessions, too
-
-            relaying = Relaying(vault, report, clock, other_key=self._directory.note_other_key)
         self._charges = ChargesCheck(vault, self._directory, clock, report)
         self._joining = Joining(vault, self._directory, self._charges, report)
         self._declaring = Declaring(vault, self._directory, report)
@@ -175,7 +166,6 @@ class DataHolder(OwnerQuestions):
             vault,
             self._directory,
             delivery,
-            relaying,
             reupload,
             self._next_rounds,
             clock,
