@@ -64,9 +64,7 @@ async def test_what_was_begun_is_finished_though_nobody_waits_for_it(engine: Eng
 
 
 def test_a_schema_of_another_version_is_refused(engine: Engine) -> None:
-    with pytest.raises(
-        StartupRefused, match="schema version 1, and"
-    ):
+    with pytest.raises(StartupRefused, match="schema version 1, and"):
         check_schema(engine, METADATA, 2)
     engine.dispose()
 
