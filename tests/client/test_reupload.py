@@ -9,7 +9,7 @@ import pytest
 from shoal_agent.data_holder import DataHolder
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
-from tests.world.around_holder import NODES, World, problem
+from tests.world.around_holder import World, problem
 
 CLIENTS = 12
 
@@ -45,21 +45,6 @@ async def pass_time(world: World, holder: DataHolder, seconds: int) -> None:
 async def reuploaded(holder: DataHolder) -> int:
     [job] = (await holder.status()).jobs
     return job.rounds[0].reuploaded
-
-
-@pytest.mark.slow
-async def test_nodes_are_asked_twice_before_the_deadline_and_not_after(
-    world: World, holder: DataHolder
-) -> None:
-    await answered(world, holder)
-    await pass_time(world, holder, 28)
-    assert [node.queries for node in world.nodes] == [0] * NODES
-    await pass_time(world, holder, 12)
-    assert [node.queries for node in world.nodes] == [1] * NODES
-    await pass_time(world, holder, 200)
-    assert [node.queries for node in world.nodes] == [2] * NODES
-    assert all(len(node.bodies) == 1 for node in world.nodes)
-    assert await reuploaded(holder) == 0
 
 
 async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(

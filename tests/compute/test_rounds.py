@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
@@ -20,8 +19,6 @@ from shoal_protocol.wire.documents import sign
 from tests.world.around_node import (
     POPULATION,
     Federation,
-    envelopes,
-    expected,
     holdings,
     vote,
 )
@@ -86,56 +83,6 @@ async def test_under_threshold_sharing_no_charge_is_given_back(spare: Federation
     await spare.announce(enough, [0])
 
 
-async def test_a_node_freezes_before_the_deadline_once_everyone_has_uploaded(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec, POPULATION)
-    await federation.step(times=3)
-    assert await federation.phases(spec) == EVERYONE
-    assert np.array_equal(federation.result(spec), expected(spec.body, POPULATION))
-
-
-async def test_a_node_that_gives_up_tells_the_aggregator_until_it_is_heard(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    federation.wire.cut.add("aggregator.example")
-    federation.clock.move(60)
-    await federation.step(times=2)
-    assert await federation.phases(spec) == NOBODY
-    assert federation.aggregator.abandonments == {}
-    federation.crash(0)
-    federation.wire.cut.clear()
-    federation.clock.move(10)
-    await federation.step()
-    assert set(federation.aggregator.abandonments[spec.digest]) == {
-        "compute-0",
-        "compute-1",
-        "compute-2",
-    }
-    sent = len(federation.wire.requests)
-    federation.clock.move(10)
-    await federation.step()
-    assert len(federation.wire.requests) == sent
-
-
-async def test_a_node_stops_telling_an_aggregator_that_will_never_know_the_round(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    federation.aggregator.unknown.add(spec.digest)
-    federation.clock.move(90)
-    await federation.step([0])
-    federation.clock.move(10)
-    sent = len(federation.wire.requests)
-    await federation.step([0])
-    assert [each for each in federation.wire.requests[sent:] if "aggregator" in each[0]] == []
-
-
 async def test_a_lost_peer_is_told_once_by_its_name_and_again_when_it_is_back(
     federation: Federation,
 ) -> None:
@@ -158,25 +105,6 @@ async def test_a_lost_peer_is_told_once_by_its_name_and_again_when_it_is_back(
     ]
     shown = [withhold_private_values(None, "info", dict(each)) for each in lines]
     assert "[withheld]" not in [each.get("party") for each in shown]
-
-
-async def test_an_agreed_round_waits_for_the_aggregator_as_long_as_the_trainer_does(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec)
-    federation.wire.cut.add("aggregator.example")
-    await federation.step(times=3)
-    patience = federation.consortium.manifest.policy.maximum_round_seconds
-    late = spec.body.give_up_at - federation.clock.now
-    federation.clock.move(late.total_seconds() + patience - 60)
-    await federation.step(times=2)
-    assert await federation.phases(spec) == ["agreed"] * 3
-    federation.wire.cut.clear()
-    federation.clock.move(6)
-    await federation.step()
-    assert await federation.phases(spec) == EVERYONE
 
 
 async def test_an_agreed_round_is_abandoned_on_the_aggregators_signed_word(
@@ -259,21 +187,6 @@ async def test_two_different_documents_of_one_signer_are_kept_and_end_the_round(
     assert federation.aggregator.sums == {}
 
 
-async def test_evidence_reaches_the_other_nodes(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0, 1])
-    await federation.upload_all(spec, nodes=[0, 1])
-    await federation.step([0, 1])
-    await federation.gossip(0, [holdings(spec.body, "compute-2", range(12))])
-    await federation.gossip(1, [holdings(spec.body, "compute-2", range(11))])
-    federation.clock.move(2)
-    await federation.step([0, 1], times=2)
-    for node in (0, 1):
-        assert (await federation.state(node, spec))["phase"] == "abandoned"
-        kept = of_kind(await federation.documents(node, spec), Holdings)
-        assert len([each for each in kept if each.signer == "compute-2"]) == 2
-
-
 async def test_votes_for_different_cohorts_end_the_round(federation: Federation) -> None:
     spec = federation.spec()
     await federation.announce(spec, [0])
@@ -287,18 +200,3 @@ async def test_votes_for_different_cohorts_end_the_round(federation: Federation)
     assert (await federation.state(0, spec))["reason"] == "votes_differ"
     documents = await federation.documents(0, spec)
     assert {signed.signer for signed in of_kind(documents, Vote)} == {"compute-0", "compute-1"}
-
-
-async def test_an_abandoned_round_says_so_to_whoever_uploads(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec, [1])
-    federation.clock.move(60)
-    await federation.step(times=2)
-    stored, fresh = envelopes(spec.body, 1)[0], envelopes(spec.body, 2)[0]
-    assert (await federation.upload(0, spec, stored)).status_code == 200
-    refused = await federation.upload(0, spec, fresh)
-    assert (refused.status_code, refused.json()["type"]) == (
-        410,
-        "urn:shoal:problem:round-abandoned",
-    )

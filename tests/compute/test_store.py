@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from shoal_compute import store
 from shoal_compute.bulks import AcceptedShare, Bulk, Place
 from shoal_compute.leading import release_lease, take_lease
-from shoal_compute.schema import VERSION, bulks, documents, lease, ledger, metadata, shares
+from shoal_compute.schema import VERSION, bulks, documents, ledger, metadata, shares
 from shoal_compute.shares import (
     Outcome,
     add_bulks,
@@ -163,18 +163,6 @@ def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
     }
 
 
-def test_a_large_batch_is_stored_whole(storage: StorageThread) -> None:
-    batch = [
-        AcceptedShare(
-            ROUND, client, bytes(16), bytes(32), bytes(64), Share(ShareKind.SEED, bytes(32))
-        )
-        for client in range(3000)
-    ]
-    assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED}
-    assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED_BEFORE}
-    assert len(payloads(storage, range(2500))) == 2500
-
-
 def bulk_of(*clients: int, attempt: int = 0) -> Bulk:
     return Bulk.of([share(client, attempt=attempt) for client in clients])
 
@@ -255,18 +243,6 @@ def test_long_vectors_are_stored_a_few_in_a_row_and_erased_so(storage: StorageTh
     assert storage.run_here(read_shares, ROUND, Place(None, BitMap([3]))) == []
     assert all(storage.run_here(read_shares, ROUND, place) == [] for place in places)
     assert storage.run_here(held_holders, 1) == BitMap(range(40))
-
-
-def test_a_frozen_round_takes_no_share_but_knows_those_it_has(storage: StorageThread) -> None:
-    attested = frozen(storage, range(3))
-    assert attested.body.held(POPULATION).holders == BitMap(range(3))
-    offered = [share(1), share(1, attempt=1), share(5)]
-    assert storage.run_here(add_shares, offered) == [
-        Outcome.STORED_BEFORE,
-        Outcome.CLOSED,
-        Outcome.CLOSED,
-    ]
-    assert storage.run_here(held_holders, 1) == BitMap(range(3))
 
 
 def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread) -> None:
@@ -466,18 +442,6 @@ def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> 
     assert not storage.run_here(take_lease, "second", 1e6)
 
 
-def test_the_lease_is_renewed_in_good_time_and_not_at_every_step(storage: StorageThread) -> None:
-    def until(db: Connection) -> float:
-        return float(db.execute(select(lease.c.until)).scalar_one())
-
-    storage.run_here(take_lease, "first", 1e6)
-    first = storage.run_here(until)
-    storage.run_here(take_lease, "first", 1e6)
-    assert storage.run_here(until) == first
-    storage.run_here(take_lease, "first", 1e7)
-    assert storage.run_here(until) > first + 8e6
-
-
 def test_of_replicas_that_ask_for_the_lease_at_once_one_gets_it(
     database_url: str, storage: StorageThread
 ) -> None:
@@ -490,15 +454,3 @@ def test_of_replicas_that_ask_for_the_lease_at_once_one_gets_it(
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(ask, "abcd")) == 1
-
-
-def test_a_glance_shows_what_changed_in_rounds_that_have_work(storage: StorageThread) -> None:
-    assert storage.run_here(store.glance) == {ROUND: (Phase.ANNOUNCED, False, False, 0)}
-    frozen(storage)
-    storage.run_here(store.keep, ROUND, [vote(SPEC.body, "compute-1", range(12))])
-    assert storage.run_here(store.glance) == {ROUND: (Phase.FROZEN, False, False, 2)}
-    storage.run_here(give_up, Phase.FROZEN)
-    storage.run_here(store.mark_reported, ROUND)
-    assert storage.run_here(store.glance) == {ROUND: (Phase.ABANDONED, True, False, 3)}
-    storage.run_here(erase_payloads, ROUND, 100)
-    assert storage.run_here(store.glance) == {}

@@ -25,6 +25,8 @@ from tests.world.federation import Federation
 from tests.world.lives import Life
 from tests.world.trust import SITES, Trust, make_trust
 
+pytestmark = pytest.mark.essential
+
 ABSENT = "clinic-c"  # two sites have the 10 clients that a job needs
 CLIENTS = sum(SITES.values()) - SITES[ABSENT]
 PARTIES = ("compute-0", "compute-1", "aggregator", "trainer", "clinic-a", "clinic-b")
@@ -212,7 +214,6 @@ WHOLLY = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.slow
 @WHOLLY
 @pytest.mark.parametrize("when", When, ids=lambda when: when.value)
 @pytest.mark.parametrize(
@@ -231,7 +232,6 @@ def test_a_death_at_any_write_changes_nothing(
         calm.dies(tmp_path / f"{number}", Death(when, party, step.name, step.number))
 
 
-@pytest.mark.slow
 @WHOLLY
 @pytest.mark.parametrize("again", [True, False], ids=["the same party", "another party"])
 def test_a_second_death_may_follow_at_the_next_write(
@@ -247,7 +247,6 @@ def test_a_second_death_may_follow_at_the_next_write(
             calm.dies(tmp_path / f"{number}-{when.value}", first, Death(when, later[0]))
 
 
-@pytest.mark.slow
 async def test_a_federation_in_which_all_die_after_every_step_ends_a_job_all_the_same(
     federation: Federation,
 ) -> None:

@@ -75,7 +75,6 @@ def test_the_steps_of_a_crowd_job_are_those_of_which_it_is_made(calm: Ended) -> 
         assert names <= {step.name for step in calm.steps if step.party == party}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", When, ids=lambda when: when.value)
 @pytest.mark.parametrize(("party", "name"), [(p, name) for p in KNOWN for name in sorted(KNOWN[p])])
 def test_a_death_at_a_step_costs_nobody_more_and_loses_nothing_acknowledged(

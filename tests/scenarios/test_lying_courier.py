@@ -22,6 +22,8 @@ from tests.world.around_holder import NODES, POLICY, World, state_of
 from tests.world.examples import AUTHORITY, signing_key
 from tests.world.mailbox import Mailbox, Taken
 
+pytestmark = pytest.mark.essential
+
 CLIENTS = 12
 LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-share")
 
@@ -235,7 +237,6 @@ def _deeds(documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:
     )
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_order_of_deeds_spends_more_than_the_policy_or_answers_twice(

@@ -21,6 +21,8 @@ from tests.world.parties import problem_code
 from tests.world.trust import SITES
 from tests.world.wire import Fault, Rule
 
+pytestmark = pytest.mark.essential
+
 NODE = "compute-0"
 KEEPERS = ("compute-1", "compute-2", "aggregator")
 CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})

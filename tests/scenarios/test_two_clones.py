@@ -20,6 +20,8 @@ from tests.world.federation import Federation
 from tests.world.lives import Life
 from tests.world.trust import HOLDER_POLICY, SITES
 
+pytestmark = pytest.mark.essential
+
 SITE = "clinic-c"
 
 

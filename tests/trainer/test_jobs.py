@@ -174,17 +174,6 @@ async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
     assert [list(federation.rounds[name]) for name in SERVICES] == [[signed.digest]] * 4
 
 
-async def test_a_service_that_accepted_is_not_asked_again(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided, federation.down = False, {"compute-2"}
-    await running(trainer, clock)
-    await trainer.step()
-    announcements = [name for name, method, _ in federation.requests if method == "POST"]
-    assert announcements.count("aggregator") == announcements.count("compute-0") == 1
-    assert announcements.count("compute-2") == 2
-
-
 async def test_a_refusal_fails_the_job_and_is_passed_on(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
@@ -382,80 +371,6 @@ async def test_who_waits_for_a_round_gets_it_as_soon_as_it_is_accepted(
     clock.now = JOB.join_deadline
     await trainer.step()
     assert (await waiting)[0] == 200
-
-
-async def test_who_waits_for_the_report_gets_it_as_soon_as_it_is_there(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await joined(trainer)
-    waiting = asyncio.create_task(get(trainer, f"/v1/jobs/{JOB.digest}/result?wait=30"))
-    clock.now = JOB.join_deadline
-    await trainer.step()
-    assert (await waiting)[0] == 200
-
-
-async def test_a_finished_job_still_shows_its_rounds_and_has_no_further_ones(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await running(trainer, clock)
-    path = f"/v1/jobs/{JOB.digest}/rounds"
-    assert [(await get(trainer, f"{path}/{number}"))[0] for number in (0, 1)] == [200, 200]
-    assert (await get(trainer, f"{path}/2"))[0] == "job-finished"
-
-
-async def test_the_request_is_served_as_its_analyst_signed_it(trainer: Service) -> None:
-    await joined(trainer)
-    assert await get(trainer, f"/v1/jobs/{JOB.digest}/request") == (200, signed_job(JOB))
-
-
-async def test_a_report_that_the_asker_has_is_not_sent_again(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await running(trainer, clock)
-    path = f"/v1/jobs/{JOB.digest}/result"
-    async with client_of(trainer.app) as http:
-        tag = (await http.get(path)).headers["etag"]
-    assert await get(trainer, path, **{"if-none-match": tag}) == (304, b"")
-
-
-async def test_a_job_that_joins_closed_without_enough_clients_fails_and_says_so(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    await running(trainer, clock, clients=11)
-    shown = await state(trainer)
-    assert shown["phase"] == "failed"
-    assert shown["reason"].startswith("11 clients joined, 12 are needed: ")
-    assert "data holders: not heard of since" in shown["reason"]
-    assert federation.requests == []
-    assert (await ledger(trainer))["entries"] == []
-
-
-async def test_a_full_job_begins_before_its_deadline(
-    trainer: Service, federation: Federation
-) -> None:
-    await joined(trainer, clients=18)
-    assert trainer.wake.is_set()
-    await trainer.step()
-    assert (await state(trainer))["population_size"] == 18
-
-
-async def test_two_jobs_run_side_by_side_and_one_may_fail(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    other = job(nonce="1" * 32, minimum_population=15)
-    await joined(trainer, other)
-    await running(trainer, clock)
-    assert (await state(trainer))["phase"] == "finished"
-    assert (await state(trainer, other))["phase"] == "failed"
-
-
-@pytest.mark.parametrize("ending", ["", "/request", "/result", "/rounds/0"])
-@pytest.mark.parametrize("job_id", ["0" * 64, "x", "%00" * 64])
-async def test_a_job_that_was_never_submitted_is_not_found(
-    trainer: Service, job_id: str, ending: str
-) -> None:
-    assert (await get(trainer, f"/v1/jobs/{job_id}{ending}"))[0] == "unknown-job"
-    assert await post(trainer, f"/v1/jobs/{job_id}/joins", join("0" * 64, 1)) == "unknown-job"
 
 
 async def test_a_job_whose_model_is_gone_waits_for_it_and_says_so_to_the_operator(

@@ -13,6 +13,8 @@ from tests.scenarios.model.machine import Machine
 from tests.scenarios.model.search import Search
 from tests.scenarios.model.world import AGGREGATOR, STAGES, Ballot, Outcome, View, World
 
+pytestmark = pytest.mark.essential
+
 THRESHOLD = World(3, (1, 1, 1), 1, 2)
 COHORTS = [((0, 1), (1, 1)), ((0, 1), (1, 1), (2, 1))]  # of two and of three clients
 
@@ -29,7 +31,6 @@ def _is_large(world: World) -> bool:
     return world.nodes == 4 or (world.nodes == 3 and world.liar and sum(world.answers) > 3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("configuration", _shown(SMALL), ids=str)
 def test_no_state_of_a_small_round_breaks_an_invariant(configuration: Configuration) -> None:
     search = Search(Machine(configuration.world))
@@ -38,7 +39,6 @@ def test_no_state_of_a_small_round_breaks_an_invariant(configuration: Configurat
     assert found.states == len(search.parents) > 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("configuration", _shown([*LIMITS, *PLANTED]), ids=str)
 def test_known_limits_and_planted_faults_break_what_they_are_said_to_break(
     configuration: Configuration,
@@ -51,7 +51,6 @@ def test_known_limits_and_planted_faults_break_what_they_are_said_to_break(
         assert search.path(key), "the start breaks nothing"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "world",
     [each.world for each in SMALL if not each.world.liar],

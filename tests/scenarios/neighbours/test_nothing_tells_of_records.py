@@ -27,7 +27,7 @@ from tests.scenarios.neighbours.holders import (
 )
 from tests.scenarios.neighbours.leaving import difference
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.essential
 
 WHOLE: Rows = [(40.0, 110.0)]
 NONE: Rows = [(None, None)]
