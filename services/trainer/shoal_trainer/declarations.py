@@ -46,7 +46,7 @@ class Declarations:
         signed = await own.read(encoded, HolderDeclaration)
         own.book.get(signed.body.manifest).verify_in_force(signed, own.book.current)
         if signed.body.declared_at > own.clock() + limits.CLOCKS_APART:
-            ahead = limits.between(own.clock(), signed.body.declared_at)
+            ahead = limits.duration(own.clock(), signed.body.declared_at)
             raise OutdatedDeclaration(f"its time is {ahead} ahead of the trainer's clock")
         return await own.storage.run(_replace, signed)
 
@@ -149,7 +149,7 @@ def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:
         if earlier == body:
             return False
         if earlier.declared_at >= body.declared_at:
-            behind = limits.between(body.declared_at, earlier.declared_at)
+            behind = limits.duration(body.declared_at, earlier.declared_at)
             raise OutdatedDeclaration(f"its time is {behind} behind the newest that is known")
     db.execute(declarations.delete().where(columns.holder == body.holder))
     db.execute(declarations.insert(), {"holder": body.holder, "document": signed.encode()})
