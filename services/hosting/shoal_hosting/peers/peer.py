@@ -11,9 +11,8 @@ from typing import Any, Final
 import httpx
 
 from shoal_hosting.clock import Clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_book import ManifestBook, at_present
 from shoal_hosting.manifests.manifest_exchange import NoMore, exchange, follow
-from shoal_hosting.manifests.present import at_present
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import (
     ANSWER_SECONDS,
