@@ -62,8 +62,8 @@ class PrincipalComponents:
     `shares`, shape (k,), are what each explains of all variance, and `loadings`, shape (m, k), the
     columns' parts in each, of length 1. Bias by noise is taken off both. Components are a group
     where noise may have made the differences of what they explain: their shares' intervals reach to
-    `group_shares`, the mean of each one's group, shape (k,), and those of their loadings are -1 to
-    1. `verdict` says which these are.
+    `group_shares`, the mean of each one's group, shape (k,), and their loadings are shown as `any`.
+    `verdict` says which these are.
     """
 
     columns: tuple[str, ...]
@@ -74,11 +74,6 @@ class PrincipalComponents:
     verdict: Verdict
     _share_errors: Floats  # (draws, k), and those of loadings (draws, m, k)
     _loading_errors: Floats
-
-    @property
-    def share_sd(self) -> Floats:
-        """Standard deviations of the shares, shape (k,)."""
-        return np.asarray(self._share_errors.std(axis=0))
 
     @property
     def loading_sd(self) -> Floats:
@@ -94,16 +89,6 @@ class PrincipalComponents:
         low, high = _about(self.shares, self._share_errors, level).T
         ends = [np.minimum(low, self.group_shares), np.maximum(high, self.group_shares)]
         return np.asarray(np.clip(np.stack(ends, axis=-1), 0.0, 1.0))
-
-    def loading_interval(self, level: float = LEVEL) -> Floats:
-        """Return intervals that hold `level` of each loading, shape (m, k, 2).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        ends: Floats = np.clip(_about(self.loadings, self._loading_errors, level), -1.0, 1.0)
-        ends[:, ~self.is_apart] = (-1.0, 1.0)
-        return ends
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return shares with intervals, and loadings.
