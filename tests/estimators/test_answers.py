@@ -20,7 +20,6 @@ from shoal.estimators import (
     NegativeBinomialRegression,
     NotFittedError,
     PoissonRegression,
-    PoissonRegressionByGradients,
 )
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.posteriors.base import RegressionPosterior
@@ -143,7 +142,6 @@ ROUNDS: dict[str, Any] = {"rounds": 20, "batch": None}
         LogisticRegression(features=FEATURES, target={"recovered": (0, 1)}),
         PoissonRegression(features=FEATURES, target={"visits": (0, 20)}),
         LogisticRegressionByGradients(features=FEATURES, target={"recovered": (0, 1)}, **ROUNDS),
-        PoissonRegressionByGradients(features=FEATURES, target={"visits": (0, 20)}, **ROUNDS),
     ],
     ids=lambda model: type(model).__name__,
 )

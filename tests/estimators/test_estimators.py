@@ -43,7 +43,6 @@ from shoal.estimators import (
     PiecewiseExponentialRegression,
     Poisson,
     PoissonRegression,
-    PoissonRegressionByGradients,
 )
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
@@ -89,7 +88,6 @@ def linear(**changes: Any) -> LinearRegressionInBounds:
 
 ROUNDS: dict[str, Any] = {"features": FEATURES, "rounds": 60, "batch": None}
 LOGISTIC = LogisticRegressionByGradients(target={"recovered": (0, 1)}, **ROUNDS)
-POISSON = PoissonRegressionByGradients(target={"visits": (0, 20)}, **ROUNDS)
 DOSE = NumpyroModel(
     entry_point="dose",
     digest="0" * 64,
@@ -106,7 +104,7 @@ MEASURED = [
     NegativeBinomialRegression(features=FEATURES, target={"visits": (0, 20)}),
     GammaRegression(features=FEATURES, target={"stay": (0, 25)}),
 ]
-REGRESSIONS = [linear(), LOGISTIC, POISSON, *MEASURED]
+REGRESSIONS = [linear(), LOGISTIC, *MEASURED]
 FAMILIES = [
     Bernoulli(column="recovered"),
     Categorical(column="visits", levels=(0, 1, 2, 3)),
@@ -131,7 +129,6 @@ OTHERWISE_NAMED: dict[str, type[Any]] = {
     "regression": LinearRegression,  # one for each of its families
     "linear_regression": LinearRegressionInBounds,
     "logistic_regression": LogisticRegressionByGradients,
-    "poisson_regression": PoissonRegressionByGradients,
 }
 
 
@@ -145,7 +142,7 @@ def test_every_study_has_an_estimator_with_its_parameters(name: str) -> None:
 
 def test_parameters_are_the_tasks_with_the_tasks_defaults() -> None:
     with pytest.raises(TypeError, match="rounds"):
-        PoissonRegressionByGradients(features=FEATURES, target={"visits": (0, 20)}, batch=None)
+        LogisticRegressionByGradients(features=FEATURES, target={"recovered": (0, 1)}, batch=None)
     with pytest.raises(TypeError, match="name"):
         linear(name="linear_regression")
     assert (linear().method, linear().grid_bits, linear().radius) == ("plain", 12, None)
@@ -263,9 +260,7 @@ def test_what_was_learned_has_names_that_end_in_an_underscore(fitted: Any) -> No
     assert model.certificate() is None
 
 
-@pytest.mark.parametrize(
-    "kind", [LinearRegressionInBounds, LogisticRegressionByGradients, PoissonRegressionByGradients]
-)
+@pytest.mark.parametrize("kind", [LinearRegressionInBounds, LogisticRegressionByGradients])
 def test_a_regression_has_its_coefficients_where_scikit_learn_has_them(
     fitted: Any, kind: type[Estimator[Any]]
 ) -> None:
@@ -339,7 +334,7 @@ def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
 
 
 def test_a_poisson_regressions_score_is_the_share_of_deviance_explained(fitted: Any) -> None:
-    model, rows = fitted[PoissonRegressionByGradients], table(seed=2)
+    model, rows = fitted[PoissonRegression], table(seed=2)
     exact = d2_tweedie_score(rows["visits"], model.predict(rows), power=1)
     assert model.score(rows) == pytest.approx(exact)
     assert exact > 0.2
@@ -463,7 +458,7 @@ def test_a_pickled_estimator_predicts_the_same(fitted: Any) -> None:
 
 def test_scikit_learn_knows_what_kind_each_is(fitted: Any) -> None:
     assert is_regressor(fitted[LinearRegressionInBounds]) and is_regressor(
-        fitted[PoissonRegressionByGradients]
+        fitted[PoissonRegression]
     )
     assert is_classifier(fitted[LogisticRegressionByGradients])
     check_is_fitted(fitted[LinearRegressionInBounds])

@@ -819,10 +819,7 @@ def gradient_row(query: dict[str, Any], record: list[float]) -> list[int]:
     model = query["model"]
     row = [model["intercept"], *features] if model["intercept"] > 0 else features
     predictor = sum(x * u for x, u in zip(row, query["point"], strict=True))
-    if model["name"] == "logistic_regression":
-        surprise = (last > 0) - 1 / (1 + math.exp(-predictor))
-    else:
-        surprise = (last + 1) * model["largest_count"] / 2 - math.exp(min(predictor, 700))
+    surprise = (last > 0) - 1 / (1 + math.exp(-predictor))
     limit = math.floor((Fraction(query["clip"]) * 2 ** query["grid_bits"]) ** 2)
     gradient = [surprise * x for x in row]
     return onto_the_grid(gradient, query["clip"], limit, query["grid_bits"])

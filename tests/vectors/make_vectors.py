@@ -40,7 +40,7 @@ from shoal_protocol.queries import (
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
+from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.sharing import committee_sums, summation
 from shoal_protocol.sharing.additive import AdditiveSharing
@@ -491,7 +491,6 @@ def gradient_cases() -> Iterator[Case]:
     models = {
         "logistic": LogisticRegressionModel(intercept=0.25),
         "logistic without intercept": LogisticRegressionModel(intercept=0.0),
-        "Poisson": PoissonRegressionModel(intercept=0.25, largest_count=7.0),
     }
     for what, model in models.items():
         size = model.dimension(2)

@@ -31,7 +31,6 @@ from shoal.estimators.regressions import (
     LogisticRegressionByGradients,
     NegativeBinomialRegression,
     PoissonRegression,
-    PoissonRegressionByGradients,
 )
 from shoal.estimators.survival import PiecewiseExponentialRegression
 from shoal.estimators.validating import LeaveOneSiteOut, Validation
@@ -60,7 +59,6 @@ __all__ = [
     "NotFittedError",
     "PiecewiseExponentialRegression",
     "PoissonRegression",
-    "PoissonRegressionByGradients",
     "Validation",
 ]
 

@@ -24,10 +24,6 @@ from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionTask,
 )
 from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialPosterior
-from shoal_protocol.studies.poisson_regression import (
-    PoissonRegressionPosterior,
-    PoissonRegressionTask,
-)
 from shoal_protocol.studies.regression import (
     MeasuredRegressionPosterior,
     RegressionTask,
@@ -41,10 +37,7 @@ if TYPE_CHECKING:
 
 RegressionT = TypeVar(
     "RegressionT",
-    bound=LinearRegressionPosterior
-    | LogisticRegressionPosterior
-    | PoissonRegressionPosterior
-    | MeasuredRegressionPosterior,
+    bound=LinearRegressionPosterior | LogisticRegressionPosterior | MeasuredRegressionPosterior,
 )
 
 
@@ -304,18 +297,6 @@ class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):
     task_type = LinearRegressionTask
     _centres_target = True
     _metric = staticmethod(r_squared)
-
-
-class PoissonRegressionByGradients(Regression[PoissonRegressionPosterior]):
-    """Bayesian Poisson regression of counts; `score` is D^2, the share of deviance explained.
-
-    Parameters: see `PoissonRegressionTask`. Intervals know of the noise, not of clipping;
-    `posterior_.convergence` says if it arrived, as far as noise and clip let that be told.
-    """
-
-    task_type = PoissonRegressionTask
-    _from_zero = True
-    _metric = staticmethod(d_squared)
 
 
 class LogisticRegressionByGradients(BinaryClassifier, Regression[LogisticRegressionPosterior]):
