@@ -15,9 +15,8 @@ from shoal_learning.families.kaplan_meier import KaplanMeier
 from shoal_learning.families.moments import Moments
 from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.quantiles import Quantiles
-from shoal_learning.families.summed import NormalMean, Poisson
+from shoal_learning.families.summed import NormalMean, Poisson, VectorSums
 from shoal_learning.families.validation import Validation
-from shoal_learning.families.vector_sums import VectorSums
 from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from shoal.answers import Answers, contrast, difference, wald
-from shoal.answers.estimates import chi_square_tail
+from shoal.answers.components import chi_square_tail
 from shoal.estimators import (
     LinearRegression,
     LinearRegressionInBounds,
