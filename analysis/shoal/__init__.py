@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from shoal.jobs.analyst import Job as Job
     from shoal.jobs.federation import CrowdFederation as CrowdFederation
     from shoal.jobs.federation import Federation as Federation
+    from shoal.jobs.job_failures import JobFailed as JobFailed
+    from shoal.jobs.job_failures import JobInterrupted as JobInterrupted
+    from shoal.jobs.job_failures import JobRefused as JobRefused
+    from shoal.jobs.job_failures import JobWithdrawn as JobWithdrawn
+    from shoal.jobs.job_failures import OutOfBudget as OutOfBudget
     from shoal.jobs.job_settings import CrowdSettings as CrowdSettings
     from shoal.jobs.job_settings import JobSettings as JobSettings
-    from shoal.jobs.job_states import JobFailed as JobFailed
-    from shoal.jobs.job_states import JobInterrupted as JobInterrupted
-    from shoal.jobs.job_states import JobRefused as JobRefused
-    from shoal.jobs.job_states import JobWithdrawn as JobWithdrawn
-    from shoal.jobs.job_states import OutOfBudget as OutOfBudget
     from shoal_hosting.manifests.manifest_book import ManifestBook as ManifestBook
     from shoal_learning.crowds.model import CrowdModel as CrowdModel
     from shoal_learning.simulated_federation import SimulatedFederation as SimulatedFederation
@@ -36,13 +36,13 @@ _WHERE = {
     "CrowdTask": "shoal_protocol.crowds.tasks",
     "Federation": "shoal.jobs.federation",
     "Job": "shoal.jobs.analyst",
-    "JobFailed": "shoal.jobs.job_states",
-    "JobWithdrawn": "shoal.jobs.job_states",
-    "JobInterrupted": "shoal.jobs.job_states",
-    "JobRefused": "shoal.jobs.job_states",
+    "JobFailed": "shoal.jobs.job_failures",
+    "JobWithdrawn": "shoal.jobs.job_failures",
+    "JobInterrupted": "shoal.jobs.job_failures",
+    "JobRefused": "shoal.jobs.job_failures",
     "JobSettings": "shoal.jobs.job_settings",
     "ManifestBook": "shoal_hosting.manifests.manifest_book",
-    "OutOfBudget": "shoal.jobs.job_states",
+    "OutOfBudget": "shoal.jobs.job_failures",
     "SimulatedFederation": "shoal_learning.simulated_federation",
     "ThresholdSharing": "shoal_protocol.sharing.threshold",
 }

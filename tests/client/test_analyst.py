@@ -11,8 +11,8 @@ from nacl.signing import SigningKey
 
 from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst, Job
+from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import JobSettings
-from shoal.jobs.job_states import JobFailed, JobRefused
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed, sign

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from shoal.jobs.analyst import Analyst, Job
-from shoal.jobs.job_states import JobFailed
+from shoal.jobs.job_failures import JobFailed
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob, UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.world import certified, examples

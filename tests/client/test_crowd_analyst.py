@@ -10,8 +10,9 @@ import pytest
 
 from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst, CrowdJob
+from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused
 from shoal.jobs.job_settings import CrowdSettings
-from shoal.jobs.job_states import CrowdState, JobFailed, JobInterrupted, JobRefused
+from shoal.jobs.job_states import CrowdState
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.crowds.documents import CrowdClosing
 from shoal_protocol.wire.documents import sign

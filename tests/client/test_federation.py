@@ -18,15 +18,9 @@ from shoal.estimators import LinearRegressionInBounds, LogisticRegressionByGradi
 from shoal.jobs import analyst as analyst_module
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import CrowdFederation, Federation, Learning, SubmittedJob, Watch
+from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused, OutOfBudget
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.job_states import (
-    JobFailed,
-    JobInterrupted,
-    JobRefused,
-    JobState,
-    OutOfBudget,
-    RoundState,
-)
+from shoal.jobs.job_states import JobState, RoundState
 from shoal.jobs.trainer_line import Notice
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest

@@ -7,7 +7,8 @@ import pytest
 import typer
 from rich.console import Console, RenderableType
 
-from shoal.jobs.job_states import Approvals, JobFailed, JobRefused, JobsPage, JobState, ListedJob
+from shoal.jobs.job_failures import JobFailed, JobRefused
+from shoal.jobs.job_states import Approvals, JobsPage, JobState, ListedJob
 from shoal_command.rendering import plain
 from shoal_command.terminal import one_line_for_errors
 from shoal_command_groups.job_views import listed, one_line, progress

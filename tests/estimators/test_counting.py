@@ -13,7 +13,7 @@ from matplotlib import pyplot
 
 from shoal import SimulatedFederation
 from shoal.estimators import Categorical, CohortCard, KaplanMeier, LinearRegression, Quantiles
-from shoal.jobs.job_states import JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal_protocol.studies.kaplan_meier import LogRank
 from shoal_protocol.trust.dictionary import Category, Flag, Number
 

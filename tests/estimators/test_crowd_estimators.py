@@ -26,8 +26,9 @@ from shoal.estimators import (
 from shoal.estimators.crowds import CrowdRegression
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.federation import CrowdFederation
+from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings
-from shoal.jobs.job_states import Approvals, CrowdState, JobFailed, JobInterrupted
+from shoal.jobs.job_states import Approvals, CrowdState
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask

@@ -21,7 +21,7 @@ from shoal.estimators.parameters import Parameters
 from shoal.formulas.designing import Design, design
 from shoal.formulas.parsing import parse
 from shoal.formulas.variables import Known
-from shoal.jobs.job_states import JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.queries.bounds import ColumnBounds

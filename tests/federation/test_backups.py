@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from shoal.jobs.job_states import OutOfBudget
+from shoal.jobs.job_failures import OutOfBudget
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.log.submissions import ADD_CHECKPOINT, read_submission
 from shoal_protocol.privacy.accounting import compose

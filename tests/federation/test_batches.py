@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from shoal.jobs.job_states import JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.certificates.packing import read_certificate

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.jobs.job_states import JobFailed
+from shoal.jobs.job_failures import JobFailed
 from shoal_holder.noise import exact_noise
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import CrowdSettings
-from shoal.jobs.job_states import CrowdState, JobFailed, JobRefused
+from shoal.jobs.job_states import CrowdState
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy

@@ -8,8 +8,8 @@ import pytest
 
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.federation import Federation
+from shoal.jobs.job_failures import OutOfBudget
 from shoal.jobs.job_settings import JobSettings
-from shoal.jobs.job_states import OutOfBudget
 from shoal_protocol.certificates.checks import verify_certificate
 from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS
 from tests.world.federation import Federation as Simulated

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from shoal.jobs.job_states import JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal_compute.schema import ledger as tables
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.privacy.curves import gaussian_mu

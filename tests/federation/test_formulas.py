@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.estimators import CohortCard, LinearRegressionInBounds
-from shoal.jobs.job_states import JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.records import Records
 from shoal_protocol.queries.bounds import ColumnBounds

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from shoal.jobs.job_check import UNDECLARED, JobCheckReport, newest
+from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import JobSettings
-from shoal.jobs.job_states import JobRefused
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.wire.documents import Role, Signed, from_json, sign

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.jobs.job_states import JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal_holder.noise import exact_noise
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from shoal.jobs.job_states import JobRefused, JobWithdrawn
+from shoal.jobs.job_failures import JobRefused, JobWithdrawn
 from shoal_hosting.party import load_party
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import sign

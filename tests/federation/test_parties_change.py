@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal.jobs.job_states import JobFailed
+from shoal.jobs.job_failures import JobFailed
 from shoal_agent.charge_comparison import AFTER_NONSENSE
 from shoal_agent.client_files import write_pin
 from shoal_consortium import changes, consortium_files, party_files

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.jobs.job_states import JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal_holder.noise import exact_noise
 from shoal_protocol.privacy.accounting import compose
 from tests.world.audit import audit

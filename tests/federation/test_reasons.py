@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger
 
+from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import JobSettings
-from shoal.jobs.job_states import JobFailed, JobRefused
 from shoal_agent import joining, telemetry
 from shoal_agent.console.sentences import troubles
 from shoal_command.agent import _summed

@@ -13,7 +13,7 @@ from shoal.formulas.designing import about_zero, design, single
 from shoal.formulas.parsing import Formula, parse, parse_part
 from shoal.formulas.variables import Known
 from shoal.jobs.federation import CrowdFederation, Federation
-from shoal.jobs.job_states import JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal_learning.coding import Variable, Variables, is_names
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_learning.simulated_federation import SimulatedFederation

@@ -25,21 +25,23 @@ import pydantic
 from nacl.signing import SigningKey
 
 from shoal.jobs.job_check import DeclarationPage, JobCheckReport, TrainersWord, newest, report
+from shoal.jobs.job_failures import (
+    JobFailed,
+    JobInterrupted,
+    JobRefused,
+    OutOfBudget,
+    failure,
+    naming_columns,
+)
 from shoal.jobs.job_settings import CrowdSettings, JobSettings, Settings
 from shoal.jobs.job_states import (
     CrowdsPage,
     CrowdState,
-    JobFailed,
-    JobInterrupted,
-    JobRefused,
     JobsPage,
     JobState,
     ListedCrowd,
     ListedJob,
-    OutOfBudget,
     Snapshot,
-    failure,
-    naming_columns,
 )
 from shoal.jobs.trainer_line import (
     PATIENT_TRIES,

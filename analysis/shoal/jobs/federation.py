@@ -17,8 +17,9 @@ from rich.text import Text
 
 from shoal.jobs.analyst import Analyst, CrowdJob, Job
 from shoal.jobs.job_check import JobCheckReport
+from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.job_states import JobFailed, JobInterrupted, JobState
+from shoal.jobs.job_states import JobState
 from shoal.jobs.trainer_line import Notice
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent

@@ -14,7 +14,7 @@ import pydantic
 from pyroaring import BitMap
 
 from shoal.jobs.expected_error import ExpectedError, expected_errors
-from shoal.jobs.job_states import naming_columns
+from shoal.jobs.job_failures import naming_columns
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.certificates.foreseen_refusals import foreseen_refusal
 from shoal_protocol.certificates.study_request import StudyRequest

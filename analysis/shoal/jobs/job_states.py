@@ -1,87 +1,14 @@
 """Unsigned states of jobs, as the trainer reports them."""
 
-import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final
 
 import pydantic
 
 from shoal.jobs.job_check import Budget
-from shoal_hosting.peers.peer import Answer
-from shoal_hosting.peers.service_calls import NoResult, Refused
-from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.crowds.documents import CrowdJobRequest
-from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
-from shoal_protocol.wire.errors import UnknownJob
+from shoal.jobs.job_failures import WITHDRAWN, JobFailed, JobWithdrawn
 from shoal_protocol.wire.numbers import Count, Delta, Integer, Loss, Size
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
-
-WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
-_TWO_KINDS: Final = (
-    "`shoal job list` shows the jobs in rounds; `shoal crowd list` the crowd jobs, for which there "
-    "are the commands of `shoal crowd` only"
-)
-
-
-class JobRefused(Refused):
-    """The trainer does not take the job; the message holds the refusal's code and detail."""
-
-
-class OutOfBudget(JobRefused):
-    """Too few clients have enough of their privacy budget left for the job."""
-
-
-class JobFailed(NoResult):
-    """The job ended without a posterior; the message says why."""
-
-    @property
-    def unknown(self) -> bool:
-        """Whether the trainer knows of no such job in rounds."""
-        return str(self).startswith(UnknownJob.code)
-
-    @property
-    def hint(self) -> str | None:
-        """What to do about it, where the trainer cannot know."""
-        return _TWO_KINDS if self.unknown else None
-
-
-class JobWithdrawn(JobFailed):
-    """Its analyst has withdrawn the job: it will have no posterior."""
-
-
-def naming_columns(reason: str, request: StudyRequest | CrowdJobRequest) -> str:
-    """Name the column that the trainer counts: over HTTP it repeats no name that was sent."""
-    read = request.task.columns if isinstance(request, CrowdJobRequest) else request.terms.read
-
-    def named(counted: re.Match[str]) -> str:
-        place = int(counted[1])
-        return f"column {read[place - 1].name!r} is" if 0 < place <= len(read) else counted[0]
-
-    return re.sub(r"\bcolumn (\d{1,9}) is", named, reason)
-
-
-def failure(answer: Answer) -> JobFailed:
-    """Return what to raise for a refusal of a job's report or certificate."""
-    if answer.code == _WithdrawnProblem.code:
-        return JobWithdrawn(WITHDRAWN)
-    return JobFailed(answer.reason)
-
-
-class JobInterrupted(KeyboardInterrupt):
-    """Handing in a job, or the wait for it, was interrupted. `job` is its id.
-
-    A job that the trainer `acknowledged` goes on; another one it may have, or not.
-    """
-
-    def __init__(self, job: str, *, acknowledged: bool = True) -> None:
-        super().__init__(
-            f"interrupted, but the job goes on; its id is {job}"
-            if acknowledged
-            else f"interrupted; the job was not acknowledged, and may not have been opened: {job}"
-        )
-        self.job = job
-        self.acknowledged = acknowledged
 
 
 class RoundState(pydantic.BaseModel):

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import httpx
 import pydantic
 
-from shoal.jobs.job_states import JobFailed
+from shoal.jobs.job_failures import JobFailed
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable

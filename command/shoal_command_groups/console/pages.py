@@ -17,7 +17,8 @@ from starlette.responses import HTMLResponse, Response
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.expected_error import ASSUMED, ExpectedError
 from shoal.jobs.job_check import BEYOND
-from shoal.jobs.job_states import JobFailed, JobState
+from shoal.jobs.job_failures import JobFailed
+from shoal.jobs.job_states import JobState
 from shoal_command_groups.certificate_page import rendered
 from shoal_command_groups.console import forms
 from shoal_command_groups.console.pictures import picture
