@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from shoal_learning.contract import RequestedRound
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
-from shoal_protocol.posteriors.grounds import Grounds
 from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix, UnitRowMatrix
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import (
+    FitMeasurements,
     LinearRegressionPosterior,
     LinearRegressionTask,
 )
@@ -39,14 +39,14 @@ _SURELY: Final = 2.0  # standard deviations of noise
 _SMALLEST_SHARE: Final = 0.4  # of the constant's moment, that a ball leaves
 
 
-def grounds_of(
+def measurements_of(
     task: LinearRegressionTask,
     query: SecondMomentMatrix | UnitRowMatrix,
     moments: NoisyMoments,
     prior_sd: FloatVector,
     to_data_units: tuple[FloatVector, FloatMatrix],
     spreads: FloatVector | None,
-) -> Grounds:
+) -> FitMeasurements:
     """Return what the last round's `moments` and an earlier one's `spreads` show.
 
     `prior_sd`, shape (k,), is of normalised coefficients, which c + Tb of `to_data_units` takes to
@@ -58,7 +58,7 @@ def grounds_of(
     signals = _signals(moments)[-len(task.features) :]
     unit_rows = isinstance(query, UnitRowMatrix)
     means, deviations = _measured(task, query, moments, spreads)
-    return Grounds(
+    return FitMeasurements(
         prior_mean=tuple(offset.tolist()),
         prior_sd=tuple(np.sqrt(prior_variance).tolist()),
         spreads=tuple(
@@ -251,9 +251,9 @@ def _posterior(
     )
     result = noise_aware_posterior(moments, prior)
     shrinkage = _mean_squared_shrinkage(query, moments)
-    grounds = grounds_of(task, query, moments, prior, _to_data_units(query), spreads)
+    measurements = measurements_of(task, query, moments, prior, _to_data_units(query), spreads)
     residual_sd = result.residual_sd / math.sqrt(shrinkage)
-    return _in_data_units(query, result, residual_sd, records, grounds)
+    return _in_data_units(query, result, residual_sd, records, measurements)
 
 
 def _in_data_units(
@@ -261,7 +261,7 @@ def _in_data_units(
     result: Coefficients,
     residual_sd: float,
     records: int,
-    grounds: Grounds,
+    measurements: FitMeasurements,
 ) -> LinearRegressionPosterior:
     """Return a normal posterior in the units of the data."""
     offset, transform = _to_data_units(query)
@@ -275,7 +275,7 @@ def _in_data_units(
         covariance=tuple(tuple(row) for row in covariance.tolist()),
         residual_sd=residual_sd * target.scale,
         records=records,
-        grounds=grounds,
+        measurements=measurements,
         unit_rows=tuple(features) if isinstance(query, UnitRowMatrix) else None,
     )
 

@@ -34,7 +34,7 @@ from shoal_compute.store import Kept, StoredRound
 from shoal_hosting.server.logs import withhold_private_values
 from shoal_hosting.work import Pace
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
+from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument

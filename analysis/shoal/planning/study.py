@@ -13,8 +13,8 @@ from shoal_holder.crowds.schedule import LAST_MOMENTS
 from shoal_protocol.crowds.tasks import Clipping, Variant
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.models.regressions import Family
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Clients
 

@@ -11,12 +11,11 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.fineness import fits_modulus
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.trust.limits import passed, too_far_ahead
+from shoal_protocol.trust.limits import LARGEST_POPULATION, passed, too_far_ahead
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.errors import RefusedSpec
 
-LARGEST_POPULATION: Final = 2**20
 # a roster of 10,000,000 clients takes 8 KiB of bitmap for each 65,536 indices, 1.6 MiB in base64;
 # 512 columns with the longest names take 180 KiB.
 LARGEST_SPEC_BYTES: Final = 2 << 20

@@ -11,9 +11,9 @@ from shoal_protocol.posteriors.base import (
     FloatVector,
     RegressionPosterior,
 )
-from shoal_protocol.posteriors.grounds import Prior
 from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.likelihoods import logistic_log_density
+from shoal_protocol.posteriors.priors import Prior
 from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries import Column
 from shoal_protocol.queries.bounds import ColumnBounds

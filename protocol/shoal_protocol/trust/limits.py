@@ -1,13 +1,13 @@
-"""Limits how far ahead a job may reach, so that no budget is reserved without end.
+"""Limits of jobs: their clients, and how far ahead they reach, lest budgets be reserved forever.
 
 Pure: `now` is the reader's own clock, so the writer of a request cannot stretch its time.
 """
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from shoal_protocol.jobs.job_request import JobRequest
+LARGEST_POPULATION: Final = 2**20
+"""Most clients that one round may ask."""
 
 JOIN_SECONDS: Final = 14 * 86_400
 """Default of the time to join that policies allow: people must be able to approve a job."""
@@ -32,17 +32,6 @@ class Limits(Protocol):
     @property
     def maximum_job_seconds(self) -> int:
         """From now until a job is over, of either kind."""
-
-
-def job_refusal(request: "JobRequest", limits: Limits, *, now: datetime) -> str | None:
-    """Return why a job in rounds reaches too far ahead of `now`, or None."""
-    if is_too_far(request.join_deadline, limits.maximum_join_seconds, now):
-        most = f"the policy's maximum_join_seconds, {limits.maximum_join_seconds}"
-        return too_far_ahead("join_deadline", request.join_deadline, now, most)
-    if is_too_far(request.ends_by, limits.maximum_job_seconds, now):
-        most = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
-        return too_far_ahead("the job's end", request.ends_by, now, most)
-    return None
 
 
 def is_too_far(moment: datetime, seconds: int, now: datetime) -> bool:

@@ -11,9 +11,8 @@ from sqlalchemy import Connection, delete, func, select, update
 from shoal_compute.schema import jobs
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.jobs.job_request import JobRequest, check_job
+from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
-from shoal_protocol.trust.limits import job_refusal
 from shoal_protocol.wire.documents import Signed, read_kept
 from shoal_protocol.wire.errors import (
     MalformedDocument,

@@ -7,9 +7,12 @@ from sklearn.datasets import load_digits
 from bench.linear_cautions import CASES, METHODS, job
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors.grounds import Grounds
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
+from shoal_protocol.studies.linear_regression import (
+    FitMeasurements,
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+)
 from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
@@ -136,13 +139,13 @@ def test_grounds_of_another_shape_are_refused():
         "kept": 0.6,
         "mismeasured": 1.25,
     }
-    assert Grounds(**fields).cautions(("x", "y")) == ()
+    assert FitMeasurements(**fields).cautions(("x", "y")) == ()
     for changes in ({"kept": 0.59}, {"mismeasured": 1.51}):
-        assert "CUT OR SHRUNK" in Grounds(**(fields | changes)).cautions(("x", "y"))[0]
-    assert "CROWD" in Grounds(**(fields | {"spreads": (0.9, 0.56)})).cautions(("x", "y"))[0]
+        assert "CUT OR SHRUNK" in FitMeasurements(**(fields | changes)).cautions(("x", "y"))[0]
+    assert "CROWD" in FitMeasurements(**(fields | {"spreads": (0.9, 0.56)})).cautions(("x", "y"))[0]
     for name in ("prior_mean", "prior_sd", "spreads", "middles", "signals"):
-        with pytest.raises(ValueError, match="grounds"):
-            Grounds(**(fields | {name: (*fields[name], 1.0)}))
+        with pytest.raises(ValueError, match="measurements"):
+            FitMeasurements(**(fields | {name: (*fields[name], 1.0)}))
 
 
 def test_a_target_that_its_bounds_cut_is_cautioned_of():
