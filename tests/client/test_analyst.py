@@ -14,8 +14,7 @@ from shoal.jobs.analyst import Analyst, Job
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
 from tests.world.around_analyst import ReportingTrainer
 from tests.world.around_holder import PRIVACY, TASK, World, problem
@@ -74,29 +73,8 @@ def waits(monkeypatch: pytest.MonkeyPatch, world: World) -> list[float]:
     return slept
 
 
-def made(analyst: Analyst) -> Signed[StudyRequest]:
-    return analyst.identity.request(TASK, JobSettings(**JOB))
-
-
 def handed_in(analyst: Analyst) -> Job:
     return analyst.submit(TASK, JobSettings(**JOB))
-
-
-def test_a_submitted_job_is_named_by_its_request(
-    analyst: Analyst, trainer: ReportingTrainer
-) -> None:
-    request = made(analyst)
-    analyst.job(request.digest).hand_in(request)
-    assert trainer.requests == [request.encode()]
-
-
-def test_two_requests_alike_are_two_jobs(analyst: Analyst) -> None:
-    assert made(analyst).digest != made(analyst).digest
-
-
-def test_a_request_that_contradicts_itself_is_not_made(analyst: Analyst) -> None:
-    with pytest.raises(ValueError, match="no job can be like this"):
-        analyst.identity.request(TASK, JobSettings(**(JOB | {"maximum_population": 9})))
 
 
 def test_a_trainer_that_stumbles_gets_the_same_request_again(
@@ -128,38 +106,6 @@ def test_a_trainer_that_is_away_for_good_is_given_up(
         handed_in(analyst)
     assert len(waits) == trainer_line.TRIES - 1
     assert 15.0 < sum(waits) < 25.0
-
-
-def test_it_is_said_at_once_and_only_once_that_the_trainer_does_not_answer(
-    world: World, waits: list[float]
-) -> None:
-    told: list[tuple[str, int]] = []
-    world.scripts["trainer"] = lambda request: httpx.Response(502)
-
-    def notice(text: str) -> None:
-        told.append((text, len(waits)))
-
-    analyst = Analyst(**arguments(world), notice=notice)
-    with pytest.raises(Unavailable):
-        analyst.job("1" * 64).result()
-    [(text, waited)] = told
-    assert waited == 0
-    assert "https://trainer.example" in text and "trying again" in text
-
-
-def test_a_trainer_that_is_away_longer_while_a_job_runs_is_waited_for(
-    world: World, analyst: Analyst, trainer: ReportingTrainer, waits: list[float]
-) -> None:
-    job = handed_in(analyst)
-    trainer.finish(job.id)
-    silent = iter(range(trainer_line.PATIENT_TRIES - 1))
-
-    def restarting(request: httpx.Request) -> httpx.Response:
-        return trainer(request) if next(silent, None) is None else httpx.Response(502)
-
-    world.scripts["trainer"] = restarting
-    assert (job.wait()).job == job.id
-    assert len(waits) == trainer_line.PATIENT_TRIES - 1
 
 
 def test_a_refusal_says_why(world: World, analyst: Analyst) -> None:
@@ -236,27 +182,3 @@ def test_a_failed_job_says_why(analyst: Analyst, trainer: ReportingTrainer) -> N
         job.wait()
     with pytest.raises(JobFailed, match="job-failed"):
         job.result()
-
-
-def test_a_job_that_the_trainer_does_not_know_is_reported(world: World, analyst: Analyst) -> None:
-    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
-    with pytest.raises(JobFailed, match="unknown-job"):
-        analyst.job("5" * 64).state()
-
-
-def test_a_script_that_is_told_of_a_failure_is_told_of_nothing_else(
-    world: World, trainer: ReportingTrainer
-) -> None:
-    job = handed_in(Analyst(**arguments(world)))
-    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
-    with pytest.raises(JobFailed) as failed:
-        job.state()
-    assert failed.value.__context__ is failed.value.__cause__
-
-
-async def test_notebooks_which_run_a_loop_of_their_own_can_ask(
-    world: World, trainer: ReportingTrainer
-) -> None:
-    job = handed_in(Analyst(**arguments(world)))
-    assert job.state().joined == 12
-    assert job.id in repr(job)

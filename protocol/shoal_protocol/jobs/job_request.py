@@ -16,7 +16,7 @@ from shoal_protocol.trust.limits import (
     LONGEST_SECONDS,
     Limits,
     is_too_far,
-    too_far_ahead,
+    too_far_message,
 )
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
@@ -156,6 +156,17 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
             raise RefusedJob(f"the policy does not allow the query {query}")
 
 
+def job_refusal(request: JobRequest, limits: Limits, *, now: datetime) -> str | None:
+    """Return why a job reaches further ahead of `now` than a policy allows, or None."""
+    if is_too_far(request.join_deadline, limits.maximum_join_seconds, now):
+        limit = f"the policy's maximum_join_seconds, {limits.maximum_join_seconds}"
+        return too_far_message("join_deadline", request.join_deadline, now, limit)
+    if is_too_far(request.ends_by, limits.maximum_job_seconds, now):
+        limit = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
+        return too_far_message("the job's end", request.ends_by, now, limit)
+    return None
+
+
 def check_round_of_job(
     spec: RoundSpec,
     request: JobRequest,
@@ -191,14 +202,3 @@ def check_round_of_job(
         raise RefusedSpec("the noise is not of the job's mechanism")
     if not privacy.cap.allows(compose([spent, spec.cost])):
         raise RefusedSpec("the job's rounds together cost more than the job may")
-
-
-def job_refusal(request: JobRequest, limits: Limits, *, now: datetime) -> str | None:
-    """Return why a job in rounds reaches too far ahead of `now`, or None."""
-    if is_too_far(request.join_deadline, limits.maximum_join_seconds, now):
-        most = f"the policy's maximum_join_seconds, {limits.maximum_join_seconds}"
-        return too_far_ahead("join_deadline", request.join_deadline, now, most)
-    if is_too_far(request.ends_by, limits.maximum_job_seconds, now):
-        most = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
-        return too_far_ahead("the job's end", request.ends_by, now, most)
-    return None

@@ -13,7 +13,7 @@ from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_o
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.trust.limits import passed
+from shoal_protocol.trust.limits import passed_message
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
@@ -50,7 +50,7 @@ def check_request(
         raise RefusedJob(reason)
     check_columns(request.terms.column_names, columns)
     if request.join_deadline <= now:
-        raise RefusedJob(passed("the time to join", request.join_deadline, now))
+        raise RefusedJob(passed_message("the time to join", request.join_deadline, now))
     for limits in (bound_to.manifest.policy, current.manifest.policy, policy):
         if reason := job_refusal(request, limits, now=now):
             raise RefusedJob(reason)

@@ -14,7 +14,7 @@ from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.batches import largest_part
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.trust.limits import passed
+from shoal_protocol.trust.limits import passed_message
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob
 from shoal_protocol.wire.service_errors import BudgetExceeded
@@ -79,7 +79,7 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
         RefusedJob: the detail says what to change.
     """
     if request.join_deadline <= now:
-        raise RefusedJob(passed("join_deadline", request.join_deadline, now))
+        raise RefusedJob(passed_message("join_deadline", request.join_deadline, now))
     check_study(request, consortium.manifest)
     if reason := job_refusal(request, consortium.manifest.policy, now=now):
         raise RefusedJob(reason)
