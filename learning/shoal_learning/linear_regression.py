@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shoal_learning.contract import RequestedRound
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
-from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix, UnitRowMatrix
+from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies import Posterior
@@ -41,7 +41,7 @@ _SMALLEST_SHARE: Final = 0.4  # of the constant's moment, that a ball leaves
 
 def measurements_of(
     task: LinearRegressionTask,
-    query: SecondMomentMatrix | UnitRowMatrix,
+    query: SecondMomentMatrix,
     moments: NoisyMoments,
     prior_sd: FloatVector,
     to_data_units: tuple[FloatVector, FloatMatrix],
@@ -56,19 +56,12 @@ def measurements_of(
     offset, transform = to_data_units
     prior_variance = (transform**2) @ prior_sd**2
     signals = _signals(moments)[-len(task.features) :]
-    unit_rows = isinstance(query, UnitRowMatrix)
     means, deviations = _measured(task, query, moments, spreads)
     return FitMeasurements(
         prior_mean=tuple(offset.tolist()),
         prior_sd=tuple(np.sqrt(prior_variance).tolist()),
-        spreads=tuple(
-            None if unit_rows and place < len(task.features) else each
-            for place, each in enumerate(deviations)
-        ),
-        middles=tuple(
-            None if unit_rows and place < len(task.features) else each
-            for place, each in enumerate(means)
-        ),
+        spreads=tuple(deviations),
+        middles=tuple(means),
         signals=tuple(signals.tolist()),
         kept=_kept(query, moments),
         mismeasured=_mismeasured(query, moments, spreads),
@@ -77,7 +70,7 @@ def measurements_of(
 
 def _measured(
     task: LinearRegressionTask,
-    query: SecondMomentMatrix | UnitRowMatrix,
+    query: SecondMomentMatrix,
     moments: NoisyMoments,
     spreads: FloatVector | None,
 ) -> tuple[list[float | None], list[float | None]]:
@@ -110,16 +103,16 @@ def _measured(
     return [None if centred else each for each in told.tolist()], list(deviations.tolist())
 
 
-def _kept(query: SecondMomentMatrix | UnitRowMatrix, moments: NoisyMoments) -> float:
+def _kept(query: SecondMomentMatrix, moments: NoisyMoments) -> float:
     """Return the mean squared factor that the ball left of rows, or more as noise has it."""
     whole = moments.records * (query.constant / query.grid) ** 2
-    if whole == 0.0 or query.squared_norm_limit is None or isinstance(query, UnitRowMatrix):
+    if whole == 0.0 or query.squared_norm_limit is None:
         return 1.0
     return max(0.0, float(moments.matrix[0, 0] + _SURELY * moments.diagonal_sd) / whole)
 
 
 def _mismeasured(
-    query: SecondMomentMatrix | UnitRowMatrix, moments: NoisyMoments, spreads: FloatVector | None
+    query: SecondMomentMatrix, moments: NoisyMoments, spreads: FloatVector | None
 ) -> float:
     """Return how many times more than `spreads` had it a column's mean square is, at most, or 1.
 
@@ -230,7 +223,7 @@ def _posterior(
     any, and else of the columns' bounds."""
     units = np.array(task.scales) if spreads is None else spreads
     query = released.query
-    if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
+    if not isinstance(query, SecondMomentMatrix):
         raise ValueError("a posterior is made of a matrix of second moments")
     matrix = matrix_from(query, released.values)
     diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -2]] / query.grid**2).tolist()
@@ -257,7 +250,7 @@ def _posterior(
 
 
 def _in_data_units(
-    query: SecondMomentMatrix | UnitRowMatrix,
+    query: SecondMomentMatrix,
     result: Coefficients,
     residual_sd: float,
     records: int,
@@ -276,24 +269,20 @@ def _in_data_units(
         residual_sd=residual_sd * target.scale,
         records=records,
         measurements=measurements,
-        unit_rows=tuple(features) if isinstance(query, UnitRowMatrix) else None,
     )
 
 
 def _to_data_units(
-    query: SecondMomentMatrix | UnitRowMatrix,
+    query: SecondMomentMatrix,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return c and T such that c + Tb undoes the normalisation of coefficients b.
 
     y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j).
-
-    Of unit rows the target's alone is undone.
     """
     constant = _lattice_intercept(query)
     *features, target = query.columns
-    unit_rows = isinstance(query, UnitRowMatrix)
-    centres = np.array([0.0 if unit_rows else column.centre for column in features])
-    slopes = target.scale / np.array([1.0 if unit_rows else column.scale for column in features])
+    centres = np.array([column.centre for column in features])
+    slopes = target.scale / np.array([column.scale for column in features])
     transform: NDArray[np.float64] = np.vstack([-centres * slopes, np.diag(slopes)])
     if constant > 0.0:
         first = np.zeros(len(transform))
@@ -304,27 +293,24 @@ def _to_data_units(
     return offset, transform
 
 
-def _lattice_intercept(query: SecondMomentMatrix | UnitRowMatrix) -> float:
+def _lattice_intercept(query: SecondMomentMatrix) -> float:
     """Return the constant coordinate as the grid rounds it."""
     return math.floor(query.intercept * query.grid) / query.grid
 
 
-def _largest_square(query: SecondMomentMatrix | UnitRowMatrix) -> float:
+def _largest_square(query: SecondMomentMatrix) -> float:
     """Return what no row's squared norm exceeds, in normalised units."""
     limit = query.squared_norm_limit
     return float(query.width if limit is None else limit / query.grid**2)
 
 
-def _mean_squared_shrinkage(
-    query: SecondMomentMatrix | UnitRowMatrix, moments: NoisyMoments
-) -> float:
+def _mean_squared_shrinkage(query: SecondMomentMatrix, moments: NoisyMoments) -> float:
     """Return the mean squared factor by which the ball shrank rows, by the constant's share of it.
 
     A row shrunk by c has its residual shrunk by c too. Noise allowing, c^2 is the constant's second
     moment over the number of rows; it is combined with a prior guess of .85 +- .15.
     """
-    unit_rows = isinstance(query, UnitRowMatrix)  # which are within the ball as they are
-    if unit_rows or query.squared_norm_limit is None or query.intercept == 0.0:
+    if query.squared_norm_limit is None or query.intercept == 0.0:
         return 1.0
     square = _lattice_intercept(query) ** 2
     seen = float(moments.matrix[0, 0]) / (moments.records * square)

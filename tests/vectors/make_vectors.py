@@ -35,7 +35,6 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     Table,
     Tables,
-    UnitRowMatrix,
     VectorSum,
     WeightedRowMatrix,
 )
@@ -317,7 +316,6 @@ def query_cases() -> Iterator[Case]:
         "moments in a ball": MOMENTS.model_copy(update={"radius": 0.75}),
         "matrix in a box": MATRIX.model_copy(update={"radius": None}),
         "matrix in a ball": MATRIX,
-        "unit rows": UnitRowMatrix(**MATRIX.model_dump(exclude={"name"})),
         "weighted rows": WeightedRowMatrix(**MATRIX.model_dump(exclude={"name"})),
         "weighted rows without intercept": WeightedRowMatrix(
             **MATRIX.model_dump(exclude={"name"}) | {"intercept": 0.0}

@@ -68,9 +68,9 @@ class Regression(Predictor, Estimator[RegressionT]):
 
     @property
     def coef_(self) -> FloatVector:
-        """Posterior means of the slopes, shape (m,): `posterior_` has their whole distribution.
+        """Posterior means of the slopes, shape (m,), in the units of the data.
 
-        In the units of the data, but of the "unit_rows" method: there `predict` scales rows first.
+        `posterior_` has their whole distribution.
         """
         coefficients = self._coefficients
         return np.array([coefficients[each.name] for each in self._features])

@@ -17,9 +17,8 @@ from shoal_protocol.posteriors.base import (
 from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.likelihoods import normal_log_density
 from shoal_protocol.posteriors.priors import Prior
-from shoal_protocol.queries import Column, Query, QueryName
+from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.quantisation import to_box, to_unit_length
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.linear_regression import round_rules
 from shoal_protocol.studies.study import Study
@@ -125,9 +124,7 @@ class LinearRegressionPosterior(RegressionPosterior):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
     `names` are "intercept", then the features. The covariance accounts for the records' scatter
-    and for the privacy noise alike. `records` is how many records went into it. With `unit_rows`,
-    one column per feature, the coefficients are those of rows that were centred and scaled by these
-    columns, cut to [-1, 1] and divided by their norm; `predict` does the same. `measurements` are
+    and for the privacy noise alike. `records` is how many records went into it. `measurements` are
     of the sums that it was made of, if the learner took them; its cautions follow from them.
     """
 
@@ -135,7 +132,6 @@ class LinearRegressionPosterior(RegressionPosterior):
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
     residual_sd: PositiveSize
-    unit_rows: tuple[Column, ...] | None = None
     # Left out where there are none, never null.
     measurements: FitMeasurements | None = Field(
         default=None, exclude_if=lambda value: value is None
@@ -146,9 +142,6 @@ class LinearRegressionPosterior(RegressionPosterior):
         size = len(self.names)
         if len(self.coefficients) != size or [len(row) for row in self.covariance] != [size] * size:
             raise ValueError("names, coefficients and covariance must have the same size")
-        columns = self.unit_rows
-        if columns is not None and tuple(column.name for column in columns) != self.features:
-            raise ValueError("unit rows need one column per feature, in order")
         return self
 
     @model_validator(mode="after")
@@ -177,9 +170,6 @@ class LinearRegressionPosterior(RegressionPosterior):
             ValueError: as `predict`; or `level` is not strictly between 0 and 1.
         """
         return normal_intervals(*self.predict(rows), level)
-
-    def _design(self, rows: FloatMatrix) -> FloatMatrix:
-        return super()._design(self._scaled(rows))
 
     def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
         return normal_log_density(targets, predictors, self.residual_sd)
@@ -218,13 +208,6 @@ class LinearRegressionPosterior(RegressionPosterior):
     def _quantiles(self, low: float, high: float) -> FloatMatrix:
         return normal_quantiles(self.mean, self.sd, high)
 
-    def _scaled(self, rows: FloatMatrix) -> FloatMatrix:
-        if self.unit_rows is None:
-            return rows
-        centres = np.array([column.centre for column in self.unit_rows])
-        scales = np.array([column.scale for column in self.unit_rows])
-        return to_unit_length(to_box(rows, centres, scales))
-
     def _attributes(self) -> Mapping[str, str | int | float]:
         return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
 
@@ -247,7 +230,7 @@ __all__ = [
     "RegressionMethod",
 ]
 
-RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection", "unit_rows"]
+RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection"]
 Centring = Literal["bounds", "private"]
 
 _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
@@ -255,7 +238,6 @@ _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
     "norm_ball": ("norm_counts", "second_moment_matrix"),
     "box_projection": ("second_moments", "second_moment_matrix"),
     "ball_projection": ("second_moments", "second_moment_matrix"),
-    "unit_rows": ("unit_row_matrix",),
 }
 
 
@@ -272,8 +254,6 @@ class LinearRegressionTask(Study):
     - "box_projection", "ball_projection": a round measures the columns' spreads; columns are cut
       to multiples of them, and for the latter rows are shrunk into a ball too. Multiples and ball
       are chosen on auxiliary data (Algorithm 2 of Heikkilä et al. 2017, corrected).
-    - "unit_rows": each record's features are divided by their norm. This is another model: what
-      counts are the features' proportions.
 
     Rounds before the last are paid for from the same budget. `intercept` is the constant coordinate
     in a row (0: no constant term). `prior_sd` is the prior standard deviation of a coefficient in
@@ -285,7 +265,7 @@ class LinearRegressionTask(Study):
     example: ClassVar[str] = """\
 [task]
 name = "linear_regression"
-method = "norm_ball"           # or plain, box_projection, ball_projection, unit_rows
+method = "norm_ball"           # or plain, box_projection, ball_projection
 
 [features]                     # public bounds, from general knowledge, never from the data
 age = [18, 100]
@@ -317,7 +297,7 @@ systolic_pressure = [60, 220]
             raise ValueError("no feature may be called 'intercept': the constant term is")
         if 0.0 < self.intercept < 2.0**-self.grid_bits:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
-        if self.radius is not None and self.method in ("norm_ball", "unit_rows"):
+        if self.radius is not None and self.method == "norm_ball":
             raise ValueError("this method has a radius of its own: leave radius out")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
             raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
