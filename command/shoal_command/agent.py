@@ -44,7 +44,7 @@ from shoal_command.terminal import (
     tell,
 )
 from shoal_holder.crowds.status import CrowdStatus
-from shoal_holder.crowds.verdicts import is_cheating
+from shoal_holder.crowds.status import is_cheating
 from shoal_holder.keys import next_key_of
 from shoal_holder.opening import read_pin
 from shoal_holder.policy import Policy

@@ -16,11 +16,15 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_holder import ledger
-from shoal_holder.crowds import memory, nonces
-from shoal_holder.crowds.accounts import left_to_records, so_far
-from shoal_holder.crowds.memory import Prepared
-from shoal_holder.crowds.packing import packed, unpacked
-from shoal_holder.crowds.records_used import Limits, allowed_places, contributions_made
+from shoal_holder.crowds import memory
+from shoal_holder.crowds.memory import Prepared, _packed, _unpacked
+from shoal_holder.crowds.records_used import (
+    Limits,
+    allowed_places,
+    contributions_made,
+    left_to_records,
+    so_far,
+)
 from shoal_holder.crowds.status import CrowdSpending, RecordsLeft
 from shoal_holder.site import Site
 from shoal_holder.state import State
@@ -279,22 +283,22 @@ def test_the_space_of_evidence_that_was_borne_out_goes_back_to_the_system(
     near=st.binary(max_size=2000),
 )
 def test_what_is_packed_comes_back_byte_for_byte(document: bytes, near: bytes) -> None:
-    stored = packed(document, near)
-    assert unpacked(stored, near) == document
+    stored = _packed(document, near)
+    assert _unpacked(stored, near) == document
     with pytest.raises(MalformedDocument):
-        unpacked(stored[:-1], near)
+        _unpacked(stored[:-1], near)
     with pytest.raises(MalformedDocument):
-        unpacked(stored, near + b"another")
+        _unpacked(stored, near + b"another")
 
 
 def test_what_a_trainer_signs_takes_little_more_than_its_digests_and_signature() -> None:
     opening = CROWD_DOCUMENTS["crowd_opening"].encode()
     draw = CROWD_DOCUMENTS["draw"].encode()
     receipt = CROWD_DOCUMENTS["submission_receipt"].encode()
-    assert unpacked(packed(draw, opening), opening) == draw
-    assert unpacked(packed(receipt, draw), draw) == receipt
-    assert len(packed(draw, opening)) < 32 + 64 + 100  # nonce and signature, and the rest
-    assert len(packed(receipt, draw)) < 32 + 32 + 64 + 60  # link, weights and signature
+    assert _unpacked(_packed(draw, opening), opening) == draw
+    assert _unpacked(_packed(receipt, draw), draw) == receipt
+    assert len(_packed(draw, opening)) < 32 + 64 + 100  # nonce and signature, and the rest
+    assert len(_packed(receipt, draw)) < 32 + 32 + 64 + 60  # link, weights and signature
 
 
 @pytest.mark.parametrize(
@@ -364,13 +368,13 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
     def source(count: int) -> bytes:
         return bytes([next(numbers)]) * count
 
-    first = nonces.kept(state, CROWD, [0, 1], source)
-    assert nonces.kept(state, OTHER_CROWD, [0], source)[0] not in first.values()
+    first = memory.nonces_of(state, CROWD, [0, 1], source)
+    assert memory.nonces_of(state, OTHER_CROWD, [0], source)[0] not in first.values()
     nothing_left = limits(per_client=0)
     assert contribute(state, (0, 0), limits=nothing_left) == [False]  # the draw is not on file
-    assert nonces.kept(state, CROWD, [0, 1], fails) == first
+    assert memory.nonces_of(state, CROWD, [0, 1], fails) == first
     assert contribute(state, (0, 0)) == [True]
-    later = nonces.kept(state, CROWD, [0, 1], source)
+    later = memory.nonces_of(state, CROWD, [0, 1], source)
     assert later[0] not in first.values() and later[1] == first[1]
     memory.end(state, CROWD, "over")
     assert state.file.one("SELECT COUNT(*) FROM crowd_nonces") == (1,)

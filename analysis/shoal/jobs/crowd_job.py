@@ -1,6 +1,7 @@
 """A crowd job for asynchronous programs: take its model, close it, verify how it ended."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import pydantic
@@ -9,7 +10,6 @@ from shoal.jobs.async_jobs import Identity, JobHandle, Line
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_states import CrowdState, Snapshot
 from shoal.jobs.retry import TRIES
-from shoal_agent.crowds.audit import verify_logs
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_holder.crowds.crowd import Crowd
 from shoal_learning.crowds.model import CrowdModel
@@ -114,7 +114,8 @@ class AsyncCrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         if signed is None:
             return None
         closing = signed.body
-        await self._asked(lambda: verify_logs(self._trainer, crowd, closing))
+        for instance in range(len(closing.heads)):
+            await self._asked(partial(self._trainer.follow_log, crowd, closing, instance))
         return closing
 
     async def _asked(self, request: Callable[[], Awaitable[T]], tries: int = TRIES) -> T:

@@ -8,7 +8,7 @@ from statistics import NormalDist
 from shoal_agent.job_view import AskingView, Parties, PartyView
 from shoal_agent.ledger_pages import Left
 from shoal_agent.status import HolderStatus
-from shoal_holder.crowds.verdicts import is_cheating
+from shoal_holder.crowds.status import is_cheating
 from shoal_holder.exits import LEFT
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.jobs import WITHDRAWN
