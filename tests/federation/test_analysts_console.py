@@ -124,9 +124,9 @@ async def test_a_job_is_checked_submitted_followed_and_read_in_the_console(desk:
     joining = (await desk.get(f"{START}/jobs/{job}")).text
     for said in (
         "Clients are joining",
-        "Joining closes in 0 min",
+        "Joining open until",
         "0 of 1 rounds published",
-        "at the latest, in",
+        "Over by",
     ):
         assert said in joining
     assert "what raises &lt;b&gt;blood pressure" in joining
@@ -243,8 +243,8 @@ async def test_crowd_jobs_are_listed_and_shown_with_what_they_ask(tmp_path: Path
         assert re.search(rf" {job[:12]} open \S+ 0 of 1,000 you \S+ \S+ ", page)
         page = in_words(await desk.get(f"{START}/crowds/{job}"))
         assert "It is open." in page and f" {job} " in page
-        assert re.search(r"ε = \S+ for each contribution; at most 2 with one record, 2 of", page)
-        assert "It closes in " in page and "once the job is closed, its model is here" in page
+        assert re.search(r"2 of a client \(ε = \S+\), 2 with a record \(ε = \S+\)", page)
+        assert " Closes 20" in page and "once the job is closed, its model is here" in page
         model = await finish(federation, job)
         page = in_words(await desk.get(f"{START}/crowds/{job}"))
         assert "It is closed." in page and "By the closing that the trainer signed" in page

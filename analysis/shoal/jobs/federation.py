@@ -169,8 +169,7 @@ class SubmittedJob(_Submitted[Job, LearnedJob]):
 
     def _outcome(self) -> LearnedJob:
         request = self.job.request()
-        with Watch(self._console, self.id, request) as watch:
-            report = self.job.wait(watch.see)
+        report = self.job.wait(Watch(self._console, self.id, request).see)
         return LearnedJob(request.task, report, self.job)
 
 
@@ -183,8 +182,7 @@ class SubmittedCrowd(_Submitted[CrowdJob, CrowdModel]):
 
         def see(state: CrowdState) -> None:
             nonlocal last
-            line = f"{state.contributions:,} of {state.wanted:,} contributions"
-            line = "; ".join(filter(None, [line, state.waits_in_words]))
+            line = str(state)
             if line != last:
                 told(self._console, line)
             last = line

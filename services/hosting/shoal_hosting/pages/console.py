@@ -16,11 +16,14 @@ from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
+from prometheus_client import CollectorRegistry
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.templates import templates
+from shoal_hosting.server.application import Lifespan, create_application
 
 START: Final = "/console"
 SIGN_IN: Final = "/console/sign-in"
@@ -211,3 +214,28 @@ def _parts(body: bytes, boundary: bytes) -> Form:
 
 def _is_equal(given: str, right: str) -> bool:
     return hmac.compare_digest(given.encode(), right.encode())
+
+
+HOST: Final = "127.0.0.1"
+HOSTS: Final = [HOST, "localhost"]
+
+
+def application(
+    title: str, console: Console, *, token: str, lifespan: Lifespan | None = None
+) -> FastAPI:
+    """Return an application with the console's pages; `token` opens its metrics too."""
+
+    async def ready() -> None:
+        return None
+
+    app = create_application(
+        title, ready=ready, registry=CollectorRegistry(), metrics_token=token, lifespan=lifespan
+    )
+    app.include_router(console.routes)
+
+    @app.get("/", include_in_schema=False)
+    async def begin() -> Response:
+        return RedirectResponse(START)
+
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
+    return app
