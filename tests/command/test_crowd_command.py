@@ -140,7 +140,7 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
                 await holder.step()
         shown = await shoal("crowd", "show", job, *trial.who)
         for fact in (
-            f"Job {job}\n",
+            job,
             "linear model of pressure",
             "ε = 0.5, local and pure",
             "of 1,000",
@@ -201,7 +201,7 @@ async def test_a_job_to_which_nobody_contributed_is_no_success(trial: Trial) -> 
         shown = await shoal("crowd", "show", job, *trial.who)
         assert "nobody contributed" in shown.stdout
         now = await shoal("crowd", "model", job, *trial.who, "--snapshot")
-        assert "nobody contributed" in now.stdout and "fewer instances" not in now.stdout
+        assert "nobody contributed" in now.stdout
         trial.late = timedelta(hours=2)
         await step()
         for command in ("watch", "model", "verify"):

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.jobs.job_states import JobState
-from shoal.jobs.retry import Notice
+from shoal.jobs.trainer_line import Notice
 from shoal_protocol.certificates.study_request import StudyRequest
 
 _LINES: Final = 10  # at most, of the rounds of one job

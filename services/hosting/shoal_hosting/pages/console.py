@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.templates import templates
-from shoal_hosting.server.application import Lifespan, create_application
+from shoal_hosting.server.application import create_application
 
 START: Final = "/console"
 SIGN_IN: Final = "/console/sign-in"
@@ -220,17 +220,13 @@ HOST: Final = "127.0.0.1"
 HOSTS: Final = [HOST, "localhost"]
 
 
-def application(
-    title: str, console: Console, *, token: str, lifespan: Lifespan | None = None
-) -> FastAPI:
+def application(title: str, console: Console, *, token: str) -> FastAPI:
     """Return an application with the console's pages; `token` opens its metrics too."""
 
     async def ready() -> None:
         return None
 
-    app = create_application(
-        title, ready=ready, registry=CollectorRegistry(), metrics_token=token, lifespan=lifespan
-    )
+    app = create_application(title, ready=ready, registry=CollectorRegistry(), metrics_token=token)
     app.include_router(console.routes)
 
     @app.get("/", include_in_schema=False)

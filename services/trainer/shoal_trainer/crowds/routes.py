@@ -49,7 +49,7 @@ from shoal_protocol.crowds.errors import (
 )
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import HolderQuery
-from shoal_protocol.wire.documents import read_kept
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, format_time, parse_canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
@@ -191,7 +191,7 @@ def spread_of(task: CrowdTask, instances: Sequence[Instance]) -> list[float] | N
 
 
 def _listed(encoded: bytes, phase: CrowdPhase, contributions: int) -> dict[str, Any]:
-    request = read_kept(encoded, CrowdJobRequest).body
+    request = decode(encoded, CrowdJobRequest).body
     return {
         "job": request.digest,
         "phase": phase.value,
