@@ -29,7 +29,7 @@ from shoal_command.terminal import (
     tell,
     warn,
 )
-from shoal_command_groups.job_views import Described, until
+from shoal_command_groups.job_views import Described, listed_crowds, until
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.queries.models.regressions import Family
@@ -76,12 +76,8 @@ def list_crowds(
     """List the trainer's crowd jobs, of all analysts, the newest first, by its word."""
     with asking("the trainer"):
         listed = Analyst.open(party, consortium, notice=warn).crowds()
-    shown = [
-        each.model_dump(exclude={"approvals"})
-        | {"phase": "; ".join(filter(None, [each.phase, each.waits_in_words]))}
-        for each in listed
-    ]
-    present({"crowds": [each.model_dump() for each in listed]}, as_json, shown={"crowds": shown})
+    found = {"crowds": [each.model_dump() for each in listed]}
+    present(found, as_json, shown={"Crowd jobs": listed_crowds(listed)})
 
 
 @app.command("show")

@@ -137,7 +137,16 @@ def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> Described:
                 "state": _joined(said, each.approvals.in_words("until joining closes")),
             }
         )
-    of_crowds = [
+    budgets = [
+        {"clients": f"{each.clients:,}", "each has left": left_in_words(each.left)}
+        for each in page.budgets
+    ]
+    return {"Jobs": jobs, "Crowd jobs": listed_crowds(crowds), "Budgets": budgets}
+
+
+def listed_crowds(crowds: Sequence[ListedCrowd]) -> list[dict[str, str]]:
+    """Describe the trainer's crowd jobs, a row for each."""
+    return [
         {
             "closes, UTC": f"{each.closes_at:%Y-%m-%d %H:%M}",
             "crowd job": each.job,
@@ -151,11 +160,6 @@ def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> Described:
         }
         for each in crowds
     ]
-    budgets = [
-        {"clients": f"{each.clients:,}", "each has left": left_in_words(each.left)}
-        for each in page.budgets
-    ]
-    return {"Jobs": jobs, "Crowd jobs": of_crowds, "Budgets": budgets}
 
 
 def _joined(*parts: str) -> str:

@@ -20,6 +20,7 @@ from shoal.jobs.job_states import ListedCrowd
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_command.rendering import rendered
+from shoal_command_groups.job_views import listed_crowds
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.keys import read_holder_key
 from shoal_holder.noise import exact_noise
@@ -356,8 +357,8 @@ def test_a_list_shows_whole_ids_on_a_narrow_terminal() -> None:
         closes_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
     console = Console(width=80, record=True, quiet=False, file=io.StringIO())
-    console.print(rendered([listed.model_dump()]))
+    console.print(rendered(listed_crowds([listed])))
     first = [
-        line.split("│")[1].strip() for line in console.export_text().splitlines() if "│" in line
+        line.split("│")[2].strip() for line in console.export_text().splitlines() if "│" in line
     ]
     assert "".join(first) == job

@@ -194,9 +194,10 @@ async def test_a_job_that_would_not_run_says_why_and_a_file_that_is_none_is_show
         assert shown.status_code == 422 and why in shown.text and broken.split()[0] in shown.text
 
 
-async def test_a_file_that_is_uploaded_is_what_is_checked(desk: Desk) -> None:
-    files = {"file": ("job.toml", TASK_FILE.replace("epsilon = 2.0", "epsilon = 1.5").encode())}
-    page = await desk.send("/console/new/check", {"toml": TASK_FILE}, files=files)
+async def test_the_price_of_what_is_checked_is_shown(desk: Desk) -> None:
+    page = await desk.send(
+        "/console/new/check", {"toml": TASK_FILE.replace("epsilon = 2.0", "epsilon = 1.5")}
+    )
     assert "ε = 1.5 at δ = 1e-06" in page.text
 
 
@@ -326,7 +327,7 @@ async def test_pages_are_accessible_on_desk_and_phone(
         for name in ("Budget", "Dictionary", "New job"):
             await page.get_by_role("link", name=name, exact=True).click()
             await look_at(name.replace(" ", "-"), name)
-        await page.get_by_label("Or its text").fill(TASK_FILE)
+        await page.get_by_label("The text of a task file").fill(TASK_FILE)
         await page.get_by_role("button", name="Check the file").click()
         await look_at("check", "Would this job run?")
         await page.get_by_role("link", name="Jobs", exact=True).click()
