@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from shoal_command import connection, round_groups
-from shoal_command.certificate_views import COMPARE, NOT_SHOWN
+from shoal_command import certificate as certificates
+from shoal_command import connection
+from shoal_command.certificate import COMPARE, NOT_SHOWN
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.epsilons import epsilon_at
 from shoal_protocol.trust.manifest import Consortium
@@ -65,7 +66,7 @@ def test_a_certificate_says_in_words_what_was_released_to_whom_from_how_many(
 
 
 def test_many_rounds_are_told_of_together(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(round_groups, "FEW_ROUNDS", 1)
+    monkeypatch.setattr(certificates, "FEW_ROUNDS", 1)
     said = in_one_line(verify(tmp_path, TWO_ROUNDS.encode(), TWO_ROUNDS.manifest, status=0).stdout)
     certificate = TWO_ROUNDS.make().body
     for fact in (
@@ -111,7 +112,7 @@ def test_equal_rounds_make_one_paragraph_with_their_price_and_who_took_part() ->
         "privacy": {"delta": 1e-5},
     }
     epsilon = epsilon_at(1e-5, Cost.gaussian(0.02))
-    assert list(round_groups.released(said)) == [
+    assert list(certificates.released(said)) == [
         "497 rounds (number 0 to 36, 38 to 98, 101 to 499): gradient sum, 10 numbers: the sum over "
         "61 to 64 of the 64 clients that it asks, with their noise. Noise: discrete gaussian, of "
         "scale 1,000 from each client, in lattice units. It is counted on even if 6 clients are "
@@ -120,11 +121,11 @@ def test_equal_rounds_make_one_paragraph_with_their_price_and_who_took_part() ->
         "Each of the 256 clients who joined was asked in 124 to 125 of all rounds, the lost ones "
         "too, and pays for those alone.",
     ]
-    assert list(round_groups.lost(said)) == [
+    assert list(certificates.lost(said)) == [
         "2 rounds (number 37, 99): too-few-clients.",
         "1 round (number 100): no client was asked.",
     ]
-    assert list(round_groups.ledgers(rounds)) == [
+    assert list(certificates.ledgers(rounds)) == [
         "trainer: 497 entries, 7 to 43, 45 to 105, 108 to 506; the last is 1f3 and stands for all "
         "before it"
     ]
@@ -138,7 +139,7 @@ def test_rounds_at_another_price_or_with_other_noise_are_told_of_apart() -> None
         "participations": {"least": 1, "most": 1},
         "privacy": {"delta": 1e-5},
     }
-    first, dearer, noisier, _ = round_groups.released(said)
+    first, dearer, noisier, _ = certificates.released(said)
     assert first.startswith("2 rounds (number 0, 2)")
     assert dearer.startswith("1 round (number 1)")
     assert noisier.startswith("1 round (number 3)")

@@ -20,6 +20,7 @@ from shoal.jobs.job_states import ListedCrowd
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_command.rendering import rendered
+from shoal_command_groups.job_views import listed_crowds
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.keys import read_holder_key
 from shoal_holder.noise import exact_noise
@@ -140,9 +141,9 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
                 await holder.step()
         shown = await shoal("crowd", "show", job, *trial.who)
         for fact in (
-            f"Job {job}\n",
+            job,
             "linear model of pressure",
-            "epsilon 0.5, local and pure",
+            "ε = 0.5, local and pure",
             "of 1,000",
         ):
             assert fact in shown.stdout
@@ -201,7 +202,7 @@ async def test_a_job_to_which_nobody_contributed_is_no_success(trial: Trial) -> 
         shown = await shoal("crowd", "show", job, *trial.who)
         assert "nobody contributed" in shown.stdout
         now = await shoal("crowd", "model", job, *trial.who, "--snapshot")
-        assert "nobody contributed" in now.stdout and "fewer instances" not in now.stdout
+        assert "nobody contributed" in now.stdout
         trial.late = timedelta(hours=2)
         await step()
         for command in ("watch", "model", "verify"):
@@ -330,9 +331,9 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     said = words(shown)
     for fact in (
         "Enrolled 29",
-        "Isolation no sockets",
+        "It can make no socket.",
         "Stopped no",
-        f"{'ab' * 32} 30 acknowledged 1 30 no no",
+        f"{'ab' * 32} 30 taking part 1 30",
         "7 acknowledged",
         f"{'ef' * 32} the analyst is not allowed",
         "2 see its policy",
@@ -356,8 +357,8 @@ def test_a_list_shows_whole_ids_on_a_narrow_terminal() -> None:
         closes_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
     console = Console(width=80, record=True, quiet=False, file=io.StringIO())
-    console.print(rendered([listed.model_dump()]))
+    console.print(rendered(listed_crowds([listed])))
     first = [
-        line.split("│")[1].strip() for line in console.export_text().splitlines() if "│" in line
+        line.split("│")[2].strip() for line in console.export_text().splitlines() if "│" in line
     ]
     assert "".join(first) == job

@@ -22,6 +22,7 @@ from typer.testing import Result
 
 from shoal.jobs.analyst import Job
 from shoal.jobs.task_files import TaskName, example, parse_task_file, read_task_file
+from shoal_command.rendering import rendered
 from shoal_command_groups.job_views import posterior
 from shoal_consortium.dictionary_files import versions
 from shoal_holder.keys import read_holder_key
@@ -367,7 +368,9 @@ async def test_a_check_says_who_would_answer_and_which_services_are_away(trial) 
             asking.cancel()
         assert "30 clients, of 25 that are needed" in shown.stdout
         assert "Known to data holders alone: caps" in shown.stdout
-        assert "expected of" in shown.stdout and "Assumed: values spread evenly" in shown.stdout
+        assert (
+            "Errors to expect" in shown.stdout and "Assumed: values spread evenly" in shown.stdout
+        )
         assert "compute-0 is away: it refuses connections" in " ".join(shown.stdout.split())
         assert brief["expected_errors"] is None
         assert [each["name"] for each in facts["expected_errors"]] == ["intercept", "age"]
@@ -463,7 +466,7 @@ def test_a_result_says_how_it_was_shared_and_how_many_sums_it_rests_on(
     shown = report(trial, request).model_copy(update=changes)
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(posterior(shown))
+        console.print(rendered(posterior(shown)))
     assert fact in capture.get()
     assert ("rest on" in capture.get()) == ("rest on" in fact)
 
@@ -480,7 +483,7 @@ def test_a_result_of_many_rounds_says_in_few_words_how_they_went(trial) -> None:
     }
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(posterior(report(trial, request).model_copy(update=changes)))
+        console.print(rendered(posterior(report(trial, request).model_copy(update=changes))))
     for fact in (
         "497 published; each client was asked in 124 to 125",
         "27 to 29 of 30 clients",

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import func, select
 
 from shoal_protocol.certificates.study_request import JobsQuery
+from shoal_protocol.crowds.checks import largest_change
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdOpening,
@@ -19,7 +20,6 @@ from shoal_protocol.crowds.documents import (
     weights_digest,
 )
 from shoal_protocol.crowds.draws import commitment, drawn_instance
-from shoal_protocol.crowds.sanity import largest_change
 from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
