@@ -13,12 +13,10 @@ from shoal_protocol.log.submissions import ADD_CHECKPOINT
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import problem_code
-from tests.world.trust import HOLDER_POLICY, SITES, Trust
+from tests.world.trust import SITES, Trust
 from tests.world.wire import Fault, Rule
 
 NODE = "compute-0"
-ALLOWING = HOLDER_POLICY.model_copy(update={"allow_sessions": True})
-BY_SESSIONS = {site: {"policy": ALLOWING} for site in SITES}
 CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})
 
 
@@ -97,21 +95,17 @@ async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_acce
         assert await federation.restart() not in (None, token)  # it was for that loss only
 
 
-@pytest.mark.parametrize("forgets", ["shares", "the round", "the session"])
-async def test_a_job_by_sessions_ends_although_a_node_is_set_back_in_it(
+@pytest.mark.parametrize("forgets", ["shares", "the round"])
+async def test_a_job_ends_although_a_node_is_set_back_in_it(
     trust: Trust, tmp_path: Path, forgets: str
 ) -> None:
-    """Its mark and the file that its sessions hang on are set back with all the rest."""
-    async with SetBack(trust, tmp_path / "parties", holders=BY_SESSIONS) as federation:
-        await federation.step()
-        if forgets == "the session":
-            await federation.copy(tmp_path / "copy")
-        await federation.learn(privacy=CHEAP, wrapping="session")
+    async with SetBack(trust, tmp_path / "parties") as federation:
+        await federation.learn(privacy=CHEAP)
         if forgets == "the round":
             await federation.copy(tmp_path / "copy")
         cut = Rule(Fault.LOST, receiver=NODE, path="/shares$")
         federation.wire.rules.append(cut)
-        job, round_id = await federation.collecting(privacy=CHEAP, wrapping="session")
+        job, round_id = await federation.collecting(privacy=CHEAP)
         await federation.step()
         if forgets == "shares":
             await federation.copy(tmp_path / "copy")
@@ -119,13 +113,8 @@ async def test_a_job_by_sessions_ends_although_a_node_is_set_back_in_it(
         # one answer is late, or the node would sign what it holds before it forgets that
         late = federation.wire.cut("clinic-b", NODE, "/shares$")
         await federation.until(lambda: federation.has_two(round_id))
-        assert (tmp_path / "copy" / "sessions.json").exists()
         await federation.set_back(tmp_path / "copy")
-        token = await federation.restart()
-        assert (token is not None) == (forgets == "the session"), "what it lacks is nowhere else"
-        if token is not None:
-            federation.accept_loss[NODE] = token
-            await federation.crash(NODE)
+        assert await federation.restart() is None, "what it lacks is nowhere else"
         federation.wire.rules.remove(late)
         state = await federation.finish(job)
         assert state["phase"] == "finished", state
