@@ -1,6 +1,7 @@
 """Puts a Compute node together from a party's keys, a directory and a clock."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, Unpack
 
 from shoal_compute import schema
@@ -24,6 +25,7 @@ from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
+from shoal_hosting.standing import BOX_KEY_LIFETIME
 from shoal_hosting.storage.retention import Retention
 
 PEER_SECONDS: Final = 10.0  # for the head of a peer's or the aggregator's answer, then for its body
@@ -52,12 +54,13 @@ class Service(service.Service):
 def assemble(
     *,
     summing: str = "processes",
+    box_key_days: int = BOX_KEY_LIFETIME.days,
     **given: Unpack[service.Given],
 ) -> Service:
     """Return the node that is `given`, over what is on file; it goes on where it was.
 
     `summing` is where large sums are added up: `processes`, `threads` or the address of a Dask
-    scheduler.
+    scheduler. The operator is asked for a new box key every `box_key_days`.
 
     Raises:
         StartupRefused: as `Resources.open`, or its ledger is broken, or there is no Dask here.
@@ -68,6 +71,7 @@ def assemble(
         schema, alone=False, answer_seconds=PEER_SECONDS, manifests=schema.manifests, **given
     )
     own.storage.truncate_log()  # a crash may have come between an erasure and this
+    own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
     metrics = Metrics(own.registry, own.clock)
     adders = Adders(small=Summing(), large=open_summing(summing))
