@@ -16,9 +16,8 @@ from shoal_agent.clipping_report import clipping_report
 from shoal_agent.enrolment_files import read_enrolment
 from shoal_command.connection import open_book
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say, shell_command, warn
-from shoal_holder.records import Records
+from shoal_holder.record_files import open_table, read_records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
-from shoal_holder.tables import open_table
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.texts import canonical_text
@@ -49,7 +48,7 @@ def load(
     It writes records.npz beside records.toml. Errors name rows and variables, never a value.
     """
     said = _loader("load", directory, consortium)
-    _warn_of_slots(directory, len(Records.from_file(directory / RECORDS_BY_ID, [])))
+    _warn_of_slots(directory, len(read_records(directory / RECORDS_BY_ID, [])))
     say(said)
 
 
@@ -139,9 +138,7 @@ def check(
             for name, (lower, upper) in known.items()
         } | bounds
     wanted, most = list(asked), records_per_client
-    found = clipping_report(
-        Records.from_file(file, wanted or None, id_column=id_column), bounds, most
-    )
+    found = clipping_report(read_records(file, wanted or None, id_column=id_column), bounds, most)
     _warn_of_slots(file.parent, found.clients)
     said = (
         f"{found.clients:,} clients with {found.rows:,} rows: every value is a number. "

@@ -7,8 +7,8 @@ from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand
 from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms, Terms
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.trust.manifest import Consortium
 
 ROUNDS: Final = 64

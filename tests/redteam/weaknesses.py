@@ -23,7 +23,6 @@ from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.rounds import outcomes, spec_checks
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.trust import limits
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.phases import Phase
@@ -126,8 +125,8 @@ def rough_prices(patch: pytest.MonkeyPatch) -> None:
 
 def endless_patience(patch: pytest.MonkeyPatch) -> None:
     """Nobody minds how far ahead a job reaches."""
-    for reads in (limits, admission):
-        patch.setattr(reads, "is_too_far", lambda moment, seconds, now: False)
+    for module in (job_request, admission):
+        patch.setattr(module, "is_too_far", lambda moment, seconds, now: False)
 
 
 def unread_tasks(patch: pytest.MonkeyPatch) -> None:

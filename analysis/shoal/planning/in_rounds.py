@@ -20,8 +20,8 @@ from shoal_protocol.queries import Query
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.studies.regression import RegressionTask, TargetFamily
+from shoal_protocol.trust.limits import LARGEST_POPULATION
 
 Floats = NDArray[np.float64]
 

@@ -25,9 +25,9 @@ from shoal_protocol.privacy.accounting import price
 from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.studies import Task
+from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Document, Signed
 from shoal_protocol.wire.encoding import encode_clients
 

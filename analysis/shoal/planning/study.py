@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 from shoal_protocol.crowds.tasks import Clipping, Variant
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.models.regressions import Family
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Clients
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from shoal_protocol.crowds.documents import CrowdJobRequest
-from shoal_protocol.trust.limits import Limits, is_too_far, too_far_ahead
+from shoal_protocol.trust.limits import Limits, is_too_far, too_far_message
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.errors import RefusedJob
 
@@ -31,5 +31,5 @@ def reach_refusal(request: CrowdJobRequest, limits: Limits, *, now: datetime) ->
     """Return why a crowd job reaches too far ahead of `now`, or None."""
     if is_too_far(request.closes_at, limits.maximum_job_seconds, now):
         most = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
-        return too_far_ahead("closes_at", request.closes_at, now, most)
+        return too_far_message("closes_at", request.closes_at, now, most)
     return None

@@ -15,8 +15,8 @@ from shoal_protocol.queries import GradientSum, Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import GradientModel
 from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.studies.study import Study
+from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.wire.errors import RefusedSpec
 
 Rounds = Annotated[int, Field(ge=1, le=100_000, strict=True)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import httpx
 import nacl.utils
@@ -50,9 +50,6 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.party import read_pin
 from shoal_protocol.sharing.shares import RandomBytes
-
-if TYPE_CHECKING:
-    from shoal_protocol.crowds.evidence import CrowdEvidence
 
 BETWEEN_LOOKS_SECONDS: Final = 0.5
 CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
@@ -293,10 +290,6 @@ class DataHolder(OwnerQuestions):
     async def spent_on_crowds(self) -> CrowdAccounts:
         """Return what crowd jobs cost so far, job by job, and what is left to records."""
         return await self._crowds.spent()
-
-    async def crowd_evidence(self, job: str, *, receipts: bool) -> "CrowdEvidence | None":
-        """Return what the trainer showed of a crowd job, None if it was never taken here."""
-        return await self._crowds.evidence(job, receipts=receipts)
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""

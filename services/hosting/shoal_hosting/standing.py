@@ -24,7 +24,6 @@ from shoal_hosting.private_files import erase
 from shoal_hosting.tls_certificates import EXPIRES_SOON, validity
 from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
 from shoal_protocol.wire.errors import NotReady
-from shoal_protocol.wire.versions import RELEASE, WIRE, WIRE_MINOR, WIRE_VERSION
 
 BETWEEN_LOOKS: Final = timedelta(days=1)
 BOX_KEY_LIFETIME: Final = timedelta(days=30)
@@ -104,11 +103,6 @@ class Standing:
         if (age := self._box_key_days()) is not None and age >= self.box_key_lifetime.days:
             told["box_key"] = f"is {age} days old: {_NEW_BOX_KEY}"
         current = self._book.current
-        if (minor := current.manifest.policy.wire_minor or 0) > WIRE_MINOR:
-            told["release"] = (
-                f"{RELEASE} knows the protocol up to {WIRE_VERSION}, and the manifest allows "
-                f"{WIRE}.{minor}: install a later one"
-            )
         if not current.lists(self._party.name):
             what = "serves what is open here" if await busy() else "may be switched off"
             return told | {"party": f"is no longer in the manifest, and {what}"}

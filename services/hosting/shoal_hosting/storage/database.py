@@ -4,10 +4,10 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -24,9 +24,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
 from shoal_protocol.wire.service_errors import StorageUnavailable
-
-if TYPE_CHECKING:
-    from shoal_hosting.storage.database_memory import Memory
 
 BUSY_TIMEOUT_MILLISECONDS: Final = 5_000
 _ATTEMPTS: Final = 5  # at a transaction that others were in the way of
@@ -235,6 +232,27 @@ def truncate_log(engine: Engine) -> None:
         raise StorageUnavailable
 
 
+class CommitHook(Protocol):
+    """What marks commits outside the database, so that an older database shows."""
+
+    def begin(self, engine: Engine) -> AbstractContextManager[Connection]:
+        """Begin a transaction that commits on leaving, and note the commit."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all commits are marked."""
+
+    def settle(self) -> None:
+        """Mark all commits.
+
+        Raises:
+            StorageUnavailable: nobody may hear of the commits yet.
+        """
+
+    def close(self) -> None:
+        """Let go of the mark."""
+
+
 class StorageThread:
     """The one thread in which a service's SQL runs, so that the event loop never waits for a disk.
 
@@ -242,10 +260,10 @@ class StorageThread:
     other's way.
     """
 
-    def __init__(self, engine: Engine, memory: "Memory | None" = None) -> None:
-        """Run transactions on `engine`; with `memory`, mark commits before reporting them."""
+    def __init__(self, engine: Engine, hook: CommitHook | None = None) -> None:
+        """Run transactions on `engine`; with `hook`, mark commits before reporting them."""
         self._engine = engine
-        self._memory = memory
+        self._hook = hook
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
         self._marking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="marking")
         # transactions handed to the thread, and begun in it; each is counted in one thread only
@@ -270,9 +288,9 @@ class StorageThread:
         self._handed += 1
         answer = await loop.run_in_executor(self._executor, call)
         # what it read may be of a commit whose mark is not written yet
-        if self._memory is not None and not self._memory.is_settled:
+        if self._hook is not None and not self._hook.is_settled:
             # the next transaction begins meanwhile, and its mark may be written with this one's
-            await loop.run_in_executor(self._marking, self._memory.settle)
+            await loop.run_in_executor(self._marking, self._hook.settle)
         return answer
 
     def run_here(
@@ -283,8 +301,8 @@ class StorageThread:
     ) -> Answer:
         """Do what `run` does, in the calling thread: for start-up, before requests arrive."""
         answer = self._transact(transaction, *arguments, **named)
-        if self._memory is not None:
-            self._memory.settle()
+        if self._hook is not None:
+            self._hook.settle()
         return answer
 
     def _in_turn(
@@ -295,8 +313,8 @@ class StorageThread:
     ) -> Answer:
         self._begun += 1
         answer = self._transact(transaction, *arguments, **named)
-        if self._memory is not None and self._handed == self._begun:  # the mark keeps none waiting
-            self._memory.settle()
+        if self._hook is not None and self._handed == self._begun:  # the mark keeps none waiting
+            self._hook.settle()
         return answer
 
     def _transact(
@@ -315,15 +333,11 @@ class StorageThread:
                 attempt += 1
 
     def _run_once(self, transaction: Callable[[Connection], Answer]) -> Answer:
-        memory = self._memory
-        with translating_storage_errors(), self._engine.begin() as connection:
-            if memory is None:
-                return transaction(connection)
-            begun = memory.begun(connection)
-            answer = transaction(connection)
-            counted = memory.ending(connection, begun)
-        memory.ended(counted)
-        return answer
+        begin = (
+            self._engine.begin if self._hook is None else partial(self._hook.begin, self._engine)
+        )
+        with translating_storage_errors(), begin() as connection:
+            return transaction(connection)
 
     @property
     def is_shared(self) -> bool:
@@ -337,8 +351,8 @@ class StorageThread:
     def let_go(self) -> None:
         """Let go of the database: no transaction runs any more, or none ever did."""
         self._engine.dispose()
-        if self._memory is not None:
-            self._memory.close()
+        if self._hook is not None:
+            self._hook.close()
 
     async def close(self) -> None:
         """Finish what was begun and let go of the database."""
