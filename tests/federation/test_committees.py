@@ -1,6 +1,5 @@
 """Committees at work: each data holder shares with three of five Compute nodes."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ CLIENTS = sum(SITES.values())
 ALL, TWO = AdditiveSharing(committee=3), ThresholdSharing(committee=3, threshold=2)
 POLICY = HOLDER_POLICY.model_copy(update={"minimum_threshold": 2, "minimum_committee": 3})
 HOLDERS = {site: {"policy": POLICY} for site in SITES}
-SESSIONS = {site: {"policy": POLICY.model_copy(update={"allow_sessions": True})} for site in SITES}
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +85,6 @@ async def test_a_certificate_of_committees_holds_and_says_who_could_open_an_answ
     found = account_of(spec, five.consortium, documents)
     assert (found.outcome, found.cohort, found.misconduct) == ("published", spec.body.clients(), ())
     assert len(documents) == 5 + 5 + 5 + 1
-
-
-async def test_sessions_are_opened_with_the_committee_alone(five: Trust, tmp_path: Path) -> None:
-    async with Federation(five, tmp_path, holders=SESSIONS) as federation:
-        report = await federation.learn(sharing=ALL, wrapping="session")
-        await audit(federation)
-        opened = Counter(holder for holder, _, _ in federation.session_keys)
-    assert opened == {0: 3, 1: 3, 2: 3}
-    assert report.cohort_sizes == (CLIENTS,)
 
 
 @pytest.mark.parametrize("lost", [0, 2, 4])
