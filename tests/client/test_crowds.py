@@ -291,29 +291,6 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
     assert max(Counter(asked).values()) > 1
 
 
-@pytest.mark.slow
-async def test_a_flood_at_the_trainer_costs_a_data_holder_time_and_no_contribution(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    """Draws are refused for half of the job; it comes back no sooner than it was told."""
-    refused_at: list[float] = []
-
-    def flooded(request: httpx.Request) -> httpx.Response | None:
-        seconds = (world.clock() - NOW).total_seconds()
-        if request.url.path.endswith("draws") and seconds <= WHOLE_TIME / 2:
-            refused_at.append(seconds)
-            return problem(503, "too-many-draws", **{"Retry-After": "5"})
-        return None
-
-    world.scripts["trainer"] = flooded
-    await world.run(holder, seconds=WHOLE_TIME / 2, tick=2.0)
-    assert (await holder.spent(), submissions(world)) == ({}, [])
-    pauses = np.diff(refused_at)
-    assert len(pauses) > 1 and pauses.min() >= 5.0
-    await world.run(holder, seconds=WHOLE_TIME / 2)
-    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-
-
 @pytest.mark.parametrize("instances", [1, 3])
 async def test_what_was_missed_is_caught_up_with_no_more_open_draws_than_instances(
     tmp_path: Path, instances: int
@@ -350,25 +327,6 @@ async def test_no_more_is_drawn_while_answers_are_not_acknowledged(
     world.scripts["trainer"] = not_now
     await world.run(holder, seconds=WHOLE_TIME - 10)
     assert 0 < world.crowds.draws <= TASK.instances
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("early", [True, False])
-async def test_what_was_allowed_and_not_made_is_told_once_when_a_job_closes(
-    world: CrowdWorld, early: bool
-) -> None:
-    told = Told()
-    holder = world.holder(report=told)
-    await world.run(holder, seconds=500)
-    made = len(world.crowds.taken)
-    if early:
-        world.crowds.close_early()
-    else:
-        world.clock.move(WHOLE_TIME)
-    await world.run(holder, seconds=600)
-    assert told.of("contributions not made") == [{"job": world.job, "contributions": 12 - made}]
-    assert 0 < made < 12
-    await holder.close()
 
 
 async def test_a_full_job_is_left_and_its_closing_is_borne_out(tmp_path: Path) -> None:
@@ -653,19 +611,6 @@ async def test_a_job_that_begins_elsewhere_than_its_request_says_is_not_taken(
     await world.run(holder, seconds=100)
     assert "begin" in (await holder.status()).refused_crowds[world.job]
     assert world.crowds.draws == 0
-
-
-async def test_records_that_lost_a_column_end_a_job_that_goes_on(world: CrowdWorld) -> None:
-    holder = world.holder()
-    await world.run(holder, seconds=300)
-    await holder.close()
-    made = len(world.crowds.taken)
-    few = people(("age",), world.records.values[:, :1])
-    poorer = world.holder(records=few)
-    await world.run(poorer, seconds=WHOLE_TIME)
-    assert len(world.crowds.taken) == made
-    assert "no column 'pressure'" in str((await status(poorer)).ended)
-    await poorer.close()
 
 
 @pytest.mark.parametrize("is_taken_before", [True, False])

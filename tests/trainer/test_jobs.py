@@ -312,19 +312,6 @@ async def test_a_node_that_lacks_the_manifest_is_handed_it(
     assert (await state(trainer))["phase"] == "finished"
 
 
-async def test_a_node_that_will_not_have_the_manifest_fails_the_job_in_time(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    """It may be the node that has the newer version: so it is asked again for a while."""
-    federation.refusals = {"compute-1": (409, "wrong-manifest")}
-    await running(trainer, clock)
-    assert ("compute-1", "GET", "/v1/manifest") in federation.requests
-    assert (await state(trainer))["phase"] == "running"
-    clock.move(JOB.round_seconds * 0.75)
-    await trainer.step()
-    assert (await state(trainer))["reason"] == NOT_ACCEPTED.replace("down", "it shows no manifest")
-
-
 async def test_an_abandoned_round_fails_the_job_with_the_aggregators_reason(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
@@ -397,18 +384,6 @@ async def test_a_result_that_another_party_signed_is_never_used(
     federation.signer = "compute-0"
     await running(trainer, clock)
     assert (await state(trainer))["reason"].startswith(NOT_VALID + "wrong-signer")
-
-
-async def test_an_aggregator_that_never_comes_back_fails_the_job_in_the_end(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await running(trainer, clock)
-    federation.down = {"aggregator"}
-    clock.move(90 + CONSORTIUM.manifest.policy.maximum_round_seconds + 1)
-    await trainer.step()
-    expected = "the aggregator does not say what became of round 0: down"
-    assert (await state(trainer))["reason"] == expected
 
 
 async def test_crashes_between_all_steps_change_not_one_byte_of_the_report(

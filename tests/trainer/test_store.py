@@ -72,20 +72,6 @@ def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine
         assert store.newest_rounds(db, JOB, count=1)[0] == {Phase.ANNOUNCED: 1}
 
 
-def test_commitments_tell_what_is_allowed_and_in_the_end_who_spent_what(engine: Engine) -> None:
-    with engine.begin() as db:
-        (joining,) = commitments(db)
-        store.fix_population(db, JOB, examples.SPEC.population)
-        add_round(db)
-        (running,) = commitments(db)
-        store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late", at=NOW)
-        (failed,) = commitments(db)
-    assert (joining.population, joining.spent) == (None, ())
-    assert (running.population, running.spent) == (examples.SPEC.population, ())
-    assert list(failed.spent) == [(SPEC.body.clients(), SPEC.body.cost)]
-    assert joining.allowed == running.allowed == examples.JOB.privacy.cost
-
-
 def fail_with_round(db: Connection) -> None:
     event = JobEvent.ROUND_ABANDONED
     store.fail_job(db, JOB, event, "refused", at=NOW, abandoned_round=SPEC.digest)
@@ -99,12 +85,3 @@ def test_a_round_that_clients_were_never_told_of_is_given_back(engine: Engine) -
         assert kinds(db) == ["charge", "return"]
         (held,) = commitments(db)
         assert not held.spent
-
-
-def test_a_round_that_clients_may_have_answered_stays_charged(engine: Engine) -> None:
-    with engine.begin() as db:
-        store.fix_population(db, JOB, examples.SPEC.population)
-        add_round(db)
-        store.open_round(db, SPEC.digest)
-        fail_with_round(db)
-        assert kinds(db) == ["charge"]
