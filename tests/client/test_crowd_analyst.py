@@ -70,15 +70,6 @@ def test_a_trainer_that_only_says_that_it_closed_a_job_is_found_out(world: Crowd
         job_of(world).close()
 
 
-def test_a_job_is_followed_by_snapshots_until_it_is_closed(world: CrowdWorld) -> None:
-    models = []
-    for model in job_of(world).follow(every_seconds=0.0):
-        models.append(model)
-        world.crowds.closed = len(models) >= 3
-    assert len(models) == 4
-    assert models[-1] == job_of(world).result()
-
-
 SNAPSHOTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "of fewer instances": lambda shown: shown | {"instances": shown["instances"][1:]},
     "of other weights": lambda shown: (

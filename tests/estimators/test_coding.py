@@ -32,7 +32,7 @@ from shoal.estimators import (
     Validation,
     VectorSum,
 )
-from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_protocol.trust.dictionary import Category, Number
 
 CLIENTS = 2000

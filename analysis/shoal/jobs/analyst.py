@@ -10,7 +10,6 @@ crowd.snapshot().coefficients     # at any time
 model = crowd.wait()              # when it is closed, by what the trainer signed
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -67,7 +66,6 @@ from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.crowds.documents import CrowdClosing, CrowdClosingRequest, CrowdJobRequest
 from shoal_protocol.crowds.draws import check_closing
-from shoal_protocol.crowds.evidence import CrowdEvidence
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.sharing.shares import RandomBytes
@@ -391,34 +389,6 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
             return None
         return CrowdModel.closed(self.crowd().request.task, closing.body)
 
-    def follow(self, *, every_seconds: float) -> Iterator[CrowdModel]:
-        """Yield a snapshot every so many seconds, and in the end the model of the signed closing.
-
-        Several of them show whether the spread over instances has settled:
-        `*earlier, last = job.follow(every_seconds=60); last.stationarity(earlier, pulled=True)`.
-
-        Raises:
-            JobInterrupted: by the user; the job goes on.
-        """
-        closed = None
-        while closed is None:
-            try:
-                closed = self._closed_within(every_seconds)
-                model = self.snapshot() if closed is None else closed
-            except KeyboardInterrupt:
-                raise JobInterrupted(self.id) from None
-            yield model
-
-    def _closed_within(self, seconds: float) -> CrowdModel | None:
-        """Return the model as soon as the job is closed; None after so many seconds."""
-        until = time.monotonic() + seconds
-        while True:
-            wait = int(min(POLL_SECONDS, max(0.0, until - time.monotonic())))
-            result = self.result(wait_seconds=wait, tries=PATIENT_TRIES)
-            if result is not None or time.monotonic() >= until:
-                return result
-            pause(SHORTEST_PAUSE_SECONDS)
-
     def close(self) -> CrowdClosing:
         """Have the job closed now, for good; return its closing, which says so.
 
@@ -438,17 +408,6 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         if closing is None:
             raise JobFailed("the trainer took the request to close the job, and it is still open")
         return closing.body
-
-    def evidence(self) -> CrowdEvidence:
-        """Return what the trainer shows us of the job: its `fingerprints` are for comparing.
-
-        With other parties' evidence, `shoal_protocol.crowds.evidence.differences` finds
-        whom the trainer showed another crowd.
-        """
-        opening = self._talk(lambda trainer: trainer.opening(self.id))
-        shown = CrowdEvidence(opening=opening, closing=self.closing())
-        shown.check(self.crowd().consortium)
-        return shown
 
     def verify(self) -> CrowdClosing | None:
         """Follow every instance's log from the opening to the closing; None while it is open.

@@ -13,7 +13,6 @@ from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
-from shoal_protocol.trust.limits import job_refusal
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import (
     MalformedDocument,
