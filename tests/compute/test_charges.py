@@ -1,5 +1,6 @@
 """What a node charged a data holder's slots is told to it alone, by a query of its own key."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from shoal_compute import charges as answering
 from shoal_compute.schema import bulks, ledger
 from shoal_consortium.parties import next_manifest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
+from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.trust.roster_changes import with_key
 from shoal_protocol.wire.documents import Role, Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json
 from tests.world.around_node import SECOND, Federation, envelopes
-from tests.world.examples import AUTHORITY, client_key
+from tests.world.examples import AUTHORITY, client_key, named
+from tests.world.parties import problem_code
 
 NONCE = "0a" * 16
 
@@ -219,3 +222,23 @@ async def test_a_node_hears_of_no_machine_whose_key_was_replaced(federation: Fed
     assert decode(await told_by(federation, sign(own, Role.HOLDER, key).encode()), Charges)
     other = query(federation, 2, instance="1c" * 16, nonce="0d" * 16)  # the others are heard of
     assert decode(await told_by(federation, other), ChargesQuery).body.epoch == 1
+
+
+async def test_machines_are_told_to_nodes_alone(federation: Federation) -> None:
+    restored = query(federation, 3, node="compute-1", epoch=1)
+    assert (await ask(federation, restored, node=1))[0] == 200
+    body = NodeQuery(manifest=federation.consortium.digest, node="compute-0", at=federation.clock())
+    own = named("compute-0", body)
+    old = body.model_copy(update={"at": body.at - timedelta(minutes=11)})
+    for signed, code in (
+        (own, None),
+        (named("compute-2", body), "wrong-signer"),
+        (named("aggregator", body.model_copy(update={"node": "aggregator"})), "wrong-signer"),
+        (named("compute-0", old), "stale-query"),
+    ):
+        answer = await federation.request(1, "POST", "/v1/machines", signed.encode())
+        if code is None:
+            assert canonical_json(answer.json()["documents"][0]) == restored
+        else:
+            assert problem_code(answer) == code
+    assert (await federation.request(1, "GET", "/v1/machines")).status_code == 405
