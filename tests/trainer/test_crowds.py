@@ -159,16 +159,6 @@ async def test_a_submission_replaces_the_instance_that_its_receipt_names(opened:
     ]
 
 
-async def test_a_draw_after_a_replacement_has_the_new_weights(opened: Asker) -> None:
-    for number in range(40):
-        await opened.contribute(JOB, number)
-    shown = (await opened.instances(JOB))["instances"]
-    for number in range(10):
-        drawn = (await opened.draw(JOB, f"later {number}")).body
-        instance = shown[drawn.instance]
-        assert (drawn.revision, list(drawn.weights)) == (instance["revision"], instance["weights"])
-
-
 async def test_what_others_replaced_meanwhile_does_not_matter_to_an_answer(opened: Asker) -> None:
     drawn = [await opened.draw(JOB, number) for number in range(10)]
     for each in drawn:

@@ -1,17 +1,15 @@
 """Jobs from submission to report, over HTTP, with the other services played."""
 
-import asyncio
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from shoal_hosting.installed_models import ModelNotUsable
 from shoal_hosting.storage import ledger as storage_ledger
 from shoal_learning.contract import RequestedRound
 from shoal_learning.families.hamiltonian import NoConvergence
@@ -409,31 +407,3 @@ async def test_crashes_between_all_steps_change_not_one_byte_of_the_report(
     assert decode(crashed, PosteriorReport).body == await report_of(service)
     assert len((await ledger(service))["entries"]) == 2
     assert [len(federation.rounds[name]) for name in SERVICES] == [2, 2, 2, 2]
-
-
-async def test_who_waits_for_a_round_gets_it_as_soon_as_it_is_accepted(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await joined(trainer)
-    path = f"/v1/jobs/{JOB.digest}/rounds/0?wait=30"
-    waiting = asyncio.create_task(get(trainer, path))
-    await trainer.step()
-    assert not waiting.done()
-    clock.now = JOB.join_deadline
-    await trainer.step()
-    assert (await waiting)[0] == 200
-
-
-async def test_a_job_whose_model_is_gone_waits_for_it_and_says_so_to_the_operator(
-    trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(task: LinearRegressionTask, **_: Any) -> NoReturn:
-        raise ModelNotUsable("the model is not installed here")
-
-    with monkeypatch.context() as patched, capture_logs() as lines:
-        patched.setattr("shoal_trainer.progress.learner_for", gone)
-        await running(trainer, clock)
-    waits = [each for each in lines if each["event"] == "the job waits for its model"]
-    assert waits[0]["reason"] == "the model is not installed here"
-    assert (await state(trainer))["phase"] == "running"

@@ -40,26 +40,6 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def test_a_jobs_rounds_are_counted_by_phase_and_its_newest_ones_shown(engine: Engine) -> None:
-    ledger = Ledger("trainer")
-    bodies = [examples.SPEC.model_copy(update={"number": number}) for number in range(5)]
-    signed = [examples.named("trainer", body) for body in bodies]
-    with engine.begin() as db:
-        store.fix_population(db, JOB, examples.SPEC.population)
-        for each in signed[:4]:
-            store.add_round(db, each, ledger, at=NOW)
-            store.lose_round(db, each.digest, None, at=NOW)
-        store.add_round(db, signed[4], ledger, at=NOW)
-    with engine.begin() as db:
-        counts, newest = store.newest_rounds(db, JOB, count=2)
-        assert store.newest_rounds(db, "0" * 64, count=2) == ({}, [])
-    assert counts == {Phase.ABANDONED: 4, Phase.ANNOUNCED: 1}
-    assert [(each.number, each.phase) for each in newest] == [
-        (3, Phase.ABANDONED),
-        (4, Phase.ANNOUNCED),
-    ]
-
-
 def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine) -> None:
     with engine.begin() as db:
         store.fix_population(db, JOB, examples.SPEC.population)
