@@ -10,15 +10,13 @@ from sqlalchemy import select
 
 from shoal_aggregator import schema
 from shoal_aggregator.assembly import Service
-from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, Result
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
-from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import parse_canonical_json
-from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
-from tests.aggregator.conftest import Assemble
+from shoal_protocol.wire.vectors import encode_uint64
+from tests.aggregator.conftest import Assemble, post
 from tests.world import examples
-from tests.world.around_aggregator import post
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, problem_code, signed_by
 
@@ -60,19 +58,6 @@ async def announced(service: Service) -> Service:
     return service
 
 
-async def test_all_partial_sums_together_give_the_signed_sum(aggregator: Service) -> None:
-    await announced(aggregator)
-    for encoded in SUMS:
-        assert await send_sum(aggregator, encoded) == 201
-    await aggregator.step()
-    status, encoded = await get(aggregator, "/result")
-    signed = decode(encoded, Result)
-    examples.CONSORTIUM.verify(signed)
-    assert status == 200
-    assert signed.body == examples.RESULT
-    assert np.array_equal(from_ring(decode_uint64(signed.body.values)), examples.TOTAL)
-
-
 @pytest.mark.parametrize("order", list(itertools.permutations(range(examples.NODES))))
 async def test_the_result_is_the_same_bytes_in_whatever_order_the_sums_come(
     aggregator: Service, order: tuple[int, ...]
@@ -105,18 +90,6 @@ async def test_a_total_that_no_answers_can_have_is_never_released(
     clock.move(100)
     await service.step()
     assert await get(service, "/abandonment") == (200, encoded)
-
-
-async def test_nothing_is_released_while_a_partial_sum_is_missing(aggregator: Service) -> None:
-    await announced(aggregator)
-    for encoded in SUMS[:-1]:
-        await send_sum(aggregator, encoded)
-    await aggregator.step()
-    for ending in ("/result", "/partial-sums"):
-        status, body = await get(aggregator, ending)
-        assert status == 202
-        assert b'"partial_sums":2' in body
-        assert b'"values"' not in body
 
 
 async def test_partial_sums_are_served_once_the_round_is_published(aggregator: Service) -> None:
@@ -292,33 +265,6 @@ async def test_the_aggregators_abandonment_says_what_the_node_said(
     assert said.detail == expected[:300]
 
 
-async def test_one_nodes_abandonment_ends_the_round_for_all(aggregator: Service) -> None:
-    await announced(aggregator)
-    await send_sum(aggregator, SUMS[0])
-    assert await post(aggregator, f"{ROUND_PATH}/abandonments", give_up(1)) == 201
-    assert (await get(aggregator, "/result"))[0] == "round-abandoned"
-    assert (await get(aggregator, "/partial-sums"))[0] == "round-abandoned"
-    assert await send_sum(aggregator, SUMS[2]) == "round-abandoned"
-    assert await send_sum(aggregator, SUMS[0]) == "round-abandoned"
-    status, encoded = await get(aggregator, "/abandonment")
-    signed = decode(encoded, Abandonment)
-    examples.CONSORTIUM.verify(signed)
-    assert (status, signed.signer) == (200, "aggregator")
-    assert signed.body.reason.code == "called_off_by_node"
-
-
-async def test_a_node_that_published_its_sum_can_abandon_no_more(aggregator: Service) -> None:
-    await announced(aggregator)
-    for encoded in SUMS:
-        await send_sum(aggregator, encoded)
-    path = f"{ROUND_PATH}/abandonments"
-    assert await post(aggregator, path, give_up(0)) == "conflicting-document"
-    await aggregator.step()
-    assert await post(aggregator, path, give_up(1)) == "conflicting-document"
-    assert (await get(aggregator, "/result"))[0] == 200
-    assert (await get(aggregator, "/abandonment"))[0] == "not-abandoned"
-
-
 @pytest.mark.parametrize("signer", ["aggregator", "trainer", "nobody"])
 async def test_only_compute_nodes_may_call_a_round_off(aggregator: Service, signer: str) -> None:
     await announced(aggregator)
@@ -352,24 +298,6 @@ async def test_a_round_with_all_its_sums_is_published_however_late(
     clock.move(10_000)
     await aggregator.step()
     assert (await get(aggregator, "/result"))[0] == 200
-
-
-@pytest.mark.parametrize("crashes_after", range(5))
-async def test_a_crash_at_any_point_changes_nothing(
-    assembled: Assemble, crashes_after: int
-) -> None:
-    service = assembled()
-    messages = [("/v1/rounds", SPEC), *((f"{ROUND_PATH}/partial-sums", each) for each in SUMS)]
-    for number, (path, body) in enumerate(messages):
-        if number == crashes_after:
-            service = assembled()
-        assert await post(service, path, body) == 201
-    if crashes_after == len(messages):
-        service = assembled()
-    await service.step()
-    for _ in range(2):
-        assert await get(service, "/result") == (200, signed_by("aggregator", examples.RESULT))
-        service = assembled()
 
 
 async def test_who_waits_for_a_result_learns_at_once_that_there_will_be_none(

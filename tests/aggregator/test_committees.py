@@ -14,8 +14,8 @@ from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
+from tests.aggregator.conftest import post, told_of
 from tests.world import examples
-from tests.world.around_aggregator import post, told_of
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, signed_by
 

@@ -29,7 +29,7 @@ from shoal_protocol.wire.encoding import format_time
 from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
 from tests.holder.test_new_records import MAPPING, load
-from tests.neighbours.leaving import OF_THE_MACHINE
+from tests.scenarios.neighbours.leaving import OF_THE_MACHINE
 from tests.world.around_holder import PRIVACY, World, no_noise
 from tests.world.clock import HandMovedTimer
 from tests.world.people import csv_of

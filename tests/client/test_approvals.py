@@ -125,32 +125,6 @@ async def test_who_says_no_signs_nothing(world: World, agent: Service) -> None:
     assert (await api(agent, world, method="GET")).json()["jobs"][0]["decisions"] == []
 
 
-async def test_an_owner_refuses_for_good_and_the_trainer_hears_of_it(
-    world: World, agent: Service
-) -> None:
-    notices, job = heard(world), world.submit().digest
-    await agent.step()
-    assert [each.state for each in notices] == ["waits"]
-    told = await decided(world, "refuse", job, "alice", "--yes")
-    assert "It is refused, for good." in told.stdout
-    await agent.step()
-    assert [each.state for each in notices] == ["waits", "refused"]
-    assert (await agent.holder.status()).refused == {job: "refused by an owner of this data holder"}
-    late = await decided(world, "approve", job, "alice", "--yes")
-    assert late.exit_code == 3 and "for good" in late.stderr
-
-
-async def test_a_key_that_is_not_listed_and_a_job_that_does_not_ask(
-    world: World, agent: Service
-) -> None:
-    job = world.submit().digest
-    await agent.step()
-    stranger = await decided(world, "approve", job, "eve", "--yes")
-    assert stranger.exit_code == 1 and "does not list this key" in stranger.stderr
-    unknown = await decided(world, "approve", "f" * 64, "alice", "--yes")
-    assert unknown.exit_code == 1 and "no such job asks" in unknown.stderr
-
-
 async def test_an_agent_that_shows_another_job_s_request_gets_no_signature(
     world: World, agent: Service
 ) -> None:

@@ -14,8 +14,7 @@ from shoal_agent.client_files import write_holder_key
 from shoal_agent.leaving_alone import leave_alone
 from shoal_consortium.consortium_files import create
 from shoal_holder.exits import Joined
-from shoal_holder.site_files import STATE_FILE, lock_key
-from shoal_holder.state import State
+from shoal_holder.site_files import lock_key
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
@@ -82,29 +81,6 @@ async def test_a_job_that_could_be_joined_for_too_long_is_not_joined(
     await holder.close()
 
 
-async def test_a_job_that_never_begins_gives_its_budget_back_at_the_end_of_its_time(
-    world: World,
-) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    assert len(await holder.committed()) == CLIENTS
-    (held,) = await holder.reserved()
-    assert (held.job, held.slots) == (request.digest, CLIENTS)
-    assert datetime.fromisoformat(held.until) == request.body.ends_by
-    world.clock.now = request.body.ends_by - timedelta(seconds=1)
-    await holder.step()
-    assert len(await holder.committed()) == CLIENTS
-    await holder.close()
-    world.clock.now = request.body.ends_by
-    again = world.holder()  # also if it was not there at that moment
-    await again.step()
-    assert await again.committed() == {}
-    assert await again.reserved() == []
-    assert (await again.status()).jobs[0].ended == "its time is over"
-    await again.close()
-
-
 async def test_a_round_that_would_outlast_its_job_is_not_answered(world: World) -> None:
     holder = world.holder()
     request = world.submit()
@@ -116,23 +92,6 @@ async def test_a_round_that_would_outlast_its_job_is_not_answered(world: World) 
     assert job.ended == "refused: the round would outlast the job"
     assert not any(node.held for node in world.nodes)
     await holder.close()
-
-
-async def test_a_withdrawal_that_its_analyst_signed_ends_a_job_and_is_kept(world: World) -> None:
-    holder = world.holder()
-    request = world.submit(task=TWO_ROUNDS)
-    await holder.step()
-    script(world, "/rounds/0", problem(410, "job-withdrawn"))
-    script(world, "/withdrawal", httpx.Response(200, content=withdrawal(world, request)))
-    await holder.step()
-    assert (await holder.status()).jobs[0].ended == "withdrawn"
-    assert await holder.committed() == {}
-    await holder.close()
-    state = State(
-        world.directory / "holder" / STATE_FILE, authority=world.consortium.manifest.authority
-    )
-    assert state.file.rows("SELECT document FROM withdrawals") == [(withdrawal(world, request),)]
-    state.close()
 
 
 @pytest.mark.parametrize("lie", ["another job's", "another analyst's", "nothing"])
@@ -152,38 +111,6 @@ async def test_a_withdrawal_that_is_none_is_not_said_to_be_the_analysts(
     await holder.step()
     assert (await holder.status()).jobs[0].ended == "withdrawn, by the trainer's word alone"
     await holder.close()
-
-
-async def test_who_left_answers_no_round_ever_and_tells_the_trainer(world: World) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    left = await holder.leave(request.digest)
-    assert (left.slots, left.answered) == (CLIENTS, 0)
-    assert await holder.committed() == {}  # before anybody was told
-    await holder.close()  # whatever comes now
-    asked = script(world, "/leaves", httpx.Response(503))
-    world.announce(request)
-    again = world.holder()
-    await again.step()
-    await again.step()
-    assert asked
-    assert (await again.status()).jobs[0].leave == "pending"
-    asked = script(world, "/leaves", taken())
-    world.clock.move(60)
-    await again.step()
-    signed = decode(asked[-1].content, Leave)
-    world.consortium.verify(signed)
-    assert (signed.body.job, signed.body.holder) == (request.digest, 0)
-    assert (await again.status()).jobs[0].leave == "acknowledged"
-    assert (await again.status()).jobs[0].ended == "left"
-    await again.step()
-    assert not any(node.held for node in world.nodes)
-    assert await again.spent() == {}
-    await again.leave(request.digest)  # says the same, and sends nothing new
-    await again.step()
-    assert len(asked) == 1
-    await again.close()
 
 
 async def test_leaving_while_an_answer_is_made_is_in_time(world: World) -> None:

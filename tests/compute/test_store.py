@@ -134,12 +134,6 @@ def abandonment(code: str = "votes_missing", party: str = "compute-0") -> Signed
     return sign(body, party, signing_key(party))
 
 
-def test_a_round_is_added_once(storage: StorageThread) -> None:
-    assert storage.run_here(store.add_round, SPEC) is None
-    stored = storage.run_here(store.get_round, ROUND)
-    assert (stored.spec, stored.phase, stored.documents) == (SPEC, Phase.ANNOUNCED, ())
-
-
 def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
     batch = [share(1), share(2), share(1), share(2, attempt=1)]
     assert storage.run_here(add_shares, batch) == [
@@ -396,11 +390,6 @@ def test_erasure_takes_the_payload_and_leaves_digest_and_signature(storage: Stor
     assert storage.run_here(row) == (1, 1, stored.answer, stored.digest, bytes(64), 0, None)
     assert payloads(storage, [1]) == []
     assert storage.run_here(stored_digests, ROUND, [1]) == {1: share(1).digest}
-
-
-def test_a_cohorts_shares_are_read_and_no_other(storage: StorageThread) -> None:
-    storage.run_here(add_shares, [share(client) for client in range(6)])
-    assert payloads(storage, [1, 4, 9]) == [share(1).share.payload, bytes([4]) * 32]
 
 
 def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> None:

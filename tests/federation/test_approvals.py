@@ -123,16 +123,3 @@ async def test_the_analyst_of_a_crowd_job_sees_that_owners_think(tmp_path: Path)
 
 async def is_closed(federation: Federation, job: str) -> bool:
     return (await state(federation, job)).has_result
-
-
-async def test_a_job_that_nobody_approves_in_time_costs_nobody_anything(
-    federation: Federation,
-) -> None:
-    job = await federation.submit()
-    await federation.until(lambda: stands(federation, job, 3, 0))
-    state = await federation.finish(job)
-    assert (state["phase"], state["joined"]) == ("failed", 0)
-    for site in SITES:
-        [asking] = await federation.holder(site).approvals()
-        assert asking.stage == "expired"
-        assert await federation.holder(site).committed() == {}
