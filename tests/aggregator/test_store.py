@@ -1,6 +1,6 @@
 """The store keeps a round's one end also when two ask for different ones at the same time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Connection, Engine
@@ -11,7 +11,6 @@ from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import Phase
 from tests.world import examples
 
@@ -64,36 +63,3 @@ def test_a_round_is_not_abandoned_over_its_total_while_a_sum_is_missing(engine: 
         assert store.abandon(db, abandonment("aggregator"), stored=3)
         assert not publish(db)
     assert phase_of(engine) is Phase.ABANDONED
-
-
-def test_what_is_due_is_found(engine: Engine) -> None:
-    with_sums(engine, 2)
-    late = examples.SPEC.give_up_at
-    with engine.begin() as db:
-        assert store.complete_rounds(db, examples.SPEC.deadline) == []
-        assert store.overdue_rounds(db, examples.SPEC.deadline) == []
-        assert store.overdue_rounds(db, late) == [ROUND]
-        offers.offer_partial_sum(db, SUMS[2])
-        assert store.complete_rounds(db, examples.SPEC.deadline) == [ROUND]
-        assert store.overdue_rounds(db, late) == []
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda db: store.find_round(db, ROUND),
-        lambda db: offers.offer_partial_sum(db, SUMS[0]),
-        lambda db: offers.offer_abandonment(
-            db, abandonment("compute-0"), abandonment("aggregator")
-        ),
-        lambda db: publish(db),
-        lambda db: store.abandon(db, abandonment("aggregator"), stored=None),
-        lambda db: store.find_decision(db, ROUND, "aggregator"),
-    ],
-    ids=["find", "sum", "abandonment", "publish", "abandon", "decision"],
-)
-def test_a_round_that_was_never_added_is_unknown(
-    engine: Engine, ask: Callable[[Connection], object]
-) -> None:
-    with engine.begin() as db, pytest.raises(UnknownRound):
-        ask(db)

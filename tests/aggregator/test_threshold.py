@@ -168,26 +168,6 @@ async def test_a_round_goes_on_without_the_nodes_it_can_spare_and_ends_with_one_
     assert await send(aggregator, signed(SUMS[4])) == "round-abandoned"
 
 
-async def test_nodes_that_gave_up_early_or_late_do_not_touch_the_result(
-    aggregator: Service, clock: HandMovedClock
-) -> None:
-    path = f"{PATH}/abandonments"
-    assert await post(aggregator, path, abandonment(0)) == 201
-    for node in (1, 2, 3):
-        await send(aggregator, signed(SUMS[node]))
-    clock.now = SPEC.proceed_at
-    await aggregator.step()
-    assert await post(aggregator, path, abandonment(4)) == 201
-    rests_on(await result(aggregator), [1, 2, 3])
-    assert (await get(aggregator, "/abandonment"))[0] == "not-abandoned"
-
-
-async def test_a_node_that_gave_up_can_send_no_sum(aggregator: Service) -> None:
-    await post(aggregator, f"{PATH}/abandonments", abandonment(0))
-    assert await send(aggregator, signed(SUMS[0])) == "conflicting-document"
-    assert (await aggregator.aggregator.find(SPEC.digest)).evidence == 1
-
-
 async def test_a_sum_over_another_cohort_does_not_keep_the_others_out(
     aggregator: Service, clock: HandMovedClock
 ) -> None:
@@ -243,12 +223,6 @@ async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
     assert await documents(aggregator, "/partial-sums") == names([0, 1, 2])
     assert await documents(aggregator, "/wrong-sums") == names([4])
     assert (await aggregator.aggregator.find(SPEC.digest)).partial_sums == NODES
-
-
-async def test_a_word_that_is_no_residue_is_refused(aggregator: Service) -> None:
-    values = np.full(SPEC.dimension, MODULUS, np.uint64)
-    body = SUMS[0].model_copy(update={"values": encode_uint64(values)})
-    assert await send(aggregator, signed(body)) == "wrong-residue"
 
 
 async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_not_released(

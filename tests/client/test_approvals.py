@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-import structlog
 from typer.testing import Result
 
 from shoal_agent.assembly import Service
@@ -157,22 +156,6 @@ async def test_only_the_owner_s_token_shows_what_asks_and_takes_decisions(
     [shown] = (await api(agent, world, method="GET")).json()["jobs"]
     assert [each["owner"] for each in shown["decisions"]] == ["alice"]
     assert shown["until"] == format_time(request.body.join_deadline)
-
-
-async def test_an_agent_without_owners_starts_and_says_that_nothing_can_be_approved(
-    world: World,
-) -> None:
-    with structlog.testing.capture_logs() as said:
-        agent = asking(world, "one", owners="")
-    [warned] = [each for each in said if "no job can be approved" in each["event"]]
-    assert warned["log_level"] == "warning"
-    job = world.submit().digest
-    heard(world)
-    await agent.step()
-    status = await agent.holder.status()
-    assert status.waiting == (job,)
-    assert status.owners_missing is not None and "shoal agent owner-key" in status.owners_missing
-    await agent.close()
 
 
 def test_an_owner_s_key_is_private_and_its_line_is_what_a_policy_takes(tmp_path: Path) -> None:

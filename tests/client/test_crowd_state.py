@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -21,17 +19,11 @@ from shoal_holder.crowds.records_used import (
     Limits,
     allowed_places,
     contributions_made,
-    left_to_records,
-    so_far,
 )
-from shoal_holder.crowds.status import CrowdSpending, RecordsLeft
-from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.world.around_holder import POLICY
-from tests.world.around_holder_crowds import CROWD_POLICY
 from tests.world.clock import NOW
 
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
@@ -108,26 +100,6 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     assert contributions_made(state, CROWD, range(3)) == {0: 2, 1: 1, 2: 0}
 
 
-def test_what_crowds_cost_is_summed_by_job_and_what_is_left_by_client(state: State) -> None:
-    cap = Cap(epsilon=3.0, delta=0.0)
-    assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 3.0, 3.0)
-    contribute(state, (0, 0), (1, 2), (0, 0))
-    contribute(state, (0, 0), (1, 0), job=OTHER_CROWD, limits=limits(cost=Cost.pure(0.5)))
-    assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 0.5, 3.0)
-    assert left_to_records(state, 2, cap) == RecordsLeft(3.0, 0.5, 1.5)
-    thirds = Cap(epsilon=2.5 + 1e-15, delta=0.0)
-    assert left_to_records(state, 2, thirds).least == 0.0
-    site = SimpleNamespace(policy=CROWD_POLICY, positions=lambda: range(3))
-    accounts = so_far(state, cast(Site, site))
-    assert accounts.jobs == (
-        CrowdSpending(CROWD, 3, 2, 1.0),
-        CrowdSpending(OTHER_CROWD, 2, 2, 0.5),
-    )
-    assert accounts.left == RecordsLeft(2.0, 0.0, 2.0)
-    site.policy = POLICY  # it allows no crowd job
-    assert so_far(state, cast(Site, site)).left is None
-
-
 def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: State) -> None:
     """A round of Gaussian noise, an open job and contributions: one cap on all of it."""
     state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), slots=BitMap([0]), join=b"j")
@@ -142,17 +114,6 @@ def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: Sta
     one_more = Cost.gaussian(math.hypot(together.mu, LIMITS.cost.mu))
     assert not tight.cap.allows(one_more)
     assert contribute(state, (1, 0), limits=tight) == [True]  # who did not join has more left
-
-
-def test_the_sum_that_is_kept_in_memory_is_the_one_on_file(state: State, path: Path) -> None:
-    state.committed()
-    contribute(state, (0, 0), (0, 1), (2, 1))
-    kept = epsilons(state)
-    state.close()
-    again = reopen(path)
-    assert epsilons(again) == kept
-    assert kept == {0: 2.0, 2: 1.0}
-    again.close()
 
 
 def test_a_record_has_a_cap_of_its_own_over_all_crowds(state: State) -> None:

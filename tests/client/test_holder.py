@@ -2,8 +2,7 @@
 
 import asyncio
 import math
-import signal
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,6 @@ from pyroaring import BitMap
 from shoal_agent.answering import Answering
 from shoal_agent.client_files import write_holder_key, write_pin
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.status import HolderStatus
 from shoal_consortium.consortium_files import create
 from shoal_consortium.parties import next_manifest
 from shoal_holder import rounds
@@ -36,7 +34,6 @@ from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_
 from tests.client.test_policy import RULES
 from tests.world.around_holder import (
     COLUMNS,
-    NODES,
     POLICY,
     PRIVACY,
     QUERY,
@@ -154,17 +151,6 @@ async def test_the_owners_rules_decide(world: World, rules: dict[str, Any], reas
     assert status.jobs == ()
     assert reason in status.refused[request.digest]
     assert request.digest not in world.trainer.joined
-    await holder.close()
-
-
-async def test_a_refused_job_may_be_joined_under_new_rules_after_a_restart(world: World) -> None:
-    world.submit()
-    holder = world.holder(policy=policy(analysts=()))
-    await holder.step()
-    await holder.close()
-    holder = world.holder()
-    await holder.step()
-    assert len((await holder.status()).jobs) == 1
     await holder.close()
 
 
@@ -405,19 +391,6 @@ async def test_rounds_that_cost_more_than_the_job_together_are_refused(
     assert len(await holder.ledger()) == CLIENTS
 
 
-async def test_rules_that_were_narrowed_since_joining_are_kept(world: World) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    await holder.close()
-    holder = world.holder(policy=policy(columns=("age",)))
-    world.announce(request)
-    await holder.step()
-    assert "pressure" in str((await holder.status()).jobs[0].ended)
-    assert all(node.held == {} for node in world.nodes)
-    await holder.close()
-
-
 async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> None:
     holder = world.holder(policy=policy(maximum_epsilon=2.0))
     first, second = world.submit(), world.submit()
@@ -613,48 +586,6 @@ async def test_a_vault_in_another_process_prepares_the_same_answers(world: World
     assert noise.any() and np.abs(noise).max() < 20 * widest
     assert len(await holder.ledger()) == CLIENTS
     await holder.close()
-
-
-def test_run_steps_until_it_is_told_to_stop_and_can_go_on(world: World) -> None:
-    request = world.submit()
-    seen: list[HolderStatus] = []
-
-    def joined(status: HolderStatus) -> bool:
-        seen.append(status)
-        return request.digest in world.trainer.joined
-
-    def answered(status: HolderStatus) -> bool:
-        seen.append(status)
-        return bool(status.jobs[0].rounds)
-
-    with world.holder() as holder:
-        for _ in range(2):
-            holder.run(until=joined, poll_seconds=0.0)
-        world.announce(request)
-        holder.run(until=answered, poll_seconds=0.0)
-    assert seen[-1].jobs[0].rounds[0].envelopes == {"acknowledged": NODES}
-    world.holder().__exit__()  # the state was closed, so it can be opened again
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Let an interrupt be one even where the tests were started with it ignored (`pytest &`)."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_ends_a_run_quietly_and_tells_what_was_done(world: World) -> None:
-    request = world.submit()
-
-    def interrupted(status: HolderStatus) -> bool:
-        signal.raise_signal(signal.SIGINT)
-        return False
-
-    with world.holder() as holder:
-        status = holder.run(until=interrupted, poll_seconds=0.0)
-    assert [job.job for job in status.jobs] == [request.digest]
 
 
 def site_of(world: World) -> Path:

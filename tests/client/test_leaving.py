@@ -17,10 +17,8 @@ from shoal_holder.exits import Joined
 from shoal_holder.site_files import lock_key
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
-from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
 from shoal_protocol.wire.documents import Signed, decode, sign
-from tests.client.test_holder import FIRST
 from tests.world.around_holder import POLICY, TASK, World, problem
 from tests.world.clock import HandMovedTimer
 from tests.world.examples import signing_key
@@ -143,25 +141,6 @@ async def test_leaving_while_an_answer_is_made_is_in_time(world: World) -> None:
     assert len(await holder.spent()) == CLIENTS
     assert not any(node.held for node in world.nodes)
     assert [job.ended for job in (await holder.status()).jobs] == ["left"]
-    await holder.close()
-
-
-async def test_the_rest_of_a_job_may_be_left_and_what_was_answered_stays_charged(
-    world: World,
-) -> None:
-    request = world.submit(task=TWO_ROUNDS)
-    holder = world.holder()
-    await holder.step()
-    half = request.body.privacy.cost.mu / 2
-    world.announce(request, query=FIRST, mu=half)
-    await holder.step()
-    before = (await holder.committed())[3]
-    left = await holder.leave(request.digest)
-    assert left.answered == 1
-    after = (await holder.committed())[3]
-    assert after.mu == pytest.approx(Cost.gaussian(half).mu)
-    assert after.mu < before.mu
-    assert len(await holder.spent()) == CLIENTS
     await holder.close()
 
 

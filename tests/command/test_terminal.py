@@ -70,55 +70,6 @@ def test_the_id_of_a_listed_job_is_never_cut(columns: int) -> None:
     assert "".join(cells) == job.job
 
 
-def test_while_clients_may_join_the_time_left_for_it_is_shown() -> None:
-    assert "in 2 h 3 min" in shown(phase="joining")
-    assert "in 2 h" not in shown(phase="running")
-    assert line_of(2, phase="joining") == (
-        "joining: 1,200 joined; joining is open until 2026-05-01 12:00:00 UTC"
-    )
-
-
-@pytest.mark.parametrize(
-    ("phase", "seconds", "expected"),
-    [
-        ("collecting", 65, "in 1 min 5 s"),
-        ("announced", 90_000, "in 1 d 1 h"),
-        ("collecting", -1, "closed"),
-        ("published", 65, "closed"),
-        ("abandoned", 65, "closed"),
-    ],
-)
-def test_a_round_shows_how_long_it_still_takes_uploads(phase, seconds, expected) -> None:
-    assert expected in shown(rounds=[a_round(phase, seconds)])
-
-
-def test_a_failed_job_shows_its_reason() -> None:
-    assert "too few clients" in shown(phase="failed", reason="too few clients")
-
-
-def test_every_phase_of_a_job_has_a_line() -> None:
-    for phase in JobPhase:
-        assert line_of(2, phase=phase).startswith(phase.value)
-    assert "round 1 frozen" in line_of(2, rounds=[a_round("frozen", 1)])
-
-
-def test_a_job_of_many_rounds_says_which_it_is_at_and_how_many_it_lost() -> None:
-    newest = [a_round("published", 1) | {"number": number} for number in range(20, 36)]
-    newest.append(a_round("collecting", 65) | {"number": 36})
-    said = {"round_counts": {"published": 34, "abandoned": 2, "collecting": 1}, "rounds": newest}
-    expected = "34 of 500 rounds published, 2 lost; round 36 collecting"
-    assert line_of(500, **said) == f"running: 1,200 joined; {expected}"
-    found = progress(state(**said), rounds=500, join_deadline=NOW, now=NOW)
-    text = printed_by(rendered(found), width=200)
-    assert "34 of 500 rounds published, 2 lost" in text
-    assert "in 1 min 5 s" in text
-    assert [each["round"] for each in found["Rounds"]] == ["33", "34", "35", "36"]
-
-
-def line_of(job_rounds: int, **changes: object) -> str:
-    return state(**changes).in_words(rounds=job_rounds, join_deadline=NOW)
-
-
 def test_nothing_that_a_peer_wrote_is_taken_for_a_command_to_the_terminal() -> None:
     hostile = "[bold]a[/bold] \x1b[2J\x07 b"
     text = shown(phase="failed", reason=hostile, rounds=[a_round("\x1b[31mred", 1)])
@@ -158,15 +109,6 @@ def test_a_foreseen_error_is_one_line_with_its_own_status(error, status, capsys)
     [line] = printed.err.splitlines()
     assert line.startswith("Error: ")
     assert len(line) > len("Error: ")
-
-
-def test_a_message_of_several_lines_becomes_one(capsys) -> None:
-    def work() -> None:
-        raise ValueError("first\nsecond")
-
-    with pytest.raises(typer.Exit):
-        one_line_for_errors(work)
-    assert capsys.readouterr().err == "Error: first second\n"
 
 
 def test_an_error_that_nobody_foresaw_is_not_hidden() -> None:

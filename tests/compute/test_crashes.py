@@ -54,17 +54,3 @@ async def test_no_payload_is_left_on_disk_when_a_round_is_over(
 
 def files_of(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in directory.glob("compute.sqlite*"))
-
-
-async def test_erasure_goes_on_after_a_crash(federation: Federation, tmp_path: Path) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    await federation.upload_all(spec, range(11), nodes=[0])
-    engine = create_engine(f"sqlite:///{tmp_path}/0/compute.sqlite")
-    with engine.begin() as db:
-        payloads = db.execute(text("SELECT payloads FROM bulks")).scalars().all()
-        db.execute(text("UPDATE rounds SET phase = 'abandoned', reported = true"))
-    engine.dispose()
-    federation.crash(0)
-    await federation.step([0])
-    assert not any(payload in files_of(tmp_path / "0") for payload in payloads)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.base import clone, is_classifier
-from sklearn.metrics import d2_tweedie_score, r2_score
+from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score
 
 matplotlib.use("Agg")
@@ -254,16 +254,6 @@ def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
         model.score(rows, np.ones(CLIENTS))
 
 
-def test_a_gamma_regressions_score_is_the_share_of_its_own_deviance(fitted: Any) -> None:
-    model, rows = fitted[GammaRegression], table(seed=2)
-    exact = d2_tweedie_score(rows["stay"], model.predict(rows), power=2)
-    assert model.score(rows) == pytest.approx(exact)
-    assert exact > 0.4
-    assert "Dispersion" in str(model.summary())
-    with pytest.raises(ValueError, match="positive"):
-        model.score(rows, np.append(rows["stay"][1:], 0.0))
-
-
 @pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)
 def test_targets_of_another_length_are_refused(fitted: Any, estimator: Any) -> None:
     with pytest.raises(ValueError, match="one number for each row"):
@@ -353,21 +343,6 @@ def test_one_class_of_several_is_predicted_with_names_for_numbers() -> None:
     assert is_classifier(model)
     with pytest.raises(ValueError, match="holds 'never', and has the levels 'early'"):
         model.score(rows, ["never"] * CLIENTS)
-
-
-@pytest.mark.slow
-def test_a_model_of_classes_draws_each_levels_coefficients_and_probabilities() -> None:
-    rows = table()
-    model = staged().fit(federation())
-    axes = model.plot()
-    named = [label.get_text() for label in axes.get_yticklabels()]
-    assert named == ["middle: age", "middle: dose", "late: age", "late: dose"]
-    drawn = model.plot_predictions(rows, rows["stage"], of="late")
-    assert drawn.get_ylabel() == "probability that stage is late"
-    model.plot_calibration(rows, of="late")
-    with pytest.raises(ValueError, match="'never' is none of the levels"):
-        model.plot_predictions(rows, of="never")
-    pyplot.close("all")
 
 
 @pytest.mark.slow

@@ -106,15 +106,6 @@ def test_batches_find_the_same_coefficients_as_everybody_would():
     assert np.all(np.abs(posterior.mean - mean) < 2.0 * sd)
 
 
-def test_a_round_costs_one_part_in_as_many_rounds_as_a_client_may_be_asked_in():
-    task = LOGISTIC.model_copy(update={"batch": 64, "rounds": 500})
-    step = learner_for(task).next(1000, [])
-    assert step.share == 1.0 / math.ceil(500 * 64 / 1000)
-    assert step.batch == 64
-    assert learner_for(task).next(10, []).batch == 10
-    assert learner_for(LOGISTIC).next(1000, []).batch is None
-
-
 def test_every_round_asks_what_clients_allow():
     records = people(LOGISTIC, 50)
     _, sums = without_noise(LOGISTIC, records, rounds=20)
@@ -247,17 +238,6 @@ def test_predictions_are_means_over_the_posteriors_draws():
     assert sd == pytest.approx(expected.std(axis=0), abs=0.0056)
 
 
-def test_draws_agree_with_mean_and_covariance_in_the_datas_units():
-    posterior = logistic(feature_columns=(ColumnBounds(name="x1", lower=20, upper=80).column(),))
-    draws = posterior.sample(100_000, np.random.default_rng(2))
-    # six standard errors
-    assert np.all(np.abs(draws.mean(axis=0) - posterior.mean) < 6 * posterior.sd / math.sqrt(1e5))
-    assert np.cov(draws.T) == pytest.approx(posterior.covariance_matrix, rel=0.03)
-    assert posterior.mean[0] == pytest.approx(0.3 * 2.0 - 1.5 * 50.0 / 30.0)
-    without = logistic(intercept=0.0, location=(1.5,), scale=(0.8,))
-    assert without.names == ("intercept", "x1") and without.mean == pytest.approx([0.0, 0.75])
-
-
 def column(centre, scale):
     return (Column(name="x1", centre=centre, scale=scale),)
 
@@ -312,15 +292,3 @@ def test_one_factor_of_correlations_is_one_document(row):
     written = packed(np.array([[1.0, 0.0], row]))
     assert written == packed(np.abs([[1.0, 0.0], row]))
     logistic(correlation=written, convergence=path)
-
-
-@pytest.mark.parametrize("rows", [np.zeros(1), np.zeros((2, 2))])
-def test_rows_of_another_shape_are_not_predicted(rows):
-    with pytest.raises(ValueError, match="one per feature"):
-        logistic().predict(rows)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, 1.5])
-def test_a_level_that_is_no_probability_is_refused(level):
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        logistic().interval(level)

@@ -256,20 +256,3 @@ def test_a_posterior_reads_its_latents_without_numpyro():
     assert "too narrow" in repr(found)
     with pytest.raises(ValueError, match="need the model"):
         found.predict(np.zeros((1, 1)))
-
-
-def test_latents_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="vector"):
-        Latent(name="parts", support="simplex")
-    with pytest.raises(ValueError, match="two parts"):
-        Latent(name="parts", shape=(1,), support="simplex")
-    with pytest.raises(ValueError, match="one number for each"):
-        posterior([Latent(name="mean")], [0.0, 0.0], [1.0, 1.0])
-    with pytest.raises(ValueError, match="same length"):
-        posterior([Latent(name="mean")], [0.0], [1.0, 1.0])
-
-
-def test_a_posterior_has_no_more_latents_than_a_task_may():
-    latents = (Latent(name="w", shape=(10_000,)), Latent(name="b"))
-    with pytest.raises(ValueError, match="at most 10000"):
-        posterior(latents, [0.0] * 10_001, [1.0] * 10_001)

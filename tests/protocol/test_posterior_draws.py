@@ -31,15 +31,6 @@ def autoregressive(correlation, count, seed):
     return draws
 
 
-def test_it_summarises_its_draws():
-    found, flat = posterior(), chains().reshape(-1, 2)
-    assert found.mean == pytest.approx(flat.mean(axis=0))
-    assert found.sd == pytest.approx(flat.std(axis=0, ddof=1))
-    low, high = found.interval(0.9).T
-    assert np.mean((low <= flat) & (flat <= high), axis=0) == pytest.approx([0.9, 0.9], abs=1e-3)
-    assert found.columns == ("dose",)
-
-
 def test_it_predicts_a_record_with_the_scatter_of_both_parameters():
     mean, sd = posterior().predict()
     assert mean == pytest.approx([1.0], abs=0.02)

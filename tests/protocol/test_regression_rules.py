@@ -191,18 +191,6 @@ def test_whatever_a_trainer_changes_in_a_round_is_refused(
     assert allowed == []
 
 
-@each_task
-def test_no_round_is_asked_in_another_ones_place(
-    method: RegressionMethod, centring: Centring
-) -> None:
-    task = task_of(method, centring)
-    asked = rounds_of(task)
-    for (first, (query, _)), second in itertools.product(enumerate(asked), range(len(asked) + 1)):
-        if first != second:
-            with pytest.raises(RefusedSpec):
-                ask(query, task, second, None)
-
-
 def test_a_client_allows_balls_within_the_terms_and_a_certificate_only_the_one_measured() -> None:
     task = task_of("norm_ball", "bounds")
     (counting, _), (query, sums) = rounds_of(task)

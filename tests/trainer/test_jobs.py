@@ -1,16 +1,14 @@
 """Jobs from submission to report, over HTTP, with the other services played."""
 
-import asyncio
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from shoal_hosting.installed_models import ModelNotUsable
 from shoal_hosting.storage import ledger as storage_ledger
 from shoal_learning.contract import NoReliablePosterior, RequestedRound
 from shoal_learning.families.hamiltonian import NoConvergence
@@ -279,19 +277,6 @@ async def test_a_node_that_lacks_the_manifest_is_handed_it(
     assert (await state(trainer))["phase"] == "finished"
 
 
-async def test_a_node_that_will_not_have_the_manifest_fails_the_job_in_time(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    """It may be the node that has the newer version: so it is asked again for a while."""
-    federation.refusals = {"compute-1": (409, "wrong-manifest")}
-    await running(trainer, clock)
-    assert ("compute-1", "GET", "/v1/manifest") in federation.requests
-    assert (await state(trainer))["phase"] == "running"
-    clock.move(JOB.round_seconds * 0.75)
-    await trainer.step()
-    assert (await state(trainer))["reason"] == NOT_ACCEPTED.replace("down", "it shows no manifest")
-
-
 @pytest.mark.parametrize("signer", ["compute-0", "trainer"])
 async def test_nobody_but_the_aggregator_can_end_a_round(
     trainer: Service, clock: HandMovedClock, federation: Federation, signer: str
@@ -344,43 +329,3 @@ async def test_a_result_that_another_party_signed_is_never_used(
     federation.signer = "compute-0"
     await running(trainer, clock)
     assert (await state(trainer))["reason"].startswith(NOT_VALID + "wrong-signer")
-
-
-async def test_an_aggregator_that_never_comes_back_fails_the_job_in_the_end(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await running(trainer, clock)
-    federation.down = {"aggregator"}
-    clock.move(90 + CONSORTIUM.manifest.policy.maximum_round_seconds + 1)
-    await trainer.step()
-    expected = "the aggregator does not say what became of round 0: down"
-    assert (await state(trainer))["reason"] == expected
-
-
-async def test_who_waits_for_a_round_gets_it_as_soon_as_it_is_accepted(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await joined(trainer)
-    path = f"/v1/jobs/{JOB.digest}/rounds/0?wait=30"
-    waiting = asyncio.create_task(get(trainer, path))
-    await trainer.step()
-    assert not waiting.done()
-    clock.now = JOB.join_deadline
-    await trainer.step()
-    assert (await waiting)[0] == 200
-
-
-async def test_a_job_whose_model_is_gone_waits_for_it_and_says_so_to_the_operator(
-    trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(task: LinearRegressionTask, **_: Any) -> NoReturn:
-        raise ModelNotUsable("the model is not installed here")
-
-    with monkeypatch.context() as patched, capture_logs() as lines:
-        patched.setattr("shoal_trainer.progress.learner_for", gone)
-        await running(trainer, clock)
-    waits = [each for each in lines if each["event"] == "the job waits for its model"]
-    assert waits[0]["reason"] == "the model is not installed here"
-    assert (await state(trainer))["phase"] == "running"
