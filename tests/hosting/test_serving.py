@@ -16,11 +16,11 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting.peers.connections import pinned_tls
 from shoal_hosting.security import server_tls
 from shoal_hosting.server import serving
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.serving import Loop, step_for_ever
+from shoal_hosting.tls_certificates import pinned_tls
 from tests.world.loopback import pinned_client, served
 from tests.world.tls_identities import make_identity
 
