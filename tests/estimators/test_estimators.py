@@ -40,7 +40,6 @@ from shoal.estimators import (
     PiecewiseExponentialRegression,
     Poisson,
     PoissonRegression,
-    PoissonRegressionByGradients,
 )
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
@@ -85,7 +84,6 @@ def linear(**changes: Any) -> LinearRegressionInBounds:
 
 ROUNDS: dict[str, Any] = {"features": FEATURES, "rounds": 60, "batch": None}
 LOGISTIC = LogisticRegressionByGradients(target={"recovered": (0, 1)}, **ROUNDS)
-POISSON = PoissonRegressionByGradients(target={"visits": (0, 20)}, **ROUNDS)
 DOSE = NumpyroModel(
     entry_point="dose",
     digest="0" * 64,
@@ -102,7 +100,7 @@ MEASURED = [
     NegativeBinomialRegression(features=FEATURES, target={"visits": (0, 20)}),
     GammaRegression(features=FEATURES, target={"stay": (0, 25)}),
 ]
-REGRESSIONS = [linear(), LOGISTIC, POISSON, *MEASURED]
+REGRESSIONS = [linear(), LOGISTIC, *MEASURED]
 FAMILIES = [
     Bernoulli(column="recovered"),
     Categorical(column="visits", levels=(0, 1, 2, 3)),
@@ -126,7 +124,6 @@ OTHERWISE_NAMED: dict[str, type[Any]] = {
     "regression": LinearRegression,  # one for each of its families
     "linear_regression": LinearRegressionInBounds,
     "logistic_regression": LogisticRegressionByGradients,
-    "poisson_regression": PoissonRegressionByGradients,
 }
 
 
@@ -140,7 +137,7 @@ def test_every_study_has_an_estimator_with_its_parameters(name: str) -> None:
 
 def test_parameters_are_the_tasks_with_the_tasks_defaults() -> None:
     with pytest.raises(TypeError, match="rounds"):
-        PoissonRegressionByGradients(features=FEATURES, target={"visits": (0, 20)}, batch=None)
+        LogisticRegressionByGradients(features=FEATURES, target={"recovered": (0, 1)}, batch=None)
     with pytest.raises(TypeError, match="name"):
         linear(name="linear_regression")
     assert (linear().method, linear().grid_bits, linear().radius) == ("plain", 12, None)
@@ -190,9 +187,7 @@ def test_a_posterior_of_another_kind_is_not_believed() -> None:
         linear().fit(Mistaken())
 
 
-@pytest.mark.parametrize(
-    "kind", [LinearRegressionInBounds, LogisticRegressionByGradients, PoissonRegressionByGradients]
-)
+@pytest.mark.parametrize("kind", [LinearRegressionInBounds, LogisticRegressionByGradients])
 def test_a_regression_has_its_coefficients_where_scikit_learn_has_them(
     fitted: Any, kind: type[Estimator[Any]]
 ) -> None:

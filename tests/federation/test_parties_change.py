@@ -18,8 +18,8 @@ from shoal_agent.client_files import write_pin
 from shoal_consortium import changes, consortium_files, party_files
 from shoal_consortium.cards import KeyKind, PartyRole, new_party
 from shoal_consortium.party_files import read_party_card, read_signing_key
+from shoal_hosting.manifests.manifest_book import HANDOVER
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.manifests.present import HANDOVER
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.jobs.totals import JobEnd

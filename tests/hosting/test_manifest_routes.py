@@ -18,10 +18,10 @@ from prometheus_client import CollectorRegistry
 
 from shoal_hosting.manifests import manifest_book
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.manifest_intake import MOST_AT_ONCE
 from shoal_hosting.manifests.manifest_routes import (
     MANIFEST_LIMIT_BYTES,
     MANIFEST_PATH,
+    MOST_AT_ONCE,
     manifest_routes,
 )
 from shoal_hosting.server.application import create_application

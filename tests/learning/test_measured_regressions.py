@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shoal_learning.contract import RequestedRound
 from shoal_learning.regression import Regression
 from shoal_learning.regression.design_sample import design_sample
-from shoal_learning.regression.families import slope_of
+from shoal_learning.regression.score_likelihood import slope_of
 from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Query

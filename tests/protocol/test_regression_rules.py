@@ -17,7 +17,6 @@ from shoal_protocol.queries import (
     QueryName,
     SecondMomentMatrix,
     SecondMoments,
-    UnitRowMatrix,
 )
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.sums import largest_norms
@@ -38,7 +37,7 @@ from tests.world.certified import THRESHOLDS, Making, changed
 METHODS: tuple[RegressionMethod, ...] = get_args(RegressionMethod)
 CENTRINGS: tuple[Centring, ...] = get_args(Centring)
 CLIENTS = 600
-KINDS = (FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts)
+KINDS = (FirstMoments, SecondMoments, SecondMomentMatrix, NormCounts)
 BEYOND = 1.001  # of a number that may be anything up to its largest
 each_task = pytest.mark.parametrize(
     ("method", "centring"), list(itertools.product(METHODS, CENTRINGS))

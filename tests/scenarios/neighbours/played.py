@@ -60,7 +60,7 @@ def _regression(family: str, **changes: Any) -> Task:
 VECTOR: Final = ColumnBounds(name="x", lower=-1.0, upper=1.0)
 STUDIES_PLAYED: Final[tuple[Task, ...]] = (
     *(_of_example(name) for name in STUDIES if name != "numpyro_model"),
-    *map(_linear, ("plain", "box_projection", "ball_projection", "unit_rows")),
+    *map(_linear, ("plain", "box_projection", "ball_projection")),
     VectorSumTask(columns=(VECTOR,), entries=3),
     *map(_regression, ("normal", "logistic", "poisson", "negative_binomial", "gamma")),
 )
