@@ -272,7 +272,7 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
 ) -> None:
     async with Forgetful(trust, tmp_path / "run") as federation:
         await federation.step()
-        await federation.copy(tmp_path / "copy")
+        await federation.copy_of(SITE, tmp_path / "copy")
         await federation.learn(privacy=CHEAP)
         spent = await federation.charged()
         assert len(spent) == SITES[SITE]
@@ -285,7 +285,7 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
             await publish(federation, version, *federation.services)
             await federation.step()
 
-        await federation.set_back(tmp_path / "copy")
+        await federation.set_back(SITE, tmp_path / "copy")
         if left:
             assert "shoal agent restore" in await federation.refusal()
         else:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
-from structlog.testing import capture_logs
 
 from shoal_consortium import changes, party_files
 from shoal_consortium.cards import KeyKind
@@ -65,26 +64,6 @@ class At:
     @property
     def days_left(self) -> float | None:
         return self.registry.get_sample_value("shoal_certificate_days_left")
-
-
-async def test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day(
-    trust: Trust, tmp_path: Path
-) -> None:
-    at = At(trust, "trainer", tmp_path)
-    at.accept(rotate(trust, "trainer", KeyKind.TLS))
-    at.now = NOW + VALID - timedelta(days=61)
-    with capture_logs() as lines:
-        at.standing.look()
-    assert lines == [] and await at.standing.told(at.busy) == {}
-    assert at.days_left == 61
-    at.now += timedelta(days=2)
-    with capture_logs() as lines:
-        at.standing.look()
-        at.standing.look()
-        at.now += timedelta(days=1)
-        at.standing.look()
-    assert [line["days"] for line in lines] == [59, 58]
-    assert "ends in 58 days" in (await at.standing.told(at.busy))["certificate"]
 
 
 async def test_a_party_without_the_keys_of_the_version_in_force_is_not_ready(

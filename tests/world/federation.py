@@ -8,6 +8,7 @@ order.
 import asyncio
 import gc
 import json
+import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from unittest.mock import patch
 
 import httpx
 from starlette.types import ASGIApp
@@ -28,7 +28,6 @@ from shoal_agent.directory import ShutOut
 from shoal_aggregator import assembly as aggregator
 from shoal_compute import assembly as compute
 from shoal_holder.noise import NoiseSampler
-from shoal_holder.sessions import vault as sessions
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.operators.view import Operator
@@ -36,7 +35,6 @@ from shoal_hosting.party import load_party, read_pin
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.sharing.sessions import Opening, open_session
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import assembly as trainer
 from tests.world.chance import FixedNoise, fixed_bytes
@@ -112,8 +110,6 @@ class Federation:
         self._starts: dict[str, int] = {}
         self._analyst_life = Life("analyst")
         self._stack = AsyncExitStack()
-        self.session_keys: dict[tuple[int, int, str], bytes] = {}
-        """The first keys of all sessions, which only an audit has: by holder, number and node."""
         manifest = trust.consortium.manifest
         self.nodes = [node.name for node in manifest.compute_nodes]
         self.services = [*self.nodes, "aggregator", "trainer"]
@@ -123,7 +119,6 @@ class Federation:
         keep_track_of_tasks()
         self._stack.enter_context(self.clock.of_timeouts())
         self._stack.enter_context(one_thread())
-        self._stack.enter_context(patch.object(sessions, "open_session", self._note_session))
         self._stack.push_async_callback(self.wire.close)
         await self.start_the_dead()
         self.analyst_book = self._book("analyst")
@@ -153,12 +148,6 @@ class Federation:
         self._analyst_life.kill()
         await self._analyst_life.buried()
         await self._stack.aclose()
-
-    def _note_session(self, *arguments: Any, **more: Any) -> tuple[Opening, dict[str, bytes]]:
-        opening, keys = open_session(*arguments, **more)
-        for name, key in keys.items():
-            self.session_keys[opening.holder, opening.number, name] = key
-        return opening, keys
 
     def _data(self, name: str) -> Path:
         directory = self._directory / name
@@ -247,6 +236,19 @@ class Federation:
         running.life.kill()
         await running.life.buried()
         await running.release()
+
+    async def copy_of(self, name: str, to: Path) -> None:
+        """Copy all that a party has on file, as a backup of its machine would."""
+        await self.crash(name)
+        shutil.copytree(self._directory / name, to)
+        await self.start_the_dead()
+
+    async def set_back(self, name: str, copy: Path | None) -> None:
+        """Kill a party, and set its files back to a copy; None: they are lost."""
+        await self.crash(name)
+        shutil.rmtree(self._directory / name)
+        if copy is not None:
+            shutil.copytree(copy, self._directory / name)
 
     async def start_the_dead(self) -> None:
         """Start every party that is down again, over its files."""
