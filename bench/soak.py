@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from shoal_hosting.peers.connections import pinned_tls
 
 from bench.drive import quickstart
 from bench.rounds import memory_mib, peak_memory_mib
-from shoal_consortium.processes import Federation, Process, memory_mib
+from shoal_consortium.processes import Federation, Process
 from shoal_hosting.tls_certificates import pinned_tls
 
 SAMPLE_SECONDS: Final = 0.5
