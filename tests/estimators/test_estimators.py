@@ -378,7 +378,6 @@ def test_classes_are_a_categorys_levels(given: dict[str, Any], reference: str) -
 def test_hazard_ratios_have_curves_of_survival_and_a_verdict(given: dict[str, Any]) -> None:
     model = PiecewiseExponentialRegression(**given, intervals=4).fit(federation())
     assert model.posterior_.names[:2] == ("age", "dose") and len(model.posterior_.names) == 6
-    assert model.hazard_ratios_ == pytest.approx(np.exp(model.coef_))
     rows = {"age": [40, 80], "dose": [2, 2]}
     curves = model.predict_survival(rows)
     assert curves.survival.shape == (2, 4) and np.all(np.diff(curves.survival, axis=1) <= 0.0)

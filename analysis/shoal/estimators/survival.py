@@ -149,11 +149,6 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
         self._require_fit()
         return self.posterior_.mean[: len(self._features)]
 
-    @property
-    def hazard_ratios_(self) -> FloatVector:
-        """The exponentials of `coef_`, shape (q,); `posterior_.hazard_ratios` has intervals."""
-        return np.exp(self.coef_)
-
     def predict(self, rows: object) -> FloatVector:
         """Return each row's hazard over that at `posterior_.centres`, shape (n,).
 
