@@ -1,5 +1,6 @@
 """A ledger that forgot what Compute nodes charged is found out before it is relied upon."""
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -374,7 +375,7 @@ async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
 
 
 def down(_: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("no route")
+    raise httpx.ConnectError("no route") from OSError(errno.EHOSTUNREACH, "no route")
 
 
 async def test_nothing_is_joined_before_all_nodes_have_answered(world: World) -> None:

@@ -1,5 +1,6 @@
 """The data owner's console over an agent: every page and form, who may not, and what goes wrong."""
 
+import errno
 import math
 import re
 from collections.abc import AsyncIterator
@@ -338,7 +339,7 @@ async def test_entries_client_by_client_are_on_the_ledger_s_page_alone(desk: Des
 
 async def test_what_goes_wrong_is_said_with_what_to_do(desk: Desk) -> None:
     async def silent(*_: Any) -> None:
-        raise httpx.ConnectError("no route")
+        raise httpx.ConnectError("no route") from OSError(errno.EHOSTUNREACH, "no route")
 
     for app, status, said in (
         (desk.console("c" * 64), 403, "Have --data name the agent&#39;s data directory"),

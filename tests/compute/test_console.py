@@ -104,13 +104,15 @@ async def test_it_asks_parties_that_are_silent_and_says_who_does_not_answer(
 ) -> None:
     federation.wire.cut.add("compute-1.example")
     page = await shown(federation)
-    assert "This needs you: compute-1 does not answer: no route." in page
+    assert "This needs you: compute-1 does not answer: no connection: no route." in page
     assert re.search(
-        r"compute-1 no route not known compute-2 answered 0 seconds ago 1.0, protocol 1.0 ", page
+        r"compute-1 no connection: no route not known compute-2 answered 0 seconds ago 1.0, "
+        r"protocol 1.0 ",
+        page,
     )
     federation.wire.cut.clear()
     asked = len(federation.wire.requests)
-    assert "compute-1 no route" in await shown(federation)  # not again at once
+    assert "compute-1 no connection: no route" in await shown(federation)  # not again at once
     assert len(federation.wire.requests) == asked
     monkeypatch.setattr(console, "ASK_AFTER_SECONDS", 0.0)
     assert "Nothing needs you." in await shown(federation)
