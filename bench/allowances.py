@@ -43,7 +43,6 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
     Tables,
-    UnitRowMatrix,
     VectorSum,
     WeightedRowMatrix,
 )
@@ -94,7 +93,6 @@ def queries(columns: int, records: int) -> Iterator[Query]:
         for each in range(columns - 1)
     )
     yield SecondMomentMatrix(columns=(*splines, named[1]), **ball)
-    yield UnitRowMatrix(columns=named, **ball)
     yield WeightedRowMatrix(columns=named, **ball)
     yield ScoreSum(
         columns=named,
@@ -205,7 +203,7 @@ def _measure(here: Place, query: Query, rows: int, worst: dict[str, tuple[float,
     slots = max(1, min(len(here.records), MOST_COUNTED // query.records_per_client))
     with TemporaryDirectory() as directory:
         faults = Faults(Path(directory), system_clock)
-        work = Answers(cast(Any, here), cast(Any, None), faults, None)
+        work = Answers(cast(Any, here), cast(Any, None), faults)
         seconds = took(work, query, slots)
     share = seconds / encoding_allowed(query, slots, failing=0)
     at = f"{rows} rows, {query.records_per_client} count, {len(query.column_names)} columns"

@@ -55,8 +55,8 @@ def _texts() -> dict[str, str]:
     return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
 
-def lines_of(module: str) -> int:
-    """Return how many lines a module has, documentation and blank lines included.
+def file_of(module: str) -> Path:
+    """Return the file of a module.
 
     Raises:
         ValueError: there is no such module.
@@ -64,7 +64,12 @@ def lines_of(module: str) -> int:
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         raise ValueError(f"there is no module {module}: mend the page's list")
-    return len(Path(spec.origin).read_text().splitlines())
+    return Path(spec.origin)
+
+
+def lines_of(module: str) -> int:
+    """Return how many lines a module has, documentation and blank lines included."""
+    return len(file_of(module).read_text().splitlines())
 
 
 def lines_of_wheel() -> int:

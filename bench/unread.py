@@ -22,9 +22,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from bench.raw_requests import ask, request
+from bench.rounds import memory_mib
 from bench.small_consortium import made_consortium
 from shoal_consortium import quickstart
-from shoal_consortium.processes import Federation, Process, memory_mib
+from shoal_consortium.processes import Federation, Process
 from shoal_hosting.tls_certificates import pinned_tls
 from shoal_protocol.trust.manifest import ServiceParty
 

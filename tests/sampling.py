@@ -1,6 +1,7 @@
-"""Which enumerations a run takes every so many cases of; `make exhaustive` runs the others.
+"""Which tests and cases are for which of `make test`, `make test-all` and `make exhaustive`.
 
-The stride is odd where a test's cases are pairs of mechanisms, colours or moments: both are taken.
+Of an enumeration named below, `make test-all` takes every so many cases. The stride is odd where a
+test's cases are pairs of mechanisms, colours or moments: both are taken.
 """
 
 from collections import Counter
@@ -8,6 +9,11 @@ from collections.abc import Iterable
 from typing import Final
 
 import pytest
+
+# Whole federations: `make test` runs the first test of each file here.
+SCENARIOS: Final = ("tests/federation/", "tests/scenarios/")
+# Of a test with many cases `make test` takes so many, spread evenly; of a slow one the first.
+MOST_CASES: Final = 8
 
 EVERY: Final = {
     "tests/client/test_owner_console.py::test_its_pages_are_readable_in_a_browser": 3,
@@ -20,13 +26,9 @@ EVERY: Final = {
     "test_a_node_that_never_comes_up_costs_nothing_by_threshold": 3,
     "tests/federation/test_committees.py::"
     "test_a_node_that_is_lost_once_it_attested_holdings_costs_the_round": 2,
-    "tests/federation/test_crash_in_many_rounds.py::"
-    "test_a_death_in_the_second_round_changes_nothing": 3,
-    "tests/federation/test_crashes.py::"
-    "test_who_dies_at_every_kind_of_message_and_is_restarted_changes_nothing": 3,
     "tests/federation/test_crowd_clocks.py::"
     "test_a_clock_that_jumps_loses_nothing_acknowledged_and_accuses_nobody": 3,
-    "tests/federation/test_crowd_crashes.py::"
+    "tests/scenarios/test_crash_in_crowds.py::"
     "test_a_death_at_a_step_costs_nobody_more_and_loses_nothing_acknowledged": 3,
     "tests/federation/test_crowd_jobs.py::"
     "test_whatever_the_network_does_each_charge_is_one_contribution": 2,
@@ -38,7 +40,6 @@ EVERY: Final = {
     "tests/federation/test_partitions_and_clocks.py::"
     "test_clocks_that_are_three_minutes_off_change_nothing": 3,
     "tests/federation/test_sessions.py::"
-    "test_whoever_dies_at_a_message_of_sessions_loses_no_answer": 5,
     "tests/hosting/test_vanished_host.py::"
     "test_the_successor_of_a_process_whose_host_vanished_waits_and_then_starts": 2,
     "tests/learning/test_families.py::"
@@ -50,7 +51,6 @@ EVERY: Final = {
     "tests/learning/test_measured_regressions.py::"
     "test_nine_of_ten_intervals_hold_about_nine_times_in_ten": 3,
     "tests/learning/test_pooling.py::test_intervals_of_slopes_and_of_sites_hold": 3,
-    "tests/neighbours/test_nothing_tells_of_records.py::test_a_planted_fault_is_seen": 3,
     "tests/privacy/test_prediction_sensitivity.py::"
     "test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it": 3,
     "tests/privacy/test_score_sensitivity.py::"
@@ -79,3 +79,26 @@ def mark_the_others(items: Iterable[pytest.Item]) -> None:
             if seen[name] % EVERY[name]:
                 item.add_marker(pytest.mark.exhaustive)
             seen[name] += 1
+
+
+def mark_the_rest(items: Iterable[pytest.Item]) -> None:
+    """Mark with `rest` what `make test` leaves to `make test-all`."""
+    files_begun: set[str] = set()
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            continue
+        file, name = item.nodeid.split("::")[0], item.nodeid.partition("[")[0]
+        begins = item.nodeid.startswith(SCENARIOS) and file not in files_begun
+        essential = begins or item.get_closest_marker("essential") is not None
+        if not item.get_closest_marker("slow") or (essential and name not in cases):
+            files_begun.add(file)
+            cases.setdefault(name, []).append(item)
+        else:
+            item.add_marker(pytest.mark.rest)
+    for of_one_test in cases.values():
+        count = len(of_one_test)
+        kept = {place * count // MOST_CASES for place in range(MOST_CASES)}
+        for place, item in enumerate(of_one_test):
+            if count > MOST_CASES and place not in kept:
+                item.add_marker(pytest.mark.rest)

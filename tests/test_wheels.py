@@ -189,7 +189,7 @@ def test_all_that_a_holder_installs_of_hosting_is_used_there(holder: Wheel, tmp_
     needed = HOLDER["project"]["dependencies"] + holder.extras["agent"] + holder.extras["loader"]
     there = install(tmp_path, needed, holder)
     loaded = there.run("-c", program, *others, "shoal_agent.__main__").split()
-    lazily = {"shoal_hosting.installed_models", "shoal_hosting.digested_imports"}
+    lazily = {"shoal_hosting.installed_models"}
     assert of_hosting - RUN_BY_THE_IMAGE - lazily <= set(loaded)
     there.run("-c", program, *(RUN_BY_THE_IMAGE | lazily))
 
@@ -246,8 +246,8 @@ def test_a_program_takes_part_with_the_first_wheel_alone(
     (tmp_path / "records.csv").write_text("id,age\na,40\nb,50\n")
     program = (
         "import sys\n"
-        "from shoal_agent import DataHolder, Policy, Records\n"
-        "print(len(Records.from_file(sys.argv[1], ['age'])), Policy.__name__, DataHolder.__name__)"
+        "from shoal_agent import DataHolder, Policy, read_records\n"
+        "print(len(read_records(sys.argv[1], ['age'])), Policy.__name__, DataHolder.__name__)"
     )
     said = at_a_holders.run("-c", program, tmp_path / "records.csv")
     assert said.split() == ["2", "Policy", "DataHolder"]
@@ -291,14 +291,14 @@ def test_the_first_wheel_says_how_to_get_the_other_commands(
 def test_an_analyst_learns_with_both_wheels(at_an_analysts: Installed) -> None:
     program = """
 import numpy as np
-from shoal import AsyncAnalyst, Federation, SimulatedFederation, estimators
+from shoal import Analyst, Federation, SimulatedFederation, estimators
 dose = np.linspace(0, 10, 2_000)
 simulated = SimulatedFederation(
     {"dose": dose, "effect": 2 * dose}, epsilon=8.0, delta=1e-5, dropouts=0, colluders=0, seed=1
 )
 model = estimators.LinearRegression(features={"dose": (0, 10)}, target={"effect": (0, 20)})
-print(AsyncAnalyst.__name__, Federation.__name__, model.fit(simulated).coef_[0])
+print(Analyst.__name__, Federation.__name__, model.fit(simulated).coef_[0])
 """
     *names, slope = at_an_analysts.run("-c", program).split()
-    assert names == ["AsyncAnalyst", "Federation"]
+    assert names == ["Analyst", "Federation"]
     assert abs(float(slope) - 2) < 0.5

@@ -1,30 +1,20 @@
 """`shoal crowd`: opens crowd jobs and shows how they go and what they learned."""
 
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from rich.live import Live
 
 from shoal.jobs import crowd_files
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.job_states import CrowdState
-from shoal_agent.crowds.evidence_files import (
-    check_evidence,
-    compared,
-    fingerprints_in_words,
-    read_evidence,
-    write_evidence,
-)
 from shoal_command.connection import (
     ConsortiumDirectory,
     JobId,
     PartyDirectory,
     checked_id,
-    open_book,
-    read_file,
 )
-from shoal_command.rendering import rendered
 from shoal_command.terminal import (
     AsJson,
     ExitStatus,
@@ -33,19 +23,16 @@ from shoal_command.terminal import (
     confirm,
     fail,
     now,
-    output,
     present,
     say,
     say_json,
     tell,
     warn,
 )
-from shoal_command_groups.job_views import until
+from shoal_command_groups.job_views import Described, listed_crowds, until
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.documents import CrowdJobRequest
-from shoal_protocol.crowds.evidence import CrowdEvidence
 from shoal_protocol.queries.models.regressions import Family
-from shoal_protocol.wire.phases import CrowdPhase
 
 app = typer.Typer(
     no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."
@@ -89,12 +76,8 @@ def list_crowds(
     """List the trainer's crowd jobs, of all analysts, the newest first, by its word."""
     with asking("the trainer"):
         listed = Analyst.open(party, consortium, notice=warn).crowds()
-    shown = [
-        each.model_dump(exclude={"approvals"})
-        | {"phase": "; ".join(filter(None, [each.phase, each.waits_in_words]))}
-        for each in listed
-    ]
-    present({"crowds": [each.model_dump() for each in listed]}, as_json, shown={"crowds": shown})
+    found = {"crowds": [each.model_dump() for each in listed]}
+    present(found, as_json, shown={"Crowd jobs": listed_crowds(listed)})
 
 
 @app.command("show")
@@ -104,13 +87,11 @@ def show_crowd(
     """Show what a job asks and costs, and where it stands by the trainer's word."""
     handle = _handle(job, party, consortium)
     with asking("the trainer"):
-        request, state, shown = handle.request(), handle.state(), handle.evidence()
+        request, state = handle.request(), handle.state()
     present(
-        {"request": request, "state": state, "fingerprints": shown.fingerprints},
+        {"request": request, "state": state},
         as_json,
-        *fingerprints_in_words(shown),
-        f"Job {request.digest}",
-        shown=_asked(request) | _progress(state),
+        shown=described(request, state, now=now()),
     )
 
 
@@ -127,7 +108,7 @@ def watch(
     if as_json:
         model = handle.wait(lambda state: say_json(state, indent=None))
     else:
-        model = _watched(handle)
+        model = handle.wait(lambda state: say(str(state)))
     _check_contributions(model.contributions)
     if as_json:
         say_json(model.to_dict(), indent=None)
@@ -184,7 +165,7 @@ def close(
     confirm(
         "Close for good?",
         f"Job {job} takes no more contributions, for good.",
-        one_line(state, left=until(state.closes_at, now())),
+        str(state),
         yes=yes,
     )
     with asking("the trainer"):
@@ -197,45 +178,22 @@ def verify(
     job: JobId,
     party: PartyDirectory,
     consortium: ConsortiumDirectory,
-    compare: Annotated[
-        list[str] | None,
-        typer.Option(help="Fingerprint or file of evidence of another party; repeatable."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="New file for what we were shown, for others to compare.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Follow the log of every instance of a closed job, from its opening to its closing.
 
     This shows that each instance was replaced as the seed says that the trainer was bound to, by
     as many contributions as it says. That no draw was steered and no acknowledged contribution
-    dropped, the data holders' agents check by what they kept; see their `verdict`. That all were
-    shown the same crowd, only comparing shows.
+    dropped, the data holders' agents check by what they kept; see their `verdict`.
 
-    Exit status: 3 a log does not hold, or somebody was shown another crowd; 5 all holds, but nobody
-    contributed; 6 the job is still open (its opening was compared).
+    Exit status: 3 a log does not hold; 5 all holds, but nobody contributed; 6 the job is still
+    open.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        shown = handle.evidence()
-    if out is not None:
-        write_evidence(out, shown)
-    if not as_json:
-        tell(shown, as_json, *fingerprints_in_words(shown))
-    if compare:
-        files = {each: _evidence(Path(each)) for each in compare if Path(each).is_file()}
-        others = [each for each in compare if each not in files]
-        bound_to = open_book(party, consortium).get(shown.opening.body.manifest)
-        said = _same(compared(shown, files, others, bound_to), 1 + len(compare))
-        if not as_json:
-            say(said)
     with asking("the trainer"):
         closing = handle.verify()
     if closing is None:
         fail("the job is still open; it can be verified when it is closed", ExitStatus.NOT_YET)
-    if shown.closing is not None and shown.closing.body != closing:
-        fail("the trainer showed two closings of one job", ExitStatus.REFUSED)
     _check_contributions(closing.contributions)
     unbroken = (
         f"All {closing.contributions:,} contributions are in {len(closing.heads):,} unbroken logs, "
@@ -244,51 +202,9 @@ def verify(
     tell(closing, as_json, unbroken, str(closing))
 
 
-@app.command("compare")
-def compare_files(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Evidence of two parties or more: `shoal agent evidence`, `crowd verify --out`."
-        ),
-    ],
-    party: PartyDirectory,
-    consortium: ConsortiumDirectory,
-) -> None:
-    """Compare what several parties were shown of one crowd job, offline.
-
-    The first file that has a closing is what the others are held to. The party's pin says which
-    trainer's signatures count.
-
-    Exit status 3: somebody was shown another crowd, or what was kept does not fit the closing; 1: a
-    file was damaged or edited, which says nothing of the trainer.
-    """
-    if len(files) < 2:
-        raise typer.BadParameter("it takes two files or more")
-    read = {str(each): _evidence(each) for each in files}
-    first = next((name for name, each in read.items() if each.closing is not None), str(files[0]))
-    reference = read[first]
-    bound_to = open_book(party, consortium).get(reference.opening.body.manifest)
-    check_evidence(first, reference, bound_to)
-    found = compared(reference, read, [], bound_to)
-    tell(reference, False, *fingerprints_in_words(reference), _same(found, len(files)))
-
-
 def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:
     analyst = Analyst.open(party, consortium, notice=warn)
     return analyst.crowd(checked_id(job, listed_by="shoal crowd list"))
-
-
-def _evidence(path: Path) -> CrowdEvidence:
-    return read_evidence(str(path), read_file(path))
-
-
-def _same(found: dict[str, list[str]], parties: int) -> str:
-    """Say that all saw the same crowd, or end the command by who saw another one."""
-    if found:
-        said = "; ".join(f"{name}: {each}" for name, several in found.items() for each in several)
-        fail(f"not the same crowd: {said}", ExitStatus.REFUSED)
-    return f"All {parties:,} were shown the same crowd."
 
 
 def _check_contributions(made: int) -> None:
@@ -296,55 +212,33 @@ def _check_contributions(made: int) -> None:
         fail(NOBODY, ExitStatus.NO_POSTERIOR)
 
 
-def _asked(request: CrowdJobRequest) -> dict[str, str]:
-    """Say what a job asks of whom, and what it costs a client and a record."""
+def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> Described:
+    """Describe what a crowd job asks of whom, its cost to a client and a record, and its state."""
     task = request.task
-    return {
-        "analyst": request.analyst,
-        "learns": f"{task.family} model of {task.target.name}",
-        "features": ", ".join(each.name for each in task.features),
-        "each_contribution": (
-            f"epsilon {task.contribution_epsilon:g}, local and pure; {task.variant}"
+    found: Described = {
+        "Job": request.digest,
+        "Asked by": request.analyst,
+        "Learns": f"{task.family} model of {task.target.name}",
+        "Features": ", ".join(each.name for each in task.features),
+        "Each contribution": f"ε = {task.contribution_epsilon:g}, local and pure; {task.variant}",
+        "At most": (
+            f"{request.contributions_per_client:,} of a client (ε = {request.client_epsilon:g}), "
+            f"{request.contributions_per_record:,} with a record (ε = {request.record_epsilon:g})"
         ),
-        "at_most": (
-            f"{request.contributions_per_client:,} of a client (epsilon "
-            f"{request.client_epsilon:g}), {request.contributions_per_record:,} with a record "
-            f"(epsilon {request.record_epsilon:g})"
-        ),
-        "instances": f"{task.instances:,}",
+        "Instances": f"{task.instances:,}",
+        "Phase": state.phase.value,
+        "Contributions": f"{state.contributions:,} of {state.wanted:,}",
+        "Contributors": f"{state.contributors:,} clients",
+        "Closes": f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({until(state.closes_at, now)})",
     }
-
-
-def _progress(state: CrowdState) -> dict[str, Any]:
-    """Say where a job stands."""
-    return {
-        "phase": state.phase,
-        "contributions": f"{state.contributions:,} of {state.wanted:,}",
-        "contributors": f"{state.contributors:,} clients",
-        "approval": state.waits_in_words or {},
-        "if_it_stays_so": {} if state.contributions else NOBODY,
-        "closes": f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({until(state.closes_at, now())})",
-        "variance_over_instances": {} if state.spread is None else state.spread,
-    }
-
-
-def _watched(job: CrowdJob) -> CrowdModel:
-    console = output()
-    if not console.is_terminal:
-        return job.wait(lambda state: say(one_line(state, left=until(state.closes_at, now()))))
-    with Live(console=console, refresh_per_second=4) as live:
-        return job.wait(lambda state: live.update(rendered(_progress(state))))
-
-
-def one_line(state: CrowdState, *, left: str) -> str:
-    """Say where a job stands in one line, for output that is no terminal."""
-    said = (
-        f"{state.phase}: {state.contributions:,} of {state.wanted:,} contributions, from "
-        f"{state.contributors:,} clients"
-    )
-    if state.phase is CrowdPhase.CLOSED:
-        return said
-    return "; ".join(filter(None, [said, f"closes {left}", state.waits_in_words]))
+    if state.waits_in_words:
+        found["Approval"] = state.waits_in_words
+    if not state.contributions:
+        found["If it stays so"] = NOBODY
+    if state.spread is not None:
+        spread = ", ".join(f"{each:.4g}" for each in state.spread)
+        found["Variance over instances"] = spread
+    return found
 
 
 def _learned(model: CrowdModel) -> str:

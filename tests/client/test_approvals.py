@@ -4,22 +4,18 @@ import asyncio
 import json
 import stat
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import structlog
 from typer.testing import Result
 
 from shoal_agent.assembly import Service
 from shoal_agent.client_files import hex_line
 from shoal_agent.crowds.taking_part import BETWEEN_LOOKS
 from shoal_agent.deciding import ApprovalsView, request_of
-from shoal_agent.vault_link import VaultLink
-from shoal_holder.messages import AskAgenda
 from shoal_holder.policy import Policy
 from shoal_hosting.peers import service_calls
 from shoal_hosting.private_files import write_new
@@ -118,50 +114,6 @@ async def test_two_owners_approve_by_the_command_and_then_it_takes_part(
     assert (await agent.holder.status()).waiting == ()
 
 
-async def test_while_a_job_waits_a_look_asks_the_vault_for_its_agenda_once(
-    world: World, agent: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = world.submit().digest
-    await agent.step()
-    asked: list[type] = []
-    ask = VaultLink.ask
-
-    async def counted(link: VaultLink, request: Any, kind: Any) -> Any:
-        asked.append(type(request))
-        return await ask(link, request, kind)
-
-    monkeypatch.setattr(VaultLink, "ask", counted)
-    await agent.step()
-    assert asked.count(AskAgenda) == 2  # to look for jobs, and for rounds
-    assert (await agent.holder.status()).waiting == (job,)
-
-
-async def test_jobs_that_asked_come_in_pages_those_that_wait_first(
-    world: World, agent: Service
-) -> None:
-    over = world.submit().digest
-    await agent.step()
-    world.clock.now += timedelta(minutes=2)  # nobody can join it any more
-    newer = [world.submit().digest for _ in range(2)]
-    await agent.step()
-    pages, after = [], 0
-    while after is not None:
-        answer = (
-            await api(agent, world, method="GET", url=f"/v1/approvals?after={after}&count=2")
-        ).json()
-        pages.append([each["job"] for each in answer["jobs"]])
-        after = answer["next"]
-    assert pages == [sorted(newer), [over]]
-    only = (await api(agent, world, method="GET", url=f"/v1/approvals?job={over}")).json()
-    assert ([each["job"] for each in only["jobs"]], only["next"]) == ([over], None)
-    none = await api(agent, world, method="GET", url=f"/v1/approvals?job={'f' * 64}")
-    assert none.json()["jobs"] == []
-    assert (await api(agent, world, method="GET", url="/v1/approvals?count=101")).status_code == 422
-    listed = await shoal(world, "approvals", "--json")
-    printed = json.loads(listed.stdout[listed.stdout.index("{\n") :])
-    assert [each["job"] for each in printed["jobs"]] == [*sorted(newer), over]
-
-
 async def test_who_says_no_signs_nothing(world: World, agent: Service) -> None:
     job = world.submit().digest
     await agent.step()
@@ -171,32 +123,6 @@ async def test_who_says_no_signs_nothing(world: World, agent: Service) -> None:
     unasked = await shoal(world, "approve", job, *alice, "--json", asked=None)
     assert unasked.exit_code == 1 and "--yes" in unasked.stderr
     assert (await api(agent, world, method="GET")).json()["jobs"][0]["decisions"] == []
-
-
-async def test_an_owner_refuses_for_good_and_the_trainer_hears_of_it(
-    world: World, agent: Service
-) -> None:
-    notices, job = heard(world), world.submit().digest
-    await agent.step()
-    assert [each.state for each in notices] == ["waits"]
-    told = await decided(world, "refuse", job, "alice", "--yes")
-    assert "It is refused, for good." in told.stdout
-    await agent.step()
-    assert [each.state for each in notices] == ["waits", "refused"]
-    assert (await agent.holder.status()).refused == {job: "refused by an owner of this data holder"}
-    late = await decided(world, "approve", job, "alice", "--yes")
-    assert late.exit_code == 3 and "for good" in late.stderr
-
-
-async def test_a_key_that_is_not_listed_and_a_job_that_does_not_ask(
-    world: World, agent: Service
-) -> None:
-    job = world.submit().digest
-    await agent.step()
-    stranger = await decided(world, "approve", job, "eve", "--yes")
-    assert stranger.exit_code == 1 and "does not list this key" in stranger.stderr
-    unknown = await decided(world, "approve", "f" * 64, "alice", "--yes")
-    assert unknown.exit_code == 1 and "no such job asks" in unknown.stderr
 
 
 async def test_an_agent_that_shows_another_job_s_request_gets_no_signature(
@@ -230,32 +156,6 @@ async def test_only_the_owner_s_token_shows_what_asks_and_takes_decisions(
     [shown] = (await api(agent, world, method="GET")).json()["jobs"]
     assert [each["owner"] for each in shown["decisions"]] == ["alice"]
     assert shown["until"] == format_time(request.body.join_deadline)
-
-
-async def test_an_agent_without_owners_starts_and_says_that_nothing_can_be_approved(
-    world: World,
-) -> None:
-    with structlog.testing.capture_logs() as said:
-        agent = asking(world, "one", owners="")
-    [warned] = [each for each in said if "no job can be approved" in each["event"]]
-    assert warned["log_level"] == "warning"
-    job = world.submit().digest
-    heard(world)
-    await agent.step()
-    status = await agent.holder.status()
-    assert status.waiting == (job,)
-    assert status.owners_missing is not None and "shoal agent owner-key" in status.owners_missing
-    await agent.close()
-
-
-async def test_a_setting_asks_nobody_whatever_the_policy_says(world: World) -> None:
-    (world.directory / "policy.toml").write_text(RULES.replace('approval = "automatic"\n', ""))
-    agent = start(world, SHOAL_AGENT_APPROVAL="automatic")
-    job = world.submit().digest
-    await agent.step()
-    assert job in world.trainer.joined
-    assert (await agent.holder.status()).owners_missing is None
-    await agent.close()
 
 
 def test_an_owner_s_key_is_private_and_its_line_is_what_a_policy_takes(tmp_path: Path) -> None:

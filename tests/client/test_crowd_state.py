@@ -6,33 +6,26 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
-from typing import cast
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_holder import ledger
-from shoal_holder.crowds import memory, nonces
-from shoal_holder.crowds.accounts import left_to_records, so_far
-from shoal_holder.crowds.memory import Prepared
-from shoal_holder.crowds.packing import packed, unpacked
-from shoal_holder.crowds.records_used import Limits, allowed_places, contributions_made
-from shoal_holder.crowds.status import CrowdSpending, RecordsLeft
-from shoal_holder.site import Site
+from shoal_holder.crowds import memory
+from shoal_holder.crowds.memory import Prepared, _packed, _unpacked
+from shoal_holder.crowds.records_used import (
+    Limits,
+    allowed_places,
+    contributions_made,
+)
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.world.around_holder import POLICY
-from tests.world.around_holder_crowds import CROWD_POLICY
 from tests.world.clock import NOW
-from tests.world.crowd_examples import CROWD_DOCUMENTS
 
-INCREMENTAL = 2
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
 AUTHORITY = "e" * 64
 PLACES = 3  # of every client here
@@ -107,26 +100,6 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     assert contributions_made(state, CROWD, range(3)) == {0: 2, 1: 1, 2: 0}
 
 
-def test_what_crowds_cost_is_summed_by_job_and_what_is_left_by_client(state: State) -> None:
-    cap = Cap(epsilon=3.0, delta=0.0)
-    assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 3.0, 3.0)
-    contribute(state, (0, 0), (1, 2), (0, 0))
-    contribute(state, (0, 0), (1, 0), job=OTHER_CROWD, limits=limits(cost=Cost.pure(0.5)))
-    assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 0.5, 3.0)
-    assert left_to_records(state, 2, cap) == RecordsLeft(3.0, 0.5, 1.5)
-    thirds = Cap(epsilon=2.5 + 1e-15, delta=0.0)
-    assert left_to_records(state, 2, thirds).least == 0.0
-    site = SimpleNamespace(policy=CROWD_POLICY, positions=lambda: range(3))
-    accounts = so_far(state, cast(Site, site))
-    assert accounts.jobs == (
-        CrowdSpending(CROWD, 3, 2, 1.0),
-        CrowdSpending(OTHER_CROWD, 2, 2, 0.5),
-    )
-    assert accounts.left == RecordsLeft(2.0, 0.0, 2.0)
-    site.policy = POLICY  # it allows no crowd job
-    assert so_far(state, cast(Site, site)).left is None
-
-
 def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: State) -> None:
     """A round of Gaussian noise, an open job and contributions: one cap on all of it."""
     state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), slots=BitMap([0]), join=b"j")
@@ -143,17 +116,6 @@ def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: Sta
     assert contribute(state, (1, 0), limits=tight) == [True]  # who did not join has more left
 
 
-def test_the_sum_that_is_kept_in_memory_is_the_one_on_file(state: State, path: Path) -> None:
-    state.committed()
-    contribute(state, (0, 0), (0, 1), (2, 1))
-    kept = epsilons(state)
-    state.close()
-    again = reopen(path)
-    assert epsilons(again) == kept
-    assert kept == {0: 2.0, 2: 1.0}
-    again.close()
-
-
 def test_a_record_has_a_cap_of_its_own_over_all_crowds(state: State) -> None:
     tight = limits(record_cap=Cap(epsilon=2.0, delta=0.0))
     assert contribute(state, (0, 1), limits=tight) == [True]
@@ -165,16 +127,6 @@ def test_a_record_has_a_cap_of_its_own_over_all_crowds(state: State) -> None:
     assert allowed(state, client=1, limits=tight) == [0, 1, 2]
 
 
-def test_a_record_contributes_to_a_job_as_often_as_it_says(state: State) -> None:
-    assert contribute(state, *[(0, 2)] * 3, limits=limits(per_client=6, per_record=2)) == [
-        True,
-        True,
-        False,
-    ]
-    assert allowed(state, limits=limits(per_client=6, per_record=2)) == [0, 1]
-    assert allowed(state, job=OTHER_CROWD, limits=limits(per_client=6, per_record=2)) == [0, 1, 2]
-
-
 def test_a_client_contributes_to_a_job_as_often_as_it_says(state: State) -> None:
     who = [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert contribute(state, *who, limits=limits(per_client=2, per_record=1)) == [
@@ -184,22 +136,6 @@ def test_a_client_contributes_to_a_job_as_often_as_it_says(state: State) -> None
         True,
     ]
     assert allowed(state, limits=limits(per_client=2, per_record=1)) == []
-
-
-def test_a_place_that_the_job_does_not_ask_for_contributes_nothing(state: State) -> None:
-    assert contribute(state, (0, PLACES)) == [False]
-
-
-def test_a_job_that_ended_here_takes_no_more_contributions(state: State) -> None:
-    memory.end(state, CROWD, "crowd-closed")
-    assert contribute(state, (0, 0)) == [False]
-    assert contribute(state, (0, 0), job=OTHER_CROWD) == [True]
-
-
-def test_what_was_not_charged_is_not_stored(state: State) -> None:
-    contribute(state, (0, 0), (0, 0), limits=limits(per_record=1))
-    assert len(memory.pending(state, CROWD, count=9)) == 1
-    assert len(ledger.entries(state.file, after=0, count=9)) == 1
 
 
 def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> None:
@@ -239,62 +175,18 @@ def test_evidence_is_erased_when_a_closing_bears_it_out_and_kept_when_not(state:
     assert memory.unverified(state) == []  # nothing was kept of it
 
 
-def test_a_receipt_that_comes_again_does_not_replace_the_first(state: State) -> None:
-    contribute(state, (0, 0))
-    [(first, _)] = memory.pending(state, CROWD, count=9)
-    for receipt in (b"first", b"second"):
-        memory.settle(state, [(first, "acknowledged", receipt)])
-    assert [each.receipt for each in memory.evidence(state, CROWD)] == [b"first"]
-
-
-def test_the_space_of_evidence_that_was_borne_out_goes_back_to_the_system(
-    state: State, path: Path
-) -> None:
-    """Of random bytes, which no packing makes smaller."""
-    generator = np.random.default_rng(7)
-    ready = [
-        Prepared(client, 0, f"{next(_drawn):064x}", generator.bytes(3000), generator.bytes(3000))
-        for client in range(100)
-    ]
-    memory.charge(state, CROWD, ready, limits=LIMITS, now=NOW)
-    memory.settle(
-        state,
-        [
-            (each, "acknowledged", generator.bytes(3000))
-            for each, _ in memory.pending(state, CROWD, count=100)
-        ],
-    )
-    memory.end(state, CROWD, "over")
-    with_evidence = path.stat().st_size
-    assert with_evidence > 100 * 6000
-    memory.conclude(state, CROWD, closing=b"closing", verdict="borne out", kept=[])
-    assert path.stat().st_size < with_evidence - 100 * 5000
-    assert state.file.one("PRAGMA freelist_count") == (0,)
-    assert contribute(state, (1, 1), job=OTHER_CROWD) == [True]
-
-
 @pytest.mark.slow
 @given(
     document=st.binary(min_size=1, max_size=2000).filter(lambda each: not each.startswith(b"{")),
     near=st.binary(max_size=2000),
 )
 def test_what_is_packed_comes_back_byte_for_byte(document: bytes, near: bytes) -> None:
-    stored = packed(document, near)
-    assert unpacked(stored, near) == document
+    stored = _packed(document, near)
+    assert _unpacked(stored, near) == document
     with pytest.raises(MalformedDocument):
-        unpacked(stored[:-1], near)
+        _unpacked(stored[:-1], near)
     with pytest.raises(MalformedDocument):
-        unpacked(stored, near + b"another")
-
-
-def test_what_a_trainer_signs_takes_little_more_than_its_digests_and_signature() -> None:
-    opening = CROWD_DOCUMENTS["crowd_opening"].encode()
-    draw = CROWD_DOCUMENTS["draw"].encode()
-    receipt = CROWD_DOCUMENTS["submission_receipt"].encode()
-    assert unpacked(packed(draw, opening), opening) == draw
-    assert unpacked(packed(receipt, draw), draw) == receipt
-    assert len(packed(draw, opening)) < 32 + 64 + 100  # nonce and signature, and the rest
-    assert len(packed(receipt, draw)) < 32 + 32 + 64 + 60  # link, weights and signature
+        _unpacked(stored, near + b"another")
 
 
 @pytest.mark.parametrize(
@@ -344,15 +236,6 @@ def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
         reopen(path)
 
 
-def test_a_charge_is_for_something_on_file(state: State) -> None:
-    with pytest.raises(sqlite3.IntegrityError, match="on file"):
-        state.file.database.execute(
-            "INSERT INTO ledger"
-            " VALUES (1, ?, 'charge', ?, ?, NULL, '', 1, 1.0, 1.0, '2026-03-01', ?)",
-            ("0" * 64, "d" * 64, CROWD, "e" * 64),
-        )
-
-
 def fails(count: int) -> bytes:
     """Stand in for a random source that must not be asked."""
     raise AssertionError
@@ -364,13 +247,13 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
     def source(count: int) -> bytes:
         return bytes([next(numbers)]) * count
 
-    first = nonces.kept(state, CROWD, [0, 1], source)
-    assert nonces.kept(state, OTHER_CROWD, [0], source)[0] not in first.values()
+    first = memory.nonces_of(state, CROWD, [0, 1], source)
+    assert memory.nonces_of(state, OTHER_CROWD, [0], source)[0] not in first.values()
     nothing_left = limits(per_client=0)
     assert contribute(state, (0, 0), limits=nothing_left) == [False]  # the draw is not on file
-    assert nonces.kept(state, CROWD, [0, 1], fails) == first
+    assert memory.nonces_of(state, CROWD, [0, 1], fails) == first
     assert contribute(state, (0, 0)) == [True]
-    later = nonces.kept(state, CROWD, [0, 1], source)
+    later = memory.nonces_of(state, CROWD, [0, 1], source)
     assert later[0] not in first.values() and later[1] == first[1]
     memory.end(state, CROWD, "over")
     assert state.file.one("SELECT COUNT(*) FROM crowd_nonces") == (1,)

@@ -9,10 +9,9 @@ import pytest
 from shoal_agent.data_holder import DataHolder
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
-from tests.world.around_holder import NODES, World, problem
+from tests.world.around_holder import World, problem
 
 CLIENTS = 12
-ROUND_SECONDS = 60
 
 
 @pytest.fixture
@@ -48,53 +47,6 @@ async def reuploaded(holder: DataHolder) -> int:
     return job.rounds[0].reuploaded
 
 
-@pytest.mark.slow
-async def test_nodes_are_asked_twice_before_the_deadline_and_not_after(
-    world: World, holder: DataHolder
-) -> None:
-    await answered(world, holder)
-    await pass_time(world, holder, 28)
-    assert [node.queries for node in world.nodes] == [0] * NODES
-    await pass_time(world, holder, 12)
-    assert [node.queries for node in world.nodes] == [1] * NODES
-    await pass_time(world, holder, 200)
-    assert [node.queries for node in world.nodes] == [2] * NODES
-    assert all(len(node.bodies) == 1 for node in world.nodes)
-    assert await reuploaded(holder) == 0
-
-
-async def test_what_a_node_lost_is_sent_again_byte_for_byte(
-    world: World, holder: DataHolder
-) -> None:
-    await answered(world, holder)
-    node = world.nodes[1]
-    before = dict(node.held)
-    node.held.clear()
-    await pass_time(world, holder, 40)
-    assert node.held == before
-    assert await reuploaded(holder) == 1
-    [first, second] = node.bodies
-    assert second == first
-    assert len(await holder.ledger()) == CLIENTS  # nobody is charged for it
-
-
-async def test_a_reupload_goes_on_after_a_crash(world: World) -> None:
-    holder = world.holder()
-    await answered(world, holder)
-    world.nodes[0].held.clear()
-    world.scripts["compute-0"] = lambda request: (
-        None if request.url.path.endswith("/stored") else problem(503, "not-ready")
-    )
-    await pass_time(world, holder, 40)
-    assert await reuploaded(holder) == 1
-    await holder.close()  # with it queued, and not sent
-    world.scripts.clear()
-    holder = world.holder()
-    await holder.step()
-    assert len(world.nodes[0].held) == 1
-    await holder.close()
-
-
 async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(
     world: World, holder: DataHolder
 ) -> None:
@@ -108,26 +60,6 @@ async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(
     assert [each.queries for each in world.nodes] == [1, 1, 1]
     assert len(node.held) == 1
     assert await reuploaded(holder) == 1
-
-
-async def test_a_node_that_forgot_the_round_is_handed_its_spec(
-    world: World, holder: DataHolder
-) -> None:
-    spec = await answered(world, holder)
-    node = world.nodes[0]
-    node.held.clear()
-    announced: list[bytes] = []
-
-    def forgetful(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path == "/v1/rounds":
-            announced.append(request.content)
-            return httpx.Response(201)
-        return None if announced else problem(404, "unknown-round")
-
-    world.scripts["compute-0"] = forgetful
-    await pass_time(world, holder, 45)
-    assert announced == [spec.encode()]
-    assert len(node.held) == 1
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from shoal_holder.status import read_jobs
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
-from shoal_protocol.wire.encoding import encode_clients
 from tests.world.clock import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -68,7 +67,7 @@ def committed(state: State) -> dict[int, Cost]:
 
 def pending(state: State, node: int = 0, round_id: str = ROUND) -> bytes | None:
     found = outbox.pending_envelope(state, round_id, node)
-    return found and found.envelope[:-SIGNATURE_BYTES]
+    return found and found[:-SIGNATURE_BYTES]
 
 
 def test_everything_is_there_again_after_reopening(path: Path) -> None:
@@ -181,34 +180,6 @@ def test_settled_envelopes_are_erased_and_their_digests_stay(state: State, path:
     database.close()
 
 
-def test_what_a_round_that_ends_did_not_send_is_erased(state: State, path: Path) -> None:
-    with_round(state)
-    answer(state, range(2), b"SECRET")
-    state.end_job(JOB, "job-failed")
-    assert pending(state) is None
-    assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
-    assert read_jobs(state.file)[0].rounds[0].envelopes == {"unsent": 3}
-    assert state.open_jobs() == [] and state.open_rounds() == []
-    assert len(ledger.charges(state.file, after=0, count=9)) == 2
-
-
-def test_an_outcome_once_recorded_does_not_change(state: State) -> None:
-    with_round(state)
-    answer(state, range(1))
-    outbox.settle_envelope(state, ROUND, 0, "conflicting-share")
-    outbox.settle_envelope(state, ROUND, 0, ACKNOWLEDGED)
-    assert read_jobs(state.file)[0].rounds[0].envelopes == {"conflicting-share": 1, "pending": 2}
-
-
-def test_the_next_round_ends_the_one_before(state: State) -> None:
-    with_round(state)
-    answer(state, range(1))
-    state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
-    assert [stored.round_id for stored in state.open_rounds()] == [OTHER_ROUND]
-    assert pending(state) is None
-    assert state.is_answered(ROUND) and not state.is_answered(OTHER_ROUND)
-
-
 def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
     with_round(state, slots=3)
     answer(state, range(2))  # of mu 0.3; the job may cost 0.5
@@ -235,15 +206,6 @@ def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
     assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).epsilon == pytest.approx(0.25)
     state.end_job(JOB, "job-finished")
     assert {client: cost.epsilon for client, cost in committed(state).items()} == {0: 0.25}
-
-
-def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
-    with_round(state, slots=2)
-    assert {cost.epsilon for cost in committed(state).values()} == {math.inf}
-    answer(state, range(1))
-    state.end_job(JOB, "job-finished")
-    assert committed(state)[0].epsilon == math.inf
-    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).epsilon == math.inf
 
 
 def test_a_refused_join_is_not_answered_for(state: State) -> None:
@@ -286,20 +248,6 @@ def test_jobs_are_listed_by_their_last_charge_with_sums_of_those_who_paid(state:
     assert spending.by_job(state.file, total, oldest.last, 9) == []
 
 
-def test_what_clients_spent_is_told_once_for_all_who_spent_the_same(state: State) -> None:
-    with_round(state)
-    state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
-    answer(state, [0, 1, 2], unused=[3])
-    answer(state, [1, 2, 3], round_id=OTHER_ROUND, cost=Cost.pure(0.25))
-    told = {slots: costs for slots, costs in spending.spent_alike(state.file)}
-    gaussian, pure, nothing = map(spending.stated, (SPENT, Cost.pure(0.25), NOTHING))
-    assert told == {
-        encode_clients(BitMap([0])): [gaussian],
-        encode_clients(BitMap([1, 2])): [gaussian, pure],
-        encode_clients(BitMap([3])): [nothing, pure],
-    }
-
-
 def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:
     with_round(state)
     for file in path.parent.iterdir():
@@ -327,18 +275,7 @@ def test_a_second_process_is_refused_while_the_first_runs(state: State, path: Pa
     assert subprocess.run(command, check=False).returncode == 0
 
 
-def test_the_same_process_cannot_open_it_twice(state: State, path: Path) -> None:
-    with pytest.raises(ValueError, match="in use"):
-        State(path, authority=AUTHORITY)
-
-
 def test_a_state_of_another_consortium_is_refused(path: Path) -> None:
     State(path, authority=AUTHORITY).close()
     with pytest.raises(ValueError, match="another consortium"):
         State(path, authority="f" * 64)
-
-
-def test_a_file_that_is_no_state_is_refused(path: Path) -> None:
-    path.write_bytes(b"these are records, not a state file" * 100)
-    with pytest.raises(ValueError, match="not a state file"):
-        State(path, authority=AUTHORITY)

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from pyroaring import BitMap
@@ -11,12 +10,11 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
 from shoal_compute import store
-from shoal_compute.bulks import AcceptedShare, Bulk, Place
+from shoal_compute.bulks import AcceptedShare, Place
 from shoal_compute.leading import release_lease, take_lease
-from shoal_compute.schema import VERSION, bulks, documents, lease, ledger, metadata, shares
+from shoal_compute.schema import VERSION, bulks, documents, ledger, metadata, shares
 from shoal_compute.shares import (
     Outcome,
-    add_bulks,
     add_shares,
     count_held,
     erase_payloads,
@@ -37,14 +35,11 @@ from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     Holdings,
-    PartialSum,
     StoredAnswers,
 )
-from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import Phase
-from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
 from tests.world.around_node import holdings, vote
 from tests.world.examples import OPENED_AT, POPULATION, signing_key
@@ -87,7 +82,8 @@ def share(client: int, *, attempt: int = 0, round_id: str = ROUND) -> AcceptedSh
         examples.answer_id(client, str(attempt)),
         digest,
         bytes(64),
-        Share(ShareKind.SEED, payload),
+        ShareKind.SEED,
+        payload,
     )
 
 
@@ -127,12 +123,6 @@ def phase(storage: StorageThread) -> Phase:
     return storage.run_here(store.get_round, ROUND).phase
 
 
-def partial_sum(value: int = 0) -> Signed:
-    body = examples.partial_sum(0)
-    values = encode_uint64(examples.to_ring(examples.contribution(value)))
-    return sign(body.model_copy(update={"values": values}), "compute-0", signing_key("compute-0"))
-
-
 def abandonment(code: str = "votes_missing", party: str = "compute-0") -> Signed:
     body = Abandonment(
         manifest=SPEC.body.manifest,
@@ -141,18 +131,6 @@ def abandonment(code: str = "votes_missing", party: str = "compute-0") -> Signed
         reason=AbandonmentReason(code=code),
     )
     return sign(body, party, signing_key(party))
-
-
-def test_a_round_is_added_once(storage: StorageThread) -> None:
-    assert storage.run_here(store.add_round, SPEC) is None
-    stored = storage.run_here(store.get_round, ROUND)
-    assert (stored.spec, stored.phase, stored.documents) == (SPEC, Phase.ANNOUNCED, ())
-
-
-def test_an_unknown_round_is_not_made_up(storage: StorageThread) -> None:
-    assert storage.run_here(store.get_round, "0" * 64) is None
-    assert storage.run_here(add_shares, [share(1, round_id="0" * 64)]) == [Outcome.UNKNOWN_ROUND]
-    assert storage.run_here(stored_digests, "0" * 64, [1]) == {}
 
 
 def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
@@ -176,20 +154,8 @@ def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
     }
 
 
-def test_a_large_batch_is_stored_whole(storage: StorageThread) -> None:
-    batch = [
-        AcceptedShare(
-            ROUND, client, bytes(16), bytes(32), bytes(64), Share(ShareKind.SEED, bytes(32))
-        )
-        for client in range(3000)
-    ]
-    assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED}
-    assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED_BEFORE}
-    assert len(payloads(storage, range(2500))) == 2500
-
-
-def bulk_of(*clients: int, attempt: int = 0) -> Bulk:
-    return Bulk.of([share(client, attempt=attempt) for client in clients])
+def shares_of(*clients: int, attempt: int = 0) -> list[AcceptedShare]:
+    return [share(client, attempt=attempt) for client in clients]
 
 
 def rows(storage: StorageThread) -> tuple[int, int]:
@@ -200,8 +166,8 @@ def rows(storage: StorageThread) -> tuple[int, int]:
 
 
 def test_shares_that_come_together_are_stored_in_one_row(storage: StorageThread) -> None:
-    offered = [bulk_of(5, 2, 9), bulk_of(1, 7, 8, 3)]
-    assert storage.run_here(add_bulks, offered) == [[Outcome.STORED] * 3, [Outcome.STORED] * 4]
+    for offered in (shares_of(5, 2, 9), shares_of(1, 7, 8, 3)):
+        assert set(storage.run_here(add_shares, offered)) == {Outcome.STORED}
     assert phase(storage) is Phase.COLLECTING
     assert rows(storage) == ((0, 2) if not storage.is_shared else (7, 0))
     held = storage.run_here(held_answers, 1)
@@ -220,13 +186,13 @@ def test_in_whatever_company_it_comes_the_first_share_of_a_client_stays(
     storage: StorageThread,
 ) -> None:
     storage.run_here(add_shares, [share(1), share(2)])
-    storage.run_here(add_bulks, [bulk_of(5, 6, 7)])
+    storage.run_here(add_shares, shares_of(5, 6, 7))
     stored, again, other = Outcome.STORED, Outcome.STORED_BEFORE, Outcome.CONFLICTING
-    offered = [bulk_of(1, 5, 8), bulk_of(1, 6, 9, attempt=1), bulk_of(10, 11, 10)]
-    assert storage.run_here(add_bulks, offered) == [
-        [again, again, stored],
-        [other, other, stored],
-        [stored, stored, again],
+    offered = shares_of(1, 5, 8) + shares_of(1, 6, 9, attempt=1) + shares_of(10, 11, 10)
+    assert storage.run_here(add_shares, offered) == [
+        *(again, again, stored),
+        *(other, other, stored),
+        *(stored, stored, again),
     ]
     late = [share(5), share(6, attempt=1), share(8), share(8, attempt=1)]
     assert storage.run_here(add_shares, late) == [again, other, again, other]
@@ -235,30 +201,27 @@ def test_in_whatever_company_it_comes_the_first_share_of_a_client_stays(
 
 
 def test_a_frozen_round_takes_no_bulk_but_knows_those_it_has(storage: StorageThread) -> None:
-    storage.run_here(add_bulks, [bulk_of(1, 2, 3)])
+    storage.run_here(add_shares, shares_of(1, 2, 3))
     assert frozen(storage, range(0)).body.held(POPULATION).holders == BitMap([1, 2, 3])
     known, closed = Outcome.STORED_BEFORE, Outcome.CLOSED
-    assert storage.run_here(add_bulks, [bulk_of(1, 2, 4), bulk_of(5, 6, 7)]) == [
-        [known, known, closed],
-        [closed, closed, closed],
-    ]
-    unknown = Bulk.of([share(client, round_id="0" * 64) for client in range(3)])
-    assert storage.run_here(add_bulks, [unknown]) == [[Outcome.UNKNOWN_ROUND] * 3]
+    assert storage.run_here(add_shares, shares_of(1, 2, 4, 5)) == [known, known, closed, closed]
+    unknown = [share(client, round_id="0" * 64) for client in range(3)]
+    assert storage.run_here(add_shares, unknown) == [Outcome.UNKNOWN_ROUND] * 3
 
 
 def test_long_vectors_are_stored_a_few_in_a_row_and_erased_so(storage: StorageThread) -> None:
     size = 400_000
     long = [
-        replace(share(client), share=Share(ShareKind.VECTOR, bytes([client]) * size))
+        share(client)._replace(kind=ShareKind.VECTOR, payload=bytes([client]) * size)
         for client in range(40)
     ]
-    storage.run_here(add_bulks, [Bulk.of(long)])
+    storage.run_here(add_shares, long)
     assert rows(storage) == ((0, 20) if not storage.is_shared else (40, 0))
     places = storage.run_here(places_of, ROUND, BitMap([3, 4, 39]), size // 8)
     packed = [each for place in places for each in storage.run_here(read_shares, ROUND, place)]
     assert sum(each.shares for each in packed) == 3
     found = b"".join(each.payloads for each in packed)
-    assert found == b"".join(long[client].share.payload for client in (3, 4, 39))
+    assert found == b"".join(long[client].payload for client in (3, 4, 39))
 
     after, transactions = -1, 0
     while after is not None:
@@ -268,34 +231,6 @@ def test_long_vectors_are_stored_a_few_in_a_row_and_erased_so(storage: StorageTh
     assert storage.run_here(read_shares, ROUND, Place(None, BitMap([3]))) == []
     assert all(storage.run_here(read_shares, ROUND, place) == [] for place in places)
     assert storage.run_here(held_holders, 1) == BitMap(range(40))
-
-
-def test_the_first_share_moves_the_round_on(storage: StorageThread) -> None:
-    assert phase(storage) is Phase.ANNOUNCED
-    storage.run_here(add_shares, [share(1)])
-    assert phase(storage) is Phase.COLLECTING
-
-
-def test_a_frozen_round_takes_no_share_but_knows_those_it_has(storage: StorageThread) -> None:
-    attested = frozen(storage, range(3))
-    assert attested.body.held(POPULATION).holders == BitMap(range(3))
-    offered = [share(1), share(1, attempt=1), share(5)]
-    assert storage.run_here(add_shares, offered) == [
-        Outcome.STORED_BEFORE,
-        Outcome.CLOSED,
-        Outcome.CLOSED,
-    ]
-    assert storage.run_here(held_holders, 1) == BitMap(range(3))
-
-
-def test_an_abandoned_round_takes_no_share(storage: StorageThread) -> None:
-    storage.run_here(give_up, Phase.ANNOUNCED)
-    assert storage.run_here(add_shares, [share(1)]) == [Outcome.ABANDONED]
-
-
-def test_a_round_without_shares_can_freeze(storage: StorageThread) -> None:
-    attested = frozen(storage, range(0))
-    assert attested.body.count == 0
 
 
 def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread) -> None:
@@ -308,11 +243,6 @@ def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread
         storage.run_here(give_up, Phase.COLLECTING)
     assert phase(storage) is Phase.FROZEN
     assert len(storage.run_here(store.get_round, ROUND).documents) == 1
-
-
-def test_a_step_that_the_table_lacks_is_refused(storage: StorageThread) -> None:
-    with pytest.raises(WrongPhase):
-        storage.run_here(store.freeze, ROUND, Phase.AGREED, attest)
 
 
 def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread) -> None:
@@ -380,19 +310,6 @@ def test_of_rivals_that_freeze_at_once_one_wins(database_url: str, storage: Stor
     assert phase(storage) is Phase.FROZEN
 
 
-def test_an_agreed_round_has_its_sum_and_is_published(storage: StorageThread) -> None:
-    frozen(storage)
-    storage.run_here(store.agree, ROUND, lambda _charge: partial_sum())
-    with pytest.raises(LostRace):
-        storage.run_here(store.agree, ROUND, lambda _charge: partial_sum(1))
-    assert phase(storage) is Phase.AGREED
-    storage.run_here(store.publish, ROUND, 10)
-    stored = storage.run_here(store.get_round, ROUND)
-    assert (stored.phase, stored.reported) == (Phase.PUBLISHED, True)
-    sums = [signed for signed in stored.documents if isinstance(signed.body, PartialSum)]
-    assert sums == [partial_sum()]
-
-
 def test_a_second_document_is_kept_as_evidence_and_a_third_is_not(storage: StorageThread) -> None:
     versions = [vote(SPEC.body, "compute-1", range(size)) for size in (12, 11, 10)]
     assert storage.run_here(store.keep, ROUND, versions) == [
@@ -422,11 +339,6 @@ def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread
     storage.run_here(add_shares, [share(1, round_id=other.digest)])
     storage.run_here(store.call_off, other.digest, Phase.COLLECTING, "votes_missing", at=OPENED_AT)
     assert len(storage.run_here(entries)) == 3
-
-
-def test_only_new_charges_are_read(storage: StorageThread) -> None:
-    assert storage.run_here(entries, 0) == [examples.charge(SPEC.body, "compute-0")]
-    assert storage.run_here(entries, 1) == []
 
 
 def test_a_round_is_charged_once_for_ever(storage: StorageThread) -> None:
@@ -463,23 +375,6 @@ def test_charges_that_are_added_at_once_take_places_without_gaps(
     assert chain.head.number == 13
 
 
-def test_a_round_has_work_until_it_is_reported_and_erased(storage: StorageThread) -> None:
-    def ids() -> list[str]:
-        return [each.id for each in storage.run_here(store.rounds_with_work)]
-
-    storage.run_here(add_shares, [share(1), share(2)])
-    storage.run_here(give_up, Phase.COLLECTING)
-    assert ids() == [ROUND]
-    storage.run_here(store.mark_reported, ROUND)
-    assert ids() == [ROUND]
-    first = storage.run_here(erase_payloads, ROUND, 1)
-    assert storage.run_here(erase_payloads, ROUND, 1, first) > first
-    assert ids() == [ROUND]
-    assert storage.run_here(erase_payloads, ROUND, 1) is None
-    assert ids() == []
-    assert storage.run_here(store.count_phases)[Phase.ABANDONED] == 1
-
-
 def test_erasure_takes_the_payload_and_leaves_digest_and_signature(storage: StorageThread) -> None:
     storage.run_here(add_shares, [share(1)])
     storage.run_here(erase_payloads, ROUND, 10)
@@ -491,11 +386,6 @@ def test_erasure_takes_the_payload_and_leaves_digest_and_signature(storage: Stor
     assert storage.run_here(row) == (1, 1, stored.answer, stored.digest, bytes(64), 0, None)
     assert payloads(storage, [1]) == []
     assert storage.run_here(stored_digests, ROUND, [1]) == {1: share(1).digest}
-
-
-def test_a_cohorts_shares_are_read_and_no_other(storage: StorageThread) -> None:
-    storage.run_here(add_shares, [share(client) for client in range(6)])
-    assert payloads(storage, [1, 4, 9]) == [share(1).share.payload, bytes([4]) * 32]
 
 
 def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> None:
@@ -510,18 +400,6 @@ def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> 
     assert not storage.run_here(take_lease, "second", 1e6)
 
 
-def test_the_lease_is_renewed_in_good_time_and_not_at_every_step(storage: StorageThread) -> None:
-    def until(db: Connection) -> float:
-        return float(db.execute(select(lease.c.until)).scalar_one())
-
-    storage.run_here(take_lease, "first", 1e6)
-    first = storage.run_here(until)
-    storage.run_here(take_lease, "first", 1e6)
-    assert storage.run_here(until) == first
-    storage.run_here(take_lease, "first", 1e7)
-    assert storage.run_here(until) > first + 8e6
-
-
 def test_of_replicas_that_ask_for_the_lease_at_once_one_gets_it(
     database_url: str, storage: StorageThread
 ) -> None:
@@ -534,21 +412,3 @@ def test_of_replicas_that_ask_for_the_lease_at_once_one_gets_it(
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(ask, "abcd")) == 1
-
-
-def test_a_glance_shows_what_changed_in_rounds_that_have_work(storage: StorageThread) -> None:
-    assert storage.run_here(store.glance) == {ROUND: (Phase.ANNOUNCED, False, False, 0)}
-    frozen(storage)
-    storage.run_here(store.keep, ROUND, [vote(SPEC.body, "compute-1", range(12))])
-    assert storage.run_here(store.glance) == {ROUND: (Phase.FROZEN, False, False, 2)}
-    storage.run_here(give_up, Phase.FROZEN)
-    storage.run_here(store.mark_reported, ROUND)
-    assert storage.run_here(store.glance) == {ROUND: (Phase.ABANDONED, True, False, 3)}
-    storage.run_here(erase_payloads, ROUND, 100)
-    assert storage.run_here(store.glance) == {}
-
-
-def test_the_shares_of_a_round_are_counted(storage: StorageThread) -> None:
-    assert storage.run_here(count_held, 1) == 0
-    storage.run_here(add_shares, [share(client) for client in range(5)])
-    assert storage.run_here(count_held, 1) == 5

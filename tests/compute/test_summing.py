@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_compute import executors
-from shoal_compute.bulks import AcceptedShare, Bulk, Packed, Place
+from shoal_compute.bulks import AcceptedShare, Packed, Place
 from shoal_compute.executors import Elsewhere, Summing, open_summing
-from shoal_compute.summing import Adders, SharesMissing, sum_shares
+from shoal_compute.summing import Adders, sum_shares
 from shoal_compute.tally import Tallies
-from shoal_hosting.startup import StartupRefused
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share, ShareKind
@@ -85,24 +84,12 @@ def test_a_tally_and_the_store_together_give_the_cohorts_sum(
         tallies = Tallies(Adders(Summing(AtOnce()), Summing(AtOnce())))
         known = known_round(set())
         for client in counted:
-            accepted = AcceptedShare(
-                known.id, client, bytes(16), bytes(32), bytes(64), share(client)
-            )
-            await tallies.count(known, Bulk.of([accepted]))
+            content = share(client).kind, share(client).payload
+            accepted = AcceptedShare(known.id, client, bytes(16), bytes(32), bytes(64), *content)
+            await tallies.count(known, [accepted])
         return await tallies.total(known, BitMap(cohort), Store(counted | cohort))
 
     assert np.array_equal(asyncio.run(run()), oracle(cohort))
-
-
-async def test_a_missing_share_is_noticed() -> None:
-    with pytest.raises(SharesMissing), ThreadPoolExecutor(1) as executor:
-        await sum_shares(
-            Store({1, 2}),
-            BitMap([1, 2, 3]),
-            dimension=DIMENSION,
-            scheme=SCHEME,
-            summing=Summing(executor),
-        )
 
 
 async def total_of(clients: range, summing: Summing, dimension: int = DIMENSION) -> np.ndarray:
@@ -132,15 +119,6 @@ def processes() -> Iterator[Elsewhere]:
 
 
 @pytest.mark.slow
-async def test_processes_add_up_to_the_same_and_start_with_the_first_work(
-    processes: Elsewhere,
-) -> None:
-    assert processes._opened is None
-    assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
-    assert await processes.run(os.getpid) != os.getpid()
-
-
-@pytest.mark.slow
 async def test_work_that_waits_for_killed_processes_is_done_here_and_later_in_others(
     processes: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,17 +129,6 @@ async def test_work_that_waits_for_killed_processes_is_done_here_and_later_in_ot
     assert await processes.run(os.getpid) == os.getpid()  # the pause after a failure
     monkeypatch.setattr(processes, "_away_until", 0.0)
     assert await processes.run(os.getpid) != os.getpid()
-
-
-@pytest.mark.slow
-async def test_where_no_process_can_be_started_a_thread_adds_up(
-    processes: Elsewhere, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(*_: object, **__: object) -> None:
-        raise OSError("no space left for a semaphore")
-
-    monkeypatch.setattr(executors, "ProcessPoolExecutor", no_room)
-    assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
 
 
 async def test_an_executor_that_never_answers_is_left_for_the_thread() -> None:
@@ -226,20 +193,3 @@ async def test_without_its_cluster_a_node_adds_up_by_itself(
         assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))
     finally:
         cluster.close()
-
-
-def test_a_setting_says_where_to_add_up() -> None:
-    for where, kind in (
-        ("processes", Elsewhere),
-        ("threads", Summing),
-        ("tls://dask.example:8786", Elsewhere),
-    ):
-        opened = open_summing(where)
-        assert type(opened) is kind
-        opened.close()
-
-
-def test_an_address_without_dask_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(StartupRefused, match="without Dask"):
-        open_summing("tcp://dask.example:8786")

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from shoal_compute.uploading import MOST_IN_BULK
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.shares import Share, ShareKind
@@ -197,16 +196,6 @@ async def test_a_bulk_that_is_cut_short_is_refused_as_a_whole(
     assert (await federation.state(0, spec))["held"] == 0
 
 
-async def test_a_bulk_of_too_many_envelopes_is_refused_as_a_whole(
-    federation: Federation, spec: Signed[RoundSpec]
-) -> None:
-    body = frame([envelopes(spec.body, 3)[0]] + [b""] * MOST_IN_BULK)
-    path = f"/v1/rounds/{spec.digest}/shares/bulk"
-    reply = await federation.request(0, "POST", path, body)
-    assert reply.status_code == 400
-    assert (await federation.state(0, spec))["held"] == 0
-
-
 async def test_a_late_bulk_tells_what_is_stored_and_refuses_the_rest(
     federation: Federation, spec: Signed[RoundSpec]
 ) -> None:
@@ -296,21 +285,6 @@ async def test_a_full_disk_refuses_and_loses_nothing_that_was_acknowledged(
     for client, status in enumerate(uploaded, start=1):
         reply = await federation.upload(0, spec, envelopes(spec.body, client)[0])
         assert reply.status_code == (200 if status == 201 else 201)
-
-
-@pytest.mark.slow
-async def test_a_step_survives_a_locked_database_and_goes_on_afterwards(
-    federation: Federation, spec: Signed[RoundSpec], tmp_path: Path
-) -> None:
-    await federation.upload_all(spec)
-    for node in range(3):
-        make_impatient(federation, node)
-    with locked(tmp_path / "0" / "compute.sqlite"):
-        await federation.step(times=2)
-        assert (await federation.phases(spec))[0] == "collecting"
-    federation.clock.move(6)
-    await federation.step(times=3)
-    assert await federation.phases(spec) == ["published"] * 3
 
 
 @pytest.mark.slow

@@ -40,8 +40,8 @@ def test_an_agents_image_reads_parquet_files(tag: str, tmp_path: Path) -> None:
     for compression in ("snappy", "gzip", "zstd", "lz4", "brotli"):
         parquet.write_table(table, tmp_path / f"{compression}.parquet", compression=compression)
     script = (
-        "import json, pathlib, shoal_holder.records as r; print(json.dumps({p.stem: "
-        "r.Records.from_file(p).values.tolist() for p in pathlib.Path('/files').iterdir()}))"
+        "import json, pathlib, shoal_holder.record_files as r; print(json.dumps({p.stem: "
+        "r.read_records(p).values.tolist() for p in pathlib.Path('/files').iterdir()}))"
     )
     mounted = f"{tmp_path}:/files:ro"
     answer = docker(

@@ -22,7 +22,7 @@ import pytest
 from shoal import Analyst, Federation, JobRefused, JobSettings, ThresholdSharing
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
-from shoal_agent import DataHolder, ManifestBook, Policy, Records, read_holder_key
+from shoal_agent import DataHolder, ManifestBook, Policy, read_holder_key, read_records
 from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Federation as Processes
 from shoal_hosting.party import read_pin
@@ -154,6 +154,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it never came about")
 
 
+@pytest.mark.essential
 def test_real_processes_and_the_simulation_release_the_same_numbers(
     running: Processes, trust: Trust, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_real_processes_and_the_simulation_release_the_same_numbers(
     assert report.posterior.model_dump_json() == posterior
 
 
+@pytest.mark.essential
 def test_a_compute_process_killed_in_the_middle_of_a_round_changes_nothing(
     running: Processes, trust: Trust, tmp_path: Path
 ) -> None:
@@ -234,13 +236,14 @@ def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     rules.write_text("\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items()))
     return DataHolder(
         key=read_holder_key(home / "holder.key"),
-        records=Records.from_file(table),
+        records=read_records(table),
         policy=Policy.from_toml(rules),
         book=ManifestBook.open(trust.directory / "consortium", read_pin(home), data),
         data_directory=data,
     )
 
 
+@pytest.mark.essential
 def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     running: Processes, trust: Trust, tmp_path: Path
 ) -> None:
@@ -270,6 +273,7 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     assert held.report.body == job.result() == report
 
 
+@pytest.mark.essential
 def test_a_user_learns_why_a_job_is_refused(running: Processes, trust: Trust) -> None:
     analyst = Analyst.open(trust.directory / "parties" / "analyst", trust.directory / "consortium")
     with pytest.raises(JobRefused, match="refused-job"):

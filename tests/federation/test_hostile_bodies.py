@@ -22,8 +22,7 @@ from shoal_agent.application import create_agent_application
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import console_of as owners_console_of
 from shoal_command_groups.console.pages import console_of as analysts_console_of
-from shoal_hosting.operators.recent import RecentLines
-from shoal_hosting.operators.view import Operator
+from shoal_hosting.operators.view import Operator, RecentLines
 from shoal_hosting.pages.console import SIGN_IN
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.service_calls import Endpoint
@@ -80,8 +79,7 @@ async def everybody(trust: Trust, directory: Path) -> AsyncIterator[dict[str, Se
         asked = OwnAgent(Endpoint("https://agent.example", None, TOKEN), transport=over)
         clock = federation.clock.of(site)
         owner = owners_console_of(asked, token=TOKEN, clock=clock, owner_key=SigningKey(bytes(32)))
-        analyst = analysts_console_of(federation.open_analyst, token=TOKEN, clock=clock)
-        await enter(analyst.router.lifespan_context(analyst))
+        analyst = analysts_console_of(federation.open_analyst(), token=TOKEN, clock=clock)
         (directory / "crowd").mkdir()
         trainer = trainer_of(directory / "crowd", None, HandMovedClock())
         stack.push_async_callback(trainer.close)

@@ -18,8 +18,8 @@ from shoal_agent.client_files import write_pin
 from shoal_consortium import changes, consortium_files, party_files
 from shoal_consortium.cards import KeyKind, PartyRole, new_party
 from shoal_consortium.party_files import read_party_card, read_signing_key
+from shoal_hosting.manifests.manifest_book import HANDOVER
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.manifests.present import HANDOVER
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.jobs.totals import JobEnd
@@ -30,7 +30,7 @@ from tests.federation.test_consortium_changes import publish
 from tests.federation.test_forgetful_holders import CHEAP, SITE, Forgetful
 from tests.world.audit import audit
 from tests.world.clock import NOW
-from tests.world.federation import Federation
+from tests.world.federation import Federation, InThread
 from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
 
 CLIENTS = sum(SITES.values())
@@ -272,7 +272,7 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
 ) -> None:
     async with Forgetful(trust, tmp_path / "run") as federation:
         await federation.step()
-        await federation.copy(tmp_path / "copy")
+        await federation.copy_of(SITE, tmp_path / "copy")
         await federation.learn(privacy=CHEAP)
         spent = await federation.charged()
         assert len(spent) == SITES[SITE]
@@ -285,7 +285,7 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
             await publish(federation, version, *federation.services)
             await federation.step()
 
-        await federation.set_back(tmp_path / "copy")
+        await federation.set_back(SITE, tmp_path / "copy")
         if left:
             assert "shoal agent restore" in await federation.refusal()
         else:
@@ -338,7 +338,7 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
         answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=request)
         assert problem(answer) == "refused-job"
 
-        analyst = federation.open_analyst()
+        analyst = InThread(federation.open_analyst())
         assert (await analyst.job(one).result()) is not None
         assert (await analyst.job(two).state()).phase == "failed"
         with pytest.raises(JobFailed, match="unknown-job"):
@@ -359,7 +359,7 @@ async def test_a_job_is_withdrawn_at_the_trainer_that_has_it(trust: Trust, tmp_p
         job, _ = await federation.collecting()
         second = await with_heir(federation, trust)
         federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
-        analyst = federation.open_analyst()
+        analyst = InThread(federation.open_analyst())
         await federation.after(analyst.job(job).withdraw())
         assert (await federation.state(job))["phase"] == "withdrawn"  # as the first trainer says
 
@@ -371,7 +371,7 @@ async def test_a_trainer_that_has_a_job_and_does_not_answer_is_named(
         job, _ = await federation.collecting()
         second = await with_heir(federation, trust)
         federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
-        analyst, before = federation.open_analyst(), trust.consortium.manifest.trainer
+        analyst, before = federation.analyst, trust.consortium.manifest.trainer
         cut = federation.wire.cut("analyst", "trainer")
         said = f"does not know the job, and .* does not answer: {before.name} at {before.url}"
         for ask in (analyst.job(job).withdraw, analyst.job(job).state):

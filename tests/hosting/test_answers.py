@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.answers import BUFFERED_BYTES, CUT, PIECE_BYTES, STALLED_SECONDS
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.heads import BoundedHeads
+from shoal_hosting.server.serving import BoundedHeads
 from shoal_protocol.wire.errors import NotReady
 from tests.hosting.test_limits import JumpingClock
 from tests.world.loopback import served
@@ -125,25 +125,6 @@ async def test_answers_that_are_not_taken_are_bounded_in_sum() -> None:
     [again] = await reading(app, "/own/4")
     assert not again.refused  # what was taken made room
     await finish(*held, again)
-
-
-async def test_equal_answers_are_held_once_also_where_each_was_made_anew() -> None:
-    app = make_app(LARGE + 20 * BUFFERED_BYTES)
-    readers = await reading(app, *["/own/1"] * 21)
-    assert [each.refused for each in readers] == [False] * 20 + [True]
-    assert len({id(each.pieces[0].obj) for each in readers[:20]}) == 1
-    await finish(*readers)
-    first, second = await reading(app, "/own/1", "/own/2")  # all is given back
-    assert not first.refused and not second.refused
-    await finish(first, second)
-
-
-async def test_an_answer_larger_than_the_bound_is_on_its_way_alone() -> None:
-    app = make_app(LARGE // 2)
-    alone, other = await reading(app, "/own/1", "/own/2")
-    assert (alone.refused, other.refused) == (False, True)
-    await finish(alone, other)
-    assert b"".join(alone.pieces) == b"\0\0\0\1" * (LARGE // 4)
 
 
 @pytest.mark.parametrize("end", ["cancelled", "failed"])

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal_hosting.storage.data_directory import LOCK
+from shoal_hosting.running import LOCK
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from shoal_hosting.storage.data_directory import hold_data_directory
+from shoal_hosting.running import hold_data_directory
 from shoal_hosting.programs import startup_of
 
 with startup_of("shoal-test"):
@@ -59,14 +59,6 @@ def test_a_second_process_is_refused_until_the_first_was_killed(tmp_path: Path) 
     assert (directory / LOCK).exists()  # killed: it had no time to tidy up
     with started(directory) as third:
         assert first_line(third) == "holds it\n"
-
-
-def test_a_data_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with started(tmp_path / "file" / "data") as process:
-        _, errors = process.communicate()
-    assert (process.returncode, "Traceback" in errors) == (78, False)
-    assert f"the data directory {tmp_path}/file/data cannot be written" in errors
 
 
 def test_what_a_service_writes_is_its_owners_alone(tmp_path: Path) -> None:

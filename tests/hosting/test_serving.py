@@ -3,9 +3,7 @@
 import asyncio
 import json
 import os
-import resource
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +17,7 @@ from prometheus_client import CollectorRegistry
 from shoal_hosting.security import server_tls
 from shoal_hosting.server import serving
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.serving import Loop, step_for_ever
-from shoal_hosting.tls_certificates import pinned_tls
+from shoal_hosting.server.serving import Loop
 from tests.world.loopback import pinned_client, served
 from tests.world.tls_identities import make_identity
 
@@ -144,41 +141,8 @@ async def test_a_request_that_never_ends_does_not_keep_it_from_stopping(tmp_path
     assert not isinstance(outcome, httpx.Response) or outcome.status_code >= 500
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("behaviour", ["fails", "returns"])
-def test_work_that_ends_by_itself_ends_the_service(tmp_path: Path, behaviour: str) -> None:
-    with started(tmp_path, behaviour) as (process, _):
-        output, errors = process.communicate()
-    assert (process.returncode, output) == (1, "working\ntidied up\n")
-    assert ("builtins.KeyError" in errors) == (behaviour == "fails")
-    assert "s3cret" not in errors
-
-
-def test_an_address_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with started(tmp_path, "works", port) as (process, _):
-            _, errors = process.communicate()
-    assert process.returncode == 78
-    assert errors == (
-        f"shoal-test: will not start: cannot listen on 127.0.0.1 port {port}: "
-        "Address already in use\n"
-    )
-
-
 async def ready() -> None:
     """Always ready."""
-
-
-async def test_the_newest_tls_is_spoken(tmp_path: Path) -> None:
-    identity = make_identity()
-    tls = server_tls(*identity.write(tmp_path), identity.pem)
-    app = create_application("t", ready=ready, registry=CollectorRegistry())
-    async with served(app, tls) as port:
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=pinned_tls(identity.pem))
-        assert writer.get_extra_info("ssl_object").version() == "TLSv1.3"
-        writer.close()
-        await writer.wait_closed()
 
 
 def test_a_peer_that_does_not_finish_its_tls_handshake_is_let_go(
@@ -201,13 +165,6 @@ def test_a_peer_that_does_not_finish_its_tls_handshake_is_let_go(
         assert runner.run(say_nothing()) == b""
 
 
-def test_as_many_files_may_be_open_as_the_system_allows(tmp_path: Path) -> None:
-    with started(tmp_path, "works") as (process, _):
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        port_of(process)
-        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (most, most)
-
-
 async def test_a_body_over_the_limit_is_told_so_over_a_real_connection(tmp_path: Path) -> None:
     identity = make_identity()
     tls = server_tls(*identity.write(tmp_path), identity.pem)
@@ -223,26 +180,3 @@ async def test_a_body_over_the_limit_is_told_so_over_a_real_connection(tmp_path:
         assert response.json()["type"] == "urn:shoal:problem:body-too-large"
         assert (await client.get("/healthz")).status_code == 200
         assert "server" not in response.headers
-
-
-async def test_steps_are_taken_on_a_wake_and_on_a_tick() -> None:
-    wake, steps = asyncio.Event(), 0
-    reached = {count: asyncio.Event() for count in (2, 3, 6)}
-
-    async def step() -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 1:
-            wake.set()  # news during a step: there must be another without waiting for the tick
-        if steps in reached:
-            reached[steps].set()
-
-    async with asyncio.TaskGroup() as group:
-        stepping = group.create_task(step_for_ever(step, wake, tick_seconds=3600))
-        await reached[2].wait()
-        wake.set()
-        await reached[3].wait()
-        stepping.cancel()
-        ticking = group.create_task(step_for_ever(step, wake, tick_seconds=0))
-        await reached[6].wait()
-        ticking.cancel()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -15,12 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from typer.testing import CliRunner
 
-from shoal_command.records import app
+from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import RECORDS_BY_ID
-from shoal_holder.typed_table import read_table
 from shoal_loader.loading import evaluate, write_table
 from shoal_loader.mapping import Mapping
 from shoal_loader.source import Source
@@ -72,7 +69,7 @@ def directory_with(tmp_path: Path, rows: dict[str, list[tuple[str, ...]]], colum
 
 def loaded(directory: Path) -> Records:
     found = evaluate(directory, Mapping.from_directory(directory))
-    return Records.from_file(write_table(directory, found))
+    return read_records(write_table(directory, found))
 
 
 def by_id(records: Records) -> dict[str, bytes]:
@@ -102,27 +99,6 @@ def test_every_type_becomes_numbers_and_a_null_is_missing(tmp_path: Path) -> Non
         found.of(found.identity.ids.index("of-eight"), found.columns),
         [[0, 1, -1, 1], [np.nan, 1, 18321, np.nan]],
     )
-
-
-def test_aggregates_are_over_the_rows_of_one_id(tmp_path: Path) -> None:
-    found = loaded(directory_with(tmp_path, ROWS, AGGREGATES))
-
-    assert found.values.tolist()[:2] == [
-        [2, 0, 987.75 / 2 / 3, 1],
-        [1, 60.5, pytest.approx(np.nan, nan_ok=True), 0],
-    ]
-    assert found.values[2, :2].tolist() == [2, 41]
-    assert found.starts.tolist() == [0, 1, 2, 3]
-
-
-def test_a_literal_says_of_all_records_whose_they_are(tmp_path: Path) -> None:
-    site = """[columns.site]
-    sql = "'north'"
-    type = "category"
-    levels = ["east", "north"]
-    """
-    found = loaded(directory_with(tmp_path, ROWS, "rows_per_record = 2\n" + site))
-    assert found.values.tolist() == [[1.0]] * 5
 
 
 @pytest.mark.parametrize("columns", [SCALARS, AGGREGATES])
@@ -221,13 +197,6 @@ def test_what_is_no_scalar_of_a_row_or_aggregate_of_an_id_is_refused(
         evaluate(directory, Mapping.from_directory(directory))
 
 
-def test_a_column_outside_an_aggregate_is_refused_beside_aggregates(tmp_path: Path) -> None:
-    columns = "[columns.n]\nsql = 'count(*)'\n[columns.age]\nsql = 'CAST(age AS DOUBLE)'\n"
-    directory = directory_with(tmp_path, ROWS, columns)
-    with pytest.raises(ValueError, match="'age' outside an aggregate"):
-        evaluate(directory, Mapping.from_directory(directory))
-
-
 SECRET = "Zaphod"
 
 
@@ -282,27 +251,6 @@ def test_a_broken_row_is_refused_without_being_shown(tmp_path: Path, line: str, 
     assert SECRET not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["rowid", "ROWID", "Shoal Record Id"])
-def test_a_column_is_not_taken_for_one_of_the_loaders_own(tmp_path: Path, name: str) -> None:
-    columns = f"[columns.x]\nsql = 'CAST(\"{name}\" AS DOUBLE)'\n"
-    directory = directory_with(tmp_path, ROWS, columns)
-    raw = directory / "raw.csv"
-    raw.write_text(raw.read_text().replace("lab", name, 1))
-    with pytest.raises(ValueError, match=f"rename column '{name}'"):
-        evaluate(directory, Mapping.from_directory(directory))
-
-
-@pytest.mark.parametrize("name", ["Age (years)", "Age years", "Age-years", "Age/years", "Age %"])
-def test_a_name_that_is_no_word_of_sql_is_said_to_need_double_quotes(
-    tmp_path: Path, name: str
-) -> None:
-    directory = directory_with(tmp_path, ROWS, f"[columns.x]\nsql = 'CAST({name} AS DOUBLE)'\n")
-    raw = directory / "raw.csv"
-    raw.write_text(raw.read_text().replace("age", name, 1))
-    with pytest.raises(ValueError, match=f'needs double quotes: "{re.escape(name)}"'):
-        evaluate(directory, Mapping.from_directory(directory))
-
-
 def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> None:
     directory = directory_with(tmp_path, ROWS, SCALARS)
     mapping = Mapping.from_directory(directory)
@@ -340,7 +288,7 @@ def test_a_table_is_its_owners_alone_and_replaced_whole_or_not_at_all(tmp_path: 
 
     table.chmod(0o644)
     with pytest.raises(ValueError, match="open to other users"):
-        read_table(table, None)
+        read_records(table)
 
 
 def test_parquet_files_and_databases_are_sources_too(tmp_path: Path) -> None:
@@ -394,44 +342,6 @@ def test_a_database_server_needs_its_owners_extension(tmp_path: Path) -> None:
     assert "hidden" not in done.stderr
 
 
-def test_a_check_shows_what_maps_to_what_and_writes_nothing(tmp_path: Path) -> None:
-    columns = (
-        "[columns.age]\nsql = 'CAST(age AS DOUBLE)'\n[columns.lab]\nsql = 'CAST(lab AS DATE)'\n"
-        "[columns.sex]\nsql = 'sex'\ntype = 'category'\nlevels = ['M']\n"
-    )
-    directory = directory_with(tmp_path, ROWS, columns)
-    command = CliRunner().invoke(
-        app, ["check", str(directory), "--columns", "age=18:50", "--json"], catch_exceptions=False
-    )
-    found = json.loads(command.stdout)
-
-    assert (found["records"], found["rows"]) == (3, 5)
-    assert found["records_with_more_rows_than_count"] == 2
-    age, lab, sex = found["variables"]
-    assert (age["made_of"], age["missing"], age["unknown_levels"]) == (
-        "CAST(age AS DOUBLE)",
-        1,
-        None,
-    )
-    assert (age["outside_bounds"], age["fault"]) == (0.5, None)  # of 40, 41, 0 and 60.5
-    assert "raw.csv, line 2: a cast or function" in lab["fault"]
-    assert (sex["missing"], sex["unknown_levels"], sex["outside_bounds"]) == (1, 2, None)
-    assert {each.name for each in directory.iterdir()} == {"raw.csv", "records.toml"}
-    shown = CliRunner().invoke(app, ["check", str(directory)]).stdout
-    assert "CAST(age AS DOUBLE)" in shown and "no bounds given" in shown
-
-
-def test_the_command_loads_and_says_in_one_line_why_not(tmp_path: Path) -> None:
-    directory = directory_with(tmp_path, ROWS, SCALARS)
-    done = CliRunner().invoke(app, ["load", str(directory)])
-    assert (done.exit_code, "3 records" in done.stdout) == (0, True)
-
-    (directory / "raw.csv").unlink()
-    done = CliRunner().invoke(app, ["load", str(directory)])
-    assert done.exit_code == 1
-    assert "there is no such file" in done.stderr
-
-
 DICTIONARY = """
 [variables.age]
 meaning = "age"
@@ -481,7 +391,7 @@ def test_a_dictionary_gives_levels_and_what_becomes_of_missing_values(tmp_path: 
     known = dictionary()
     mapping = Mapping.from_directory(directory, known)
     write_table(directory, evaluate(directory, mapping), known)
-    found = Records.from_file(directory / RECORDS_BY_ID)
+    found = read_records(directory / RECORDS_BY_ID)
     assert found.identity is not None
     assert found.columns == (
         *("age", "sex", "seen", "smokes"),
@@ -531,11 +441,6 @@ def test_a_mapping_that_the_dictionary_contradicts_is_refused(
         Mapping.from_directory(directory, dictionary(text))
 
 
-def test_a_category_needs_levels_where_there_is_no_dictionary(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"columns\.sex: a category needs levels"):
-        Mapping.from_directory(directory_with(tmp_path, ROWS, without_levels()))
-
-
 def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     tmp_path: Path,
 ) -> None:
@@ -559,7 +464,7 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     assert "2 slots in all" in grown.stdout
     warned = shoal("records", "load", site, "--consortium", consortium).stderr
     assert "3 individuals and 2 slots" in warned and "--slots 3" in warned
-    assert "sex_missing" in Records.from_file(site / RECORDS_BY_ID).columns
+    assert "sex_missing" in read_records(site / RECORDS_BY_ID).columns
     two = home / "clients" / "two"
     nothing = shoal("records", "load", two, "--consortium", consortium, status=1)
     assert "there is no records.toml in" in nothing.stderr
@@ -634,23 +539,6 @@ def test_a_time_with_a_zone_is_read_as_the_clock_showed_in_the_zone_that_is_stat
         assert loaded(directory).values.tolist() == expected
 
 
-def test_a_format_with_a_zone_needs_a_stated_zone_too(tmp_path: Path) -> None:
-    sql = """[columns.x]
-    sql = "strptime(seen, '%d.%m.%Y %H:%M %z')"
-    type = "date"
-    """
-    rows = {"a": [("", "", "31.03.2024 23:30 +0000", "", "")]}
-    directory = directory_with(tmp_path, rows, sql)
-    with pytest.raises(ValueError, match="write time_zone"):
-        loaded(directory)
-    for zone, day in {"UTC": 19813, "Europe/Helsinki": 19814}.items():
-        directory = directory_with(tmp_path, rows, f'time_zone = "{zone}"\n{sql}')
-        assert loaded(directory).values.tolist() == [[day]]
-    unknown = directory_with(tmp_path, rows, f'time_zone = "Mars/Phobos"\n{sql}')
-    with pytest.raises(ValueError, match="there is no time zone 'Mars/Phobos'"):
-        loaded(unknown)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["parquet us", "csv Z"])
 def test_the_same_bytes_give_the_same_records_under_every_environment(
@@ -672,7 +560,7 @@ def test_the_same_bytes_give_the_same_records_under_every_environment(
         done = subprocess.run(
             words, capture_output=True, env={**os.environ, **environment}, cwd=where, check=True
         )
-        read = read_table(directory / RECORDS_BY_ID, None)
+        read = read_records(directory / RECORDS_BY_ID)
         assert read.identity is not None
         found.add((read.identity.ids, read.values.tobytes(), done.stdout))
     assert len(found) == 1
@@ -753,56 +641,9 @@ def test_ends_of_lines_marks_and_spaces_mean_nothing(tmp_path: Path, ends: str, 
     assert found.identity.ids == ("w", "x", "y", "z")
     np.testing.assert_array_equal(found.values, [[3, 1], [1, 0], [2, 0], [np.nan, 0]])
     (tmp_path / "records.csv").write_bytes(text.encode())
-    same = Records.from_file(tmp_path / "records.csv", ["a\u0308ge"])
+    same = read_records(tmp_path / "records.csv", ["a\u0308ge"])
     assert same.columns == ("\u00e4ge",)
     np.testing.assert_array_equal(same.values[:3], [[1.0], [2.0], [np.nan]])
-
-
-def test_what_is_no_flag_is_refused_in_numbers_and_in_texts(tmp_path: Path) -> None:
-    columns = '[columns.x]\nsql = "smokes"\ntype = "flag"\n'
-    parquet_path = tmp_path / "raw.parquet"
-    for values, expected in (
-        (["yes", "NO", "Y", "f"], None),
-        (["yes", " NO ", "Y", None], [1, 0, 1, np.nan]),
-        ([1, 0, None, 1], [1, 0, np.nan, 1]),
-        ([1.0, 0.0, None, 1.0], [1, 0, np.nan, 1]),
-        ([True, False, None, True], [1, 0, np.nan, 1]),
-        ([1, 2, 1, 1], None),
-        ([0.5, 1.0, 1.0, 1.0], None),
-    ):
-        table = {"id": pa.array(["a", "b", "c", "d"]), "smokes": pa.array(values)}
-        parquet.write_table(pa.table(table), parquet_path)
-        (tmp_path / "records.toml").write_text(f'source = "raw.parquet"\nid = "id"\n{columns}')
-        if expected is None:
-            with pytest.raises(ValueError, match="not a flag, which is 0 or 1"):
-                loaded(tmp_path)
-        else:
-            np.testing.assert_array_equal(loaded(tmp_path).values.ravel(), expected)
-
-
-def test_columns_of_a_parquet_file_are_checked_as_those_of_a_csv_file(tmp_path: Path) -> None:
-    path = tmp_path / "raw.parquet"
-    columns = '[columns.x]\nsql = "CAST(age AS DOUBLE)"\n'
-    (tmp_path / "records.toml").write_text(f'source = "raw.parquet"\nid = "id"\n{columns}')
-    ids = pa.array([2**63 + 1], pa.uint64())
-    for names, said in (
-        (["id", "age", "age"], "schema: fields 2 and 3 are the same name"),
-        (["id", " age", "AGE"], "schema: fields 2 and 3 are the same name"),
-        (["id", "age", "7"], "schema: field 3 is not a column's name"),
-    ):
-        parquet.write_table(pa.table([ids, pa.array([1]), pa.array([2])], names=names), path)
-        for read in (loaded, lambda directory: Records.from_file(directory / "raw.parquet")):
-            with pytest.raises(ValueError, match=said):
-                read(tmp_path)
-    values = [ids, pa.array([1]), pa.array([{"age": 1, "age_1": 2}])]
-    parquet.write_table(pa.table(values, names=["id ", "age ", "other"]), path)
-    found = loaded(tmp_path)
-    assert found.identity is not None
-    assert (found.identity.ids, found.values.tolist()) == ((str(2**63 + 1),), [[1.0]])
-    path.write_bytes(path.read_bytes()[:-30])
-    for read in (loaded, lambda directory: Records.from_file(directory / "raw.parquet")):
-        with pytest.raises(ValueError, match="not a Parquet file, or is damaged"):
-            read(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["24-03-01", "infinity", "01/02/2024", "2024-02-30", "45352"])
@@ -811,11 +652,3 @@ def test_what_is_no_day_with_a_year_of_four_digits_is_refused(tmp_path: Path, te
     done = run(directory_with(tmp_path, {"one": [("", "", text, "", "")]}, columns))
     assert done.returncode == 1
     assert "raw.csv, line 2" in done.stderr and text not in done.stderr
-
-
-def test_the_first_text_that_is_no_level_is_named_by_its_line(tmp_path: Path) -> None:
-    columns = "[columns.sex]\nsql = 'sex'\ntype = 'category'\nlevels = ['F', 'M']\n"
-    directory = directory_with(tmp_path, {"one": [("1", "F", "", "", "")]}, columns)
-    with (directory / "raw.csv").open("a") as file:
-        file.write("two,1,m,,,\n")
-    assert "first in " in (said := run(directory).stderr) and "raw.csv, line 3:" in said

@@ -12,7 +12,6 @@ from scipy import stats
 
 from shoal_protocol.sharing import prime_field, summation
 from shoal_protocol.sharing.prime_field import LARGEST_INTEGER, MODULUS
-from shoal_protocol.sharing.shamir import expand
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.service_errors import WrongLength, WrongResidue, WrongShareKind
@@ -89,18 +88,6 @@ def test_t_minus_one_nodes_get_seeds_and_the_others_vectors(setting, secret, cli
         other = ShareKind.VECTOR if share.kind is ShareKind.SEED else ShareKind.SEED
         with pytest.raises(WrongShareKind):
             summation.check(scheme, Share(other, share.payload), **due)
-
-
-@given(settings(), st.integers(0, 2**20))
-def test_vectors_are_spread_evenly_over_the_nodes(setting, first: int) -> None:
-    scheme, nodes = setting
-    of_node = Counter(
-        node
-        for client in range(first, first + 3 * nodes)
-        for node in range(nodes)
-        if scheme.kind_for(holder=client, node=node, nodes=nodes) is ShareKind.VECTOR
-    )
-    assert of_node == dict.fromkeys(range(nodes), 3 * (nodes - scheme.threshold + 1))
 
 
 @given(st.lists(st.integers(MODULUS, 2**64 - 1), min_size=1, max_size=3), st.integers(0, 3))
@@ -223,19 +210,6 @@ def test_no_seed_depends_on_the_secret(setting, one, other, client) -> None:
     assert seeds_of(one) == seeds_of(other)
 
 
-@given(seeds, st.integers(1, 300), st.integers(1, 300))
-def test_a_seed_stands_for_one_stream_of_any_length(seed: bytes, short: int, more: int) -> None:
-    assert np.array_equal(expand(seed, short + more)[:short], expand(seed, short))
-
-
-@pytest.mark.parametrize("bit", range(61))
-def test_each_bit_of_a_stream_is_a_fair_coin(bit: int) -> None:
-    # Two-sided binomial over 20,000 draws: false-alarm rate 1e-6 for each of the 61 bits; the
-    # seed is fixed.
-    ones = int(np.sum(expand(b"\7" * 32, 20_000) >> np.uint64(bit) & np.uint64(1)))
-    assert stats.binomtest(ones, 20_000).pvalue > 1e-6
-
-
 # Wrong sums
 
 
@@ -277,14 +251,6 @@ def test_one_wrong_sum_among_t_plus_one_is_seen_but_not_named(at, by, liar) -> N
     scheme = ThresholdSharing(threshold=2)
     sums = sums_of(scheme, 3)
     assert summation.combine(scheme, sums | {liar: wrong(sums[liar], at, by)}, nodes=3) is None
-
-
-@given(st.sets(st.integers(0, 4), min_size=2, max_size=2), st.integers(1, MODULUS - 1))
-def test_two_wrong_sums_that_do_not_conspire_are_seen_but_not_named(liars, by) -> None:
-    scheme = ThresholdSharing(threshold=3)
-    sums = sums_of(scheme, 5)
-    changed = {liar: wrong(sums[liar], at, by) for at, liar in enumerate(sorted(liars))}
-    assert summation.combine(scheme, sums | changed, nodes=5) is None
 
 
 def test_of_exactly_t_sums_none_can_be_told_to_be_wrong() -> None:

@@ -8,26 +8,26 @@ order.
 import asyncio
 import gc
 import json
+import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from unittest.mock import patch
 
 import httpx
 from starlette.types import ASGIApp
 
-from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_settings import JobSettings
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.directory import ShutOut
 from shoal_aggregator import assembly as aggregator
 from shoal_compute import assembly as compute
 from shoal_holder.noise import NoiseSampler
-from shoal_holder.sessions import vault as sessions
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.operators.view import Operator
@@ -35,7 +35,6 @@ from shoal_hosting.party import load_party, read_pin
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.sharing.sessions import Opening, open_session
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import assembly as trainer
 from tests.world.chance import FixedNoise, fixed_bytes
@@ -49,6 +48,19 @@ PRIVACY = PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=2)
 JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 10, 40, 40
 
 T = TypeVar("T")
+
+
+class InThread:
+    """An analyst or one of her jobs, whose methods are awaited: each runs in a thread."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._inner, name)
+        if name in ("job", "crowd") and isinstance(self._inner, Analyst):
+            return lambda job: InThread(attribute(job))
+        return partial(asyncio.to_thread, attribute) if callable(attribute) else attribute
 
 
 @dataclass
@@ -98,8 +110,6 @@ class Federation:
         self._starts: dict[str, int] = {}
         self._analyst_life = Life("analyst")
         self._stack = AsyncExitStack()
-        self.session_keys: dict[tuple[int, int, str], bytes] = {}
-        """The first keys of all sessions, which only an audit has: by holder, number and node."""
         manifest = trust.consortium.manifest
         self.nodes = [node.name for node in manifest.compute_nodes]
         self.services = [*self.nodes, "aggregator", "trainer"]
@@ -109,17 +119,16 @@ class Federation:
         keep_track_of_tasks()
         self._stack.enter_context(self.clock.of_timeouts())
         self._stack.enter_context(one_thread())
-        self._stack.enter_context(patch.object(sessions, "open_session", self._note_session))
         self._stack.push_async_callback(self.wire.close)
         await self.start_the_dead()
         self.analyst_book = self._book("analyst")
-        self.analyst = self.open_analyst()
+        self.analyst = InThread(self.open_analyst())
         return self
 
-    def open_analyst(self) -> AsyncAnalyst:
-        """Return the analyst, of the trainer that her manifest in force names."""
+    def open_analyst(self) -> Analyst:
+        """Return the analyst, whose methods are called in a thread."""
         home = self.trust.directory / "parties" / "analyst"
-        analyst = AsyncAnalyst(
+        return Analyst(
             name="analyst",
             key=load_party(home).signing_key,
             book=self.analyst_book,
@@ -127,8 +136,6 @@ class Federation:
             random_bytes=fixed_bytes("analyst"),
             transport=self.wire.of(self._analyst_life),
         )
-        self._stack.push_async_callback(analyst.close)
-        return analyst
 
     async def __aexit__(
         self,
@@ -141,12 +148,6 @@ class Federation:
         self._analyst_life.kill()
         await self._analyst_life.buried()
         await self._stack.aclose()
-
-    def _note_session(self, *arguments: Any, **more: Any) -> tuple[Opening, dict[str, bytes]]:
-        opening, keys = open_session(*arguments, **more)
-        for name, key in keys.items():
-            self.session_keys[opening.holder, opening.number, name] = key
-        return opening, keys
 
     def _data(self, name: str) -> Path:
         directory = self._directory / name
@@ -235,6 +236,19 @@ class Federation:
         running.life.kill()
         await running.life.buried()
         await running.release()
+
+    async def copy_of(self, name: str, to: Path) -> None:
+        """Copy all that a party has on file, as a backup of its machine would."""
+        await self.crash(name)
+        shutil.copytree(self._directory / name, to)
+        await self.start_the_dead()
+
+    async def set_back(self, name: str, copy: Path | None) -> None:
+        """Kill a party, and set its files back to a copy; None: they are lost."""
+        await self.crash(name)
+        shutil.rmtree(self._directory / name)
+        if copy is not None:
+            shutil.copytree(copy, self._directory / name)
 
     async def start_the_dead(self) -> None:
         """Start every party that is down again, over its files."""

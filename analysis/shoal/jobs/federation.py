@@ -5,25 +5,69 @@ model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 18
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Final, Generic, Protocol, Self, TypeVar
 
 from rich.console import Console
+from rich.text import Text
 
 from shoal.jobs.analyst import Analyst, CrowdJob, Job
 from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.watching import Watch, noticing, progress_console, told
+from shoal.jobs.job_states import CrowdState, JobState
+from shoal.jobs.trainer_line import Notice
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 
-_SNAPSHOTS: Final = 200  # of one crowd job, about
+_LINES: Final = 10  # at most, of the rounds of one job
+
+
+class Watch:
+    """Prints a job's state, passed to `see`, when it has changed; without a console, nothing.
+
+    Of many rounds a tenth each is one change.
+    """
+
+    def __init__(self, console: Console | None, job: str, request: StudyRequest) -> None:
+        self._console = console
+        self._request = request
+        self._last: object = None
+        told(console, f"Job {job}")
+
+    def see(self, state: JobState) -> None:
+        """Print a new state."""
+        rounds = self._request.task.rounds
+        tenth = (state.published + state.lost) // -(-rounds // _LINES)
+        at = (state.phase, state.approvals, tenth)
+        if at != self._last:
+            deadline = self._request.join_deadline
+            told(self._console, state.in_words(rounds=rounds, join_deadline=deadline))
+        self._last = at
+
+
+def told(console: Console | None, text: str) -> None:
+    """Print a line of plain text, if there is a console."""
+    if console is not None:
+        visible = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+        console.print(Text(visible), soft_wrap=True)
+
+
+def progress_console(is_shown: bool) -> Console | None:
+    """Return the console for progress: standard error, or None."""
+    return Console(stderr=True, highlight=False) if is_shown else None
+
+
+def noticing(console: Console | None) -> Notice:
+    """Return a notice that is printed as a warning, if there is a console."""
+    return lambda text: told(console, f"Warning: {text}")
+
 
 Dictionary = Mapping[str, Number | Flag | Category | Date]
 """The variables of a data dictionary, by name."""
@@ -80,16 +124,16 @@ class Waiting(Protocol):
 class LearningCrowd(Protocol):
     """What crowd estimators are fitted on: `CrowdFederation`, or shoal_learning's crowd."""
 
-    def learn(self, task: CrowdTask) -> Sequence[CrowdModel]:
-        """Learn a task; return its snapshots in order, and in the end the model."""
+    def learn(self, task: CrowdTask) -> CrowdModel:
+        """Learn a task."""
         ...
 
 
 class WaitingCrowd(Protocol):
     """A crowd job that will be learned: `SubmittedCrowd`."""
 
-    def wait(self) -> Sequence[CrowdModel]:
-        """Wait until it is; return its snapshots in order, and in the end the model."""
+    def wait(self) -> CrowdModel:
+        """Wait until it is."""
         ...
 
 
@@ -170,48 +214,31 @@ class SubmittedJob(_Submitted[Job, LearnedJob]):
 
     def _outcome(self) -> LearnedJob:
         request = self.job.request()
-        with Watch(self._console, self.id, request) as watch:
-            report = self.job.wait(watch.see)
+        report = self.job.wait(Watch(self._console, self.id, request).see)
         return LearnedJob(request.task, report, self.job)
 
 
-class SubmittedCrowd(_Submitted[CrowdJob, tuple[CrowdModel, ...]]):
-    """A crowd job that the trainer has; it goes on whether anybody waits for it or not.
+class SubmittedCrowd(_Submitted[CrowdJob, CrowdModel]):
+    """A crowd job that the trainer has; it goes on whether anybody waits for it or not."""
 
-    `wait` returns the snapshots since now, by the trainer's word, and in the end the model of the
-    signed closing.
-    """
-
-    def __init__(
-        self,
-        job: CrowdJob,
-        console: Console | None,
-        variables: Callable[[], Dictionary],
-        *,
-        every_seconds: float,
-    ) -> None:
-        super().__init__(job, console, variables)
-        self._every_seconds = every_seconds
-
-    def _outcome(self) -> tuple[CrowdModel, ...]:
+    def _outcome(self) -> CrowdModel:
         told(self._console, f"Crowd job {self.id}")
-        models: list[CrowdModel] = []
-        waits = ""
-        for model in self.job.follow(every_seconds=self._every_seconds):
-            state = self.job.state()
-            if state.waits_in_words not in ("", waits):
-                told(self._console, waits := state.waits_in_words)
-            if models and models[-1].contributions == model.contributions:
-                models[-1] = model  # the same, or the closing's
-                continue
-            models.append(model)
-            told(self._console, f"{model.contributions:,} of {state.wanted:,} contributions")
-        if not models[-1].contributions:
+        last = ""
+
+        def see(state: CrowdState) -> None:
+            nonlocal last
+            line = str(state)
+            if line != last:
+                told(self._console, line)
+            last = line
+
+        model = self.job.wait(see)
+        if not model.contributions:
             raise JobFailed(
                 "nobody contributed: agents' logs say whether they refused the job, or whether "
                 "no client or record had enough epsilon left for it"
             )
-        return tuple(models)
+        return model
 
 
 class _Federation(Generic[SettingsT]):
@@ -312,12 +339,9 @@ class CrowdFederation(_Federation[CrowdSettings]):
 
         `estimator.fit_from(federation.resume(job))` waits for it and is fitted by it.
         """
-        pause = max(1.0, self.settings.open_seconds / _SNAPSHOTS)
-        return SubmittedCrowd(
-            self._analyst.crowd(job), self._console, self.variables, every_seconds=pause
-        )
+        return SubmittedCrowd(self._analyst.crowd(job), self._console, self.variables)
 
-    def learn(self, task: CrowdTask) -> tuple[CrowdModel, ...]:
+    def learn(self, task: CrowdTask) -> CrowdModel:
         """Open a crowd job for a task, wait for its end and show how it goes on.
 
         Raises:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from shoal.planning import sizes
 from shoal.planning.assumptions import Assumed, assume, evenly_spread, settled
-from shoal.planning.prospects import ErrorParts, Prospect
-from shoal.planning.study import Study
+from shoal.planning.study import ErrorParts, Prospect, Study
 from shoal_learning.contract import RequestedRound
 from shoal_learning.regression import Regression
 from shoal_learning.simulation import Federation, with_noise
@@ -20,8 +19,8 @@ from shoal_protocol.queries import Query
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.studies.regression import RegressionTask, TargetFamily
+from shoal_protocol.trust.limits import LARGEST_POPULATION
 
 Floats = NDArray[np.float64]
 

@@ -25,9 +25,9 @@ from shoal_protocol.privacy.accounting import price
 from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.studies import Task
+from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Document, Signed
 from shoal_protocol.wire.encoding import encode_clients
 
@@ -61,7 +61,6 @@ def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int
         dimension=query.dimension,
         modulus_bits=study.sharing.modulus_bits,
         sharing=study.sharing,
-        wrapping="sealed_box",
         noise=noise,
         population=encode_clients(BitMap(range(0, population * every, every))),
         population_size=population,

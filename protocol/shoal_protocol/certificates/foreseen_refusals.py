@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.trust import limits
+from shoal_protocol.jobs.job_request import job_refusal
 
 
 def foreseen_refusal(
@@ -27,4 +27,4 @@ def foreseen_refusal(
             near = [] if name in variables else get_close_matches(name, sorted(variables))
             which = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
             return f"it declares no variable {name!r}{which}"
-    return declared.rules.refusal(request) or limits.job_refusal(request, declared.rules, now=now)
+    return declared.rules.refusal(request) or job_refusal(request, declared.rules, now=now)

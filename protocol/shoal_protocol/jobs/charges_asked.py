@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import ClassVar, Final, Literal
 
-from shoal_protocol.trust.limits import CLOCKS_APART, between
+from shoal_protocol.trust.limits import CLOCKS_APART, duration
 from shoal_protocol.wire.documents import BoundDocument, Role
 from shoal_protocol.wire.encoding import Name, Timestamp
 from shoal_protocol.wire.service_errors import StaleQuery
@@ -32,5 +32,5 @@ def check_age(at: datetime, now: datetime) -> None:
     """
     if abs(now - at) > OLDEST_QUERY:
         where = "ahead of" if at > now else "behind"
-        apart = between(*sorted((at, now)))
+        apart = duration(*sorted((at, now)))
         raise StaleQuery(f"its time is {apart} {where} the clock here: one of the two is wrong")

@@ -10,9 +10,14 @@ from shoal_protocol.jobs.terms import Terms
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
-from shoal_protocol.sharing.schemes import Sharing, Wrapping
-from shoal_protocol.trust.limits import LONGEST_SECONDS
+from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.trust.limits import (
+    LARGEST_POPULATION,
+    LONGEST_SECONDS,
+    Limits,
+    is_too_far,
+    too_far_message,
+)
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
 from shoal_protocol.wire.encoding import Name, NonceHex, Timestamp
@@ -84,7 +89,6 @@ class JobRequest(BoundDocument):
     terms: Terms
     privacy: PrivacyDemand
     sharing: Sharing  # of every round
-    wrapping: Wrapping = "sealed_box"  # of every round's envelopes
     minimum_population: Annotated[Clients, Field(ge=2)]
     maximum_population: int = Field(ge=2, le=LARGEST_POPULATION)
     join_deadline: Timestamp
@@ -151,6 +155,17 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
             raise RefusedJob(f"the policy does not allow the query {query}")
 
 
+def job_refusal(request: JobRequest, limits: Limits, *, now: datetime) -> str | None:
+    """Return why a job reaches further ahead of `now` than a policy allows, or None."""
+    if is_too_far(request.join_deadline, limits.maximum_join_seconds, now):
+        limit = f"the policy's maximum_join_seconds, {limits.maximum_join_seconds}"
+        return too_far_message("join_deadline", request.join_deadline, now, limit)
+    if is_too_far(request.ends_by, limits.maximum_job_seconds, now):
+        limit = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
+        return too_far_message("the job's end", request.ends_by, now, limit)
+    return None
+
+
 def check_round_of_job(
     spec: RoundSpec,
     request: JobRequest,
@@ -176,8 +191,6 @@ def check_round_of_job(
         raise RefusedSpec("the round would outlast the job")
     if spec.sharing != request.sharing:
         raise RefusedSpec("the sharing scheme is not that of the job")
-    if spec.wrapping != request.wrapping:
-        raise RefusedSpec("the wrapping of envelopes is not that of the job")
     least = terms.batch or request.minimum_population
     most = terms.batch or request.maximum_population
     if not least <= spec.population_size <= most:

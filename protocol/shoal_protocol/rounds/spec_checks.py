@@ -11,12 +11,11 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.fineness import fits_modulus
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.trust.limits import passed, too_far_ahead
+from shoal_protocol.trust.limits import LARGEST_POPULATION, passed_message, too_far_message
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.errors import RefusedSpec
 
-LARGEST_POPULATION: Final = 2**20
 # a roster of 10,000,000 clients takes 8 KiB of bitmap for each 65,536 indices, 1.6 MiB in base64;
 # 512 columns with the longest names take 180 KiB.
 LARGEST_SPEC_BYTES: Final = 2 << 20
@@ -38,12 +37,12 @@ def check_spec(spec: RoundSpec, consortium: Consortium, *, now: datetime) -> Non
     """
     maximum_seconds = consortium.manifest.policy.maximum_round_seconds
     if spec.deadline <= now:
-        raise RefusedSpec(passed("the deadline", spec.deadline, now))
+        raise RefusedSpec(passed_message("the deadline", spec.deadline, now))
     check_terms(spec, consortium.manifest)
     if (spec.opened_at - now).total_seconds() > maximum_seconds:
         most = f"the policy's maximum_round_seconds, {maximum_seconds}"
         # services would keep it all the time
-        raise RefusedSpec(too_far_ahead("opened_at", spec.opened_at, now, most))
+        raise RefusedSpec(too_far_message("opened_at", spec.opened_at, now, most))
     clients = spec.clients()
     if not clients.issubset(consortium.roster.enrolled_set):
         raise RefusedSpec("the population holds a client that is not enrolled")

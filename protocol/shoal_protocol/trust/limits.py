@@ -1,13 +1,13 @@
-"""Limits how far ahead a job may reach, so that no budget is reserved without end.
+"""Limits to how many clients a round has and to how far ahead a job reaches, and what refusals say.
 
-Pure: `now` is the reader's own clock, so the writer of a request cannot stretch its time.
+Pure: `now` is the reader's own clock, so that whoever writes a request cannot gain time.
 """
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from shoal_protocol.jobs.job_request import JobRequest
+LARGEST_POPULATION: Final = 2**20
+"""Most clients that a round, and a job in rounds, can have."""
 
 JOIN_SECONDS: Final = 14 * 86_400
 """Default of the time to join that policies allow: people must be able to approve a job."""
@@ -15,11 +15,14 @@ JOIN_SECONDS: Final = 14 * 86_400
 JOB_SECONDS: Final = 90 * 86_400
 """Default of the time that policies allow a whole job."""
 
-LONGEST_SECONDS: Final = 10 * 365 * 86_400  # of either that a policy may state
-CLOCKS_APART: Final = timedelta(minutes=5)
-"""What is forgiven, lest one party take and another refuse what keeps to a bound exactly."""
+LONGEST_SECONDS: Final = 10 * 365 * 86_400
+"""The most that a policy may allow of either."""
 
-_OR_A_CLOCK: Final = "if that was not meant, the sender's clock or the one here is wrong"
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""How far two parties' clocks may differ: without it one party could take a request that keeps
+exactly to a limit, and another refuse it."""
+
+_WHOSE_CLOCK: Final = "if that was not meant, the sender's clock or the one here is wrong"
 
 
 class Limits(Protocol):
@@ -31,35 +34,24 @@ class Limits(Protocol):
 
     @property
     def maximum_job_seconds(self) -> int:
-        """From now until a job is over, of either kind."""
-
-
-def job_refusal(request: "JobRequest", limits: Limits, *, now: datetime) -> str | None:
-    """Return why a job in rounds reaches too far ahead of `now`, or None."""
-    if is_too_far(request.join_deadline, limits.maximum_join_seconds, now):
-        most = f"the policy's maximum_join_seconds, {limits.maximum_join_seconds}"
-        return too_far_ahead("join_deadline", request.join_deadline, now, most)
-    if is_too_far(request.ends_by, limits.maximum_job_seconds, now):
-        most = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
-        return too_far_ahead("the job's end", request.ends_by, now, most)
-    return None
+        """From now until a job is over, whether it has rounds or not."""
 
 
 def is_too_far(moment: datetime, seconds: int, now: datetime) -> bool:
-    """Tell whether a moment is more than so many seconds ahead of `now`, by clocks that differ."""
+    """Tell whether `moment` is more than `seconds` after `now`, allowing for clocks that differ."""
     return moment - now > timedelta(seconds=seconds) + CLOCKS_APART
 
 
-def too_far_ahead(name: str, moment: datetime, now: datetime, most: str) -> str:
-    """Say that a moment is further ahead of `now` than something allows, and by how much."""
-    return f"{name} is {between(now, moment)} ahead, more than {most}: {_OR_A_CLOCK}"
+def too_far_message(name: str, moment: datetime, now: datetime, limit: str) -> str:
+    """Say that `moment` is further after `now` than `limit` allows, and by how much."""
+    return f"{name} is {duration(now, moment)} ahead, more than {limit}: {_WHOSE_CLOCK}"
 
 
-def passed(name: str, moment: datetime, now: datetime) -> str:
-    """Say that a moment has passed `now`, and by how much."""
-    return f"{name} has passed, {between(moment, now)} ago: {_OR_A_CLOCK}"
+def passed_message(name: str, moment: datetime, now: datetime) -> str:
+    """Say that `moment` lies before `now`, and by how much."""
+    return f"{name} has passed, {duration(moment, now)} ago: {_WHOSE_CLOCK}"
 
 
-def between(earlier: datetime, later: datetime) -> str:
-    """Say how much time lies between two moments, in days and h:mm:ss."""
+def duration(earlier: datetime, later: datetime) -> str:
+    """Return the time between two moments as text, in days, hours, minutes and seconds."""
     return f"{timedelta(seconds=round((later - earlier).total_seconds()))} (h:mm:ss)"

@@ -14,14 +14,10 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.storage.append_only import only_grows
-from shoal_hosting.storage.database import Bytes
+from shoal_hosting.storage.database import Bytes, only_grows
 from shoal_hosting.storage.database_memory import memory_table
-from shoal_hosting.storage.database_schema import Migrations
-from shoal_protocol.wire.versions import AGGREGATOR_DATABASE
 
-VERSION: Final = AGGREGATOR_DATABASE
-MIGRATIONS: Final[Migrations] = {}
+VERSION: Final = 8
 
 metadata = MetaData()
 

@@ -1,6 +1,6 @@
 """Takes part in jobs for a data holder: the agent, and the library for programs of one's own.
 
-from shoal_agent import DataHolder, Policy, Records, read_holder_key
+from shoal_agent import DataHolder, Policy, read_holder_key, read_records
 """
 
 from importlib import import_module
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from shoal_agent.data_holder import DataHolder as DataHolder
     from shoal_holder.keys import read_holder_key as read_holder_key
     from shoal_holder.policy import Policy as Policy
+    from shoal_holder.record_files import read_records as read_records
     from shoal_holder.records import Records as Records
     from shoal_hosting.manifests.manifest_book import ManifestBook as ManifestBook
 
@@ -19,6 +20,7 @@ _WHERE = {
     "Policy": "shoal_holder.policy",
     "Records": "shoal_holder.records",
     "read_holder_key": "shoal_holder.keys",
+    "read_records": "shoal_holder.record_files",
 }
 __all__ = sorted(_WHERE)
 

@@ -4,7 +4,7 @@ vault_link   asks the vault, which decides and remembers
 joining      finds jobs, sends joins and leaves     answering    fetches rounds, has them answered
 next_rounds  asks the trainer for rounds            reupload     asks what the nodes still hold
 delivery     sends, retries, hands on receipts      directory    the peers, and newer manifests
-sessions   opens sessions with the nodes             declaring    tells analysts what to expect
+declaring    tells analysts what to expect
 charge_comparison  asks nodes what they charged     crowds.taking_part  all about crowd jobs
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import httpx
 import nacl.utils
@@ -31,7 +31,6 @@ from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
 from shoal_agent.owner_questions import OwnerQuestions
 from shoal_agent.reupload import Reupload
-from shoal_agent.sessions import Sessions
 from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
@@ -51,9 +50,6 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.party import read_pin
 from shoal_protocol.sharing.shares import RandomBytes
-
-if TYPE_CHECKING:
-    from shoal_protocol.crowds.evidence import CrowdEvidence
 
 BETWEEN_LOOKS_SECONDS: Final = 0.5
 CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
@@ -87,7 +83,6 @@ class DataHolder(OwnerQuestions):
         wake: asyncio.Event | None = None,
         accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
-        relay: bool = False,
     ) -> None:
         """Hand key and records to a vault, which is another process without network.
 
@@ -97,8 +92,7 @@ class DataHolder(OwnerQuestions):
         With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
         step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
         refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; one of
-        the others must answer before anything is joined or answered. With `relay` an answer goes in
-        one message to one node, which hands the others their envelopes.
+        the others must answer before anything is joined or answered.
 
         Raises:
             ValueError: there are more clients than slots, or the state cannot be used.
@@ -132,7 +126,6 @@ class DataHolder(OwnerQuestions):
             transport=transport,
             report=report,
             wake=wake,
-            relay=relay,
         )
 
     def _begin(
@@ -145,7 +138,6 @@ class DataHolder(OwnerQuestions):
         transport: httpx.AsyncBaseTransport | None = None,
         report: Report = silent,
         wake: asyncio.Event | None = None,
-        relay: bool = False,
     ) -> None:
         self._vault = vault
         self._report = report
@@ -154,19 +146,12 @@ class DataHolder(OwnerQuestions):
             book, vault, clock=clock, random_bytes=random_bytes, transport=transport
         )
         reupload = Reupload(vault, report, random_bytes)
-        self._sessions = Sessions(vault, self._directory, clock, report)
         delivery = Delivery(
             vault,
-            self._sessions,
             report,
             behind=reupload.note_behind,
             other_key=self._directory.note_other_key,
         )
-        relaying = None
-        if relay:
-            from shoal_agent.relaying import Relaying  # reads envelopes under sessions, too
-
-            relaying = Relaying(vault, report, clock, other_key=self._directory.note_other_key)
         self._charges = ChargesCheck(vault, self._directory, clock, report)
         self._joining = Joining(vault, self._directory, self._charges, report)
         self._declaring = Declaring(vault, self._directory, report)
@@ -175,7 +160,6 @@ class DataHolder(OwnerQuestions):
             vault,
             self._directory,
             delivery,
-            relaying,
             reupload,
             self._next_rounds,
             clock,
@@ -255,7 +239,6 @@ class DataHolder(OwnerQuestions):
             raise
         self._crowds.begin()
         await self._look_for_jobs()
-        await self._sessions.step()
         await self._answering.answer_rounds(await self._answering.fetch_rounds())
         await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
 
@@ -307,10 +290,6 @@ class DataHolder(OwnerQuestions):
     async def spent_on_crowds(self) -> CrowdAccounts:
         """Return what crowd jobs cost so far, job by job, and what is left to records."""
         return await self._crowds.spent()
-
-    async def crowd_evidence(self, job: str, *, receipts: bool) -> "CrowdEvidence | None":
-        """Return what the trainer showed of a crowd job, None if it was never taken here."""
-        return await self._crowds.evidence(job, receipts=receipts)
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""

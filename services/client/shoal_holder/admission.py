@@ -9,11 +9,11 @@ from datetime import datetime
 
 from shoal_holder.policy import Policy
 from shoal_holder.release_timing import MOST_SECONDS, sampling_seconds
-from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job
+from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job, job_refusal
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.trust import limits as reach
+from shoal_protocol.trust.limits import passed_message
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
@@ -50,9 +50,9 @@ def check_request(
         raise RefusedJob(reason)
     check_columns(request.terms.column_names, columns)
     if request.join_deadline <= now:
-        raise RefusedJob(reach.passed("the time to join", request.join_deadline, now))
+        raise RefusedJob(passed_message("the time to join", request.join_deadline, now))
     for limits in (bound_to.manifest.policy, current.manifest.policy, policy):
-        if reason := reach.job_refusal(request, limits, now=now):
+        if reason := job_refusal(request, limits, now=now):
             raise RefusedJob(reason)
 
 

@@ -75,7 +75,6 @@ class Opened(Answer):
     enrolled: Count  # slots
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
-    takes_sessions: bool = False  # answers by sessions, where jobs ask for them
     charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the slots here
     waiting_for: tuple[Name, ...] = ()  # those of them that did not say it since the start
     adopted: Count = 0  # rounds that were forgotten here, and taken for spent
@@ -275,22 +274,6 @@ class Pending(Message):
     answer: ClassVar[type[Answer]] = Bytes
 
 
-class Bundle(Answer):
-    """All envelopes of an answer but those that were refused, and which nodes' are unanswered."""
-
-    kind: Literal["bundle"] = "bundle"
-    pending: tuple[Node, ...]
-    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=255)
-
-
-class AskBundle(Message):
-    """What would be sent to one node for all of them?"""
-
-    kind: Literal["ask_bundle"] = "ask_bundle"
-    round_id: Digest
-    answer: ClassVar[type[Answer]] = Bundle
-
-
 class Acknowledged(Message):
     """The receipt query for the envelope that a node acknowledged in a round, if it did."""
 
@@ -389,5 +372,5 @@ def kinds_of(*messages: type[MessageT]) -> dict[str, type[MessageT]]:
 REQUESTS: Final = kinds_of(
     *(Hello, NextManifest, AskCharges, ShowCharges, SettleCharges),
     *(AskAgenda, OfferJob, EndJob, OfferRound, Prepare),
-    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskSigned, Decide, AskBackup, Ask),
+    *(Pending, Acknowledged, AskSpec, Receipt, AskSigned, Decide, AskBackup, Ask),
 )

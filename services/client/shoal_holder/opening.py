@@ -17,6 +17,7 @@ from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.keys import KeyFile, check_not_writable, given_keys
 from shoal_holder.messages import Answer, Message, Opened
 from shoal_holder.policy import Policy
+from shoal_holder.record_files import read_records
 from shoal_holder.records import Identity, Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
@@ -67,7 +68,7 @@ class RecordsFile:
         self.changed_at = self.path.stat().st_mtime_ns
         check_not_writable(self.path)
         try:
-            return Records.from_file(self.path, self.policy.columns, id_column=self.id_column)
+            return read_records(self.path, self.policy.columns, id_column=self.id_column)
         except NoColumn as missing:
             if missing.name not in self.policy.columns:
                 raise

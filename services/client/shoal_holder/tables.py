@@ -54,23 +54,6 @@ class Table(Protocol):
         """
 
 
-def open_table(file: Path) -> Table:
-    """Return the table in a file of the kind that its name ends in: .csv or .parquet.
-
-    Raises:
-        ValueError: it is of another kind, or has no usable names of columns.
-        OSError, ImportError: it cannot be read; Parquet files need the extra `parquet`.
-    """
-    match file.suffix.lower():
-        case ".csv":
-            return CsvTable(file)
-        case ".parquet":
-            from shoal_holder.parquet.reading import ParquetTable  # only where there is such a file
-
-            return ParquetTable(file)
-    raise ValueError(f"{file}: a table is a file whose name ends in .csv or .parquet")
-
-
 class CsvTable:
     """A CSV file: RFC 4180, UTF-8, commas, names of columns in line 1.
 

@@ -1,6 +1,5 @@
 """A round's state in memory; the store is authoritative."""
 
-from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -47,7 +46,6 @@ class Round:
     holdings: dict[str, StoredAnswers] = field(default_factory=dict)  # by node
     votes: dict[str, Vote] = field(default_factory=dict)  # by node
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
-    bundles: Counter[int] = field(default_factory=Counter)  # that came, by data holder
     equivocation: bool = False  # somebody signed two different holdings or votes
     emptied: bool = False  # no payload is left in the database; its log may still have some
     over: bool = False  # the trainer has gone on: to the job's next round, or to its end
@@ -180,8 +178,6 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         asked=asked,
         asked_here=asked_of(spec, party.name, asked.holders),
         scheme=spec.sharing,
-        wrapping=spec.wrapping,
-        opened_at=spec.opened_at,
         box_key=bytes(box_key.public_key),
         box_private_key=bytes(box_key),
     )

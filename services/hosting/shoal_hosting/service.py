@@ -19,14 +19,13 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import MetaData, Table, select
 
 from shoal_hosting.clock import Clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_book import HANDOVER, ManifestBook, newest_with
 from shoal_hosting.manifests.manifest_exchange import exchange
 from shoal_hosting.manifests.manifest_routes import (
     MANIFEST_LIMIT_BYTES,
     MANIFEST_PATH,
     manifest_routes,
 )
-from shoal_hosting.manifests.present import HANDOVER, newest_with
 from shoal_hosting.operators.console import OperatorConsole
 from shoal_hosting.operators.view import Look, Operator, nothing_more
 from shoal_hosting.party import Party
@@ -38,7 +37,7 @@ from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
 from shoal_hosting.storage.database_memory import MARK, check_log, check_new, open_memory
-from shoal_hosting.storage.database_schema import Migrations, check_schema
+from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_hosting.vitals import Vitals
@@ -68,8 +67,6 @@ class Schema(Protocol):
     def metadata(self) -> MetaData: ...
     @property
     def VERSION(self) -> int: ...
-    @property
-    def MIGRATIONS(self) -> Migrations: ...
     @property
     def memory(self) -> Table: ...
     @property
@@ -368,7 +365,6 @@ def open_storage(
             engine,
             schema.metadata,
             schema.VERSION,
-            schema.MIGRATIONS,
             beginning=beginning,
             own=own,
         )

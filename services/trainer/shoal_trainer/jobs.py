@@ -9,11 +9,12 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_protocol.certificates.study_request import StudyRequest, check_study
+from shoal_protocol.jobs.job_request import job_refusal
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.batches import largest_part
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.trust import limits
+from shoal_protocol.trust.limits import passed_message
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob
 from shoal_protocol.wire.service_errors import BudgetExceeded
@@ -78,9 +79,9 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
         RefusedJob: the detail says what to change.
     """
     if request.join_deadline <= now:
-        raise RefusedJob(limits.passed("join_deadline", request.join_deadline, now))
+        raise RefusedJob(passed_message("join_deadline", request.join_deadline, now))
     check_study(request, consortium.manifest)
-    if reason := limits.job_refusal(request, consortium.manifest.policy, now=now):
+    if reason := job_refusal(request, consortium.manifest.policy, now=now):
         raise RefusedJob(reason)
     clients = _who_may_join(request, consortium)
     largest = min(request.maximum_population, len(clients))

@@ -6,11 +6,11 @@ from shoal_holder.admission import check_columns
 from shoal_holder.crowds.records_used import record_cap
 from shoal_holder.crowds.status import NO_CROWDS
 from shoal_holder.policy import Policy
-from shoal_protocol.crowds.admission import check_crowd_job, reach_refusal
+from shoal_protocol.crowds.checks import check_crowd_job, reach_refusal
 from shoal_protocol.crowds.documents import CrowdJobRequest, CrowdOpening
 from shoal_protocol.crowds.draws import check_beginning, check_opening
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.trust.limits import passed
+from shoal_protocol.trust.limits import passed_message
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob
@@ -77,7 +77,7 @@ def check_crowd(
         raise RefusedJob(reason)
     check_columns(request.task.column_names, columns)
     if request.closes_at <= now:
-        raise RefusedJob(passed("the time to contribute", request.closes_at, now))
+        raise RefusedJob(passed_message("the time to contribute", request.closes_at, now))
     bound_to.verify(opening)
     check_opening(opening.body, request)
     check_beginning(opening.body, request)

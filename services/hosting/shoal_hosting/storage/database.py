@@ -4,17 +4,21 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import (
+    DDL,
     Column,
     Connection,
     Dialect,
     Engine,
     LargeBinary,
+    PrimaryKeyConstraint,
+    Table,
+    UniqueConstraint,
     create_engine,
     event,
     exc,
@@ -24,9 +28,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
 from shoal_protocol.wire.service_errors import StorageUnavailable
-
-if TYPE_CHECKING:
-    from shoal_hosting.storage.database_memory import Memory
 
 BUSY_TIMEOUT_MILLISECONDS: Final = 5_000
 _ATTEMPTS: Final = 5  # at a transaction that others were in the way of
@@ -235,6 +236,27 @@ def truncate_log(engine: Engine) -> None:
         raise StorageUnavailable
 
 
+class CommitHook(Protocol):
+    """What marks commits outside the database, so that an older database shows."""
+
+    def begin(self, engine: Engine) -> AbstractContextManager[Connection]:
+        """Begin a transaction that commits on leaving, and note the commit."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all commits are marked."""
+
+    def settle(self) -> None:
+        """Mark all commits.
+
+        Raises:
+            StorageUnavailable: nobody may hear of the commits yet.
+        """
+
+    def close(self) -> None:
+        """Let go of the mark."""
+
+
 class StorageThread:
     """The one thread in which a service's SQL runs, so that the event loop never waits for a disk.
 
@@ -242,10 +264,10 @@ class StorageThread:
     other's way.
     """
 
-    def __init__(self, engine: Engine, memory: "Memory | None" = None) -> None:
-        """Run transactions on `engine`; with `memory`, mark commits before reporting them."""
+    def __init__(self, engine: Engine, hook: CommitHook | None = None) -> None:
+        """Run transactions on `engine`; with `hook`, mark commits before reporting them."""
         self._engine = engine
-        self._memory = memory
+        self._hook = hook
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
         self._marking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="marking")
         # transactions handed to the thread, and begun in it; each is counted in one thread only
@@ -270,9 +292,9 @@ class StorageThread:
         self._handed += 1
         answer = await loop.run_in_executor(self._executor, call)
         # what it read may be of a commit whose mark is not written yet
-        if self._memory is not None and not self._memory.is_settled:
+        if self._hook is not None and not self._hook.is_settled:
             # the next transaction begins meanwhile, and its mark may be written with this one's
-            await loop.run_in_executor(self._marking, self._memory.settle)
+            await loop.run_in_executor(self._marking, self._hook.settle)
         return answer
 
     def run_here(
@@ -283,8 +305,8 @@ class StorageThread:
     ) -> Answer:
         """Do what `run` does, in the calling thread: for start-up, before requests arrive."""
         answer = self._transact(transaction, *arguments, **named)
-        if self._memory is not None:
-            self._memory.settle()
+        if self._hook is not None:
+            self._hook.settle()
         return answer
 
     def _in_turn(
@@ -295,8 +317,8 @@ class StorageThread:
     ) -> Answer:
         self._begun += 1
         answer = self._transact(transaction, *arguments, **named)
-        if self._memory is not None and self._handed == self._begun:  # the mark keeps none waiting
-            self._memory.settle()
+        if self._hook is not None and self._handed == self._begun:  # the mark keeps none waiting
+            self._hook.settle()
         return answer
 
     def _transact(
@@ -315,15 +337,11 @@ class StorageThread:
                 attempt += 1
 
     def _run_once(self, transaction: Callable[[Connection], Answer]) -> Answer:
-        memory = self._memory
-        with translating_storage_errors(), self._engine.begin() as connection:
-            if memory is None:
-                return transaction(connection)
-            begun = memory.begun(connection)
-            answer = transaction(connection)
-            counted = memory.ending(connection, begun)
-        memory.ended(counted)
-        return answer
+        begin = (
+            self._engine.begin if self._hook is None else partial(self._hook.begin, self._engine)
+        )
+        with translating_storage_errors(), begin() as connection:
+            return transaction(connection)
 
     @property
     def is_shared(self) -> bool:
@@ -337,8 +355,8 @@ class StorageThread:
     def let_go(self) -> None:
         """Let go of the database: no transaction runs any more, or none ever did."""
         self._engine.dispose()
-        if self._memory is not None:
-            self._memory.close()
+        if self._hook is not None:
+            self._hook.close()
 
     async def close(self) -> None:
         """Finish what was begun and let go of the database."""
@@ -346,3 +364,59 @@ class StorageThread:
         await loop.run_in_executor(None, self._executor.shutdown)
         await loop.run_in_executor(None, self._marking.shutdown)
         self.let_go()
+
+
+# Triggers refuse changes of tables that only grow. They guard against a fault of ours and a
+# careless operator. Whoever owns the database can drop one: against that there are hash chains,
+# and what other parties hold of them.
+_SQLITE_KEEPS: Final = (
+    "CREATE TRIGGER {table}_keeps BEFORE DELETE ON {table} "
+    "BEGIN SELECT RAISE(ABORT, '{table} only grows'); END"
+)
+_SQLITE_STAYS: Final = (
+    "CREATE TRIGGER {table}_stays BEFORE UPDATE ON {table} "
+    "BEGIN SELECT RAISE(ABORT, '{table} only grows'); END"
+)
+# REPLACE removes the rows that are in its way without asking the trigger on DELETE
+_SQLITE_ADDS: Final = (
+    "CREATE TRIGGER {table}_adds BEFORE INSERT ON {table} "
+    "WHEN EXISTS (SELECT 1 FROM {table} WHERE {same}) "
+    "BEGIN SELECT RAISE(ABORT, '{table} only grows'); END"
+)
+_POSTGRESQL_FUNCTION: Final = (
+    "CREATE FUNCTION {table}_only_grows() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE EXCEPTION '{table} only grows' USING ERRCODE = 'restrict_violation'; END $$"
+)
+_POSTGRESQL_STAYS: Final = (
+    "CREATE TRIGGER {table}_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+    "FOR EACH STATEMENT EXECUTE FUNCTION {table}_only_grows()"
+)
+
+
+def only_grows(table: Table) -> None:
+    """Add triggers to `table`, wherever it is created, that refuse updates and deletions."""
+    _when_made(table, "sqlite", _SQLITE_KEEPS, _SQLITE_STAYS, _SQLITE_ADDS)
+    _when_made(table, "postgresql", _POSTGRESQL_FUNCTION, _POSTGRESQL_STAYS)
+
+
+def only_changes(table: Table) -> None:
+    """Add triggers to `table`, wherever it is created, that refuse deletions but no updates."""
+    _when_made(table, "sqlite", _SQLITE_KEEPS)
+    stays = _POSTGRESQL_STAYS.replace("UPDATE OR ", "")
+    _when_made(table, "postgresql", _POSTGRESQL_FUNCTION, stays)
+
+
+def _when_made(table: Table, dialect: str, *statements: str) -> None:
+    for statement in statements:
+        ddl = DDL(statement.format(table=table.name, same=_same(table)))  # type: ignore[no-untyped-call]
+        event.listen(table, "after_create", ddl.execute_if(dialect=dialect))
+
+
+def _same(table: Table) -> str:
+    """Return the condition, in a trigger, that a row has a key of the new one."""
+    keys = [
+        " AND ".join(f"{column.name} = NEW.{column.name}" for column in each.columns)
+        for each in table.constraints
+        if isinstance(each, PrimaryKeyConstraint | UniqueConstraint)
+    ]
+    return " OR ".join(f"({key})" for key in sorted(keys))

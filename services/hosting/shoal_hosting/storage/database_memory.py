@@ -42,9 +42,9 @@ from shoal_hosting.marks import (
     pages_are_whole,
 )
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.append_only import only_changes
 from shoal_hosting.storage.database import (
     OTHERS_COMPARED,
+    only_changes,
     tell_compared,
     translating_storage_errors,
 )
@@ -90,23 +90,22 @@ class Memory:
             .returning(commits, *(select(column).scalar_subquery() for column in head))
         )
 
-    def begun(self, db: Connection) -> int:
-        """Return how much was written on this connection before a transaction."""
-        return _written(db)
+    @contextmanager
+    def begin(self, engine: Engine) -> Iterator[Connection]:
+        """Begin a transaction; if it wrote something, count it and note the commit.
 
-    def ending(self, db: Connection, begun: int) -> tuple[int, Head] | None:
-        """Count a transaction that is about to commit, if it wrote something."""
-        if _written(db) == begun and not self._unsure:
-            return None
-        row = db.execute(self._count).one()
-        self._unsure = True
-        return row[0], Head(*row[1:]) if len(row) > 1 else EMPTY
-
-    def ended(self, counted: tuple[int, Head] | None) -> None:
-        """Note a commit; call `settle` before anybody hears of it."""
-        if counted is not None:
+        Call `settle` before anybody hears of it.
+        """
+        row = None
+        with engine.begin() as db:
+            before = _written(db)
+            yield db
+            if _written(db) != before or self._unsure:
+                row = db.execute(self._count).one()
+                self._unsure = True
+        if row is not None:
             self._unsure = False
-            self._marking.committed(*counted)
+            self._marking.committed(row[0], Head(*row[1:]) if len(row) > 1 else EMPTY)
 
     @property
     def is_settled(self) -> bool:

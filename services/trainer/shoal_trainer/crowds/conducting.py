@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import Counter
 
 from shoal_protocol.crowds import updates
-from shoal_protocol.crowds.admission import check_crowd_job, reach_refusal
+from shoal_protocol.crowds.checks import check_crowd_job, reach_refusal
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
@@ -19,11 +19,11 @@ from shoal_protocol.crowds.draws import commitment
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import check_ending
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.trust.limits import passed
+from shoal_protocol.trust.limits import passed_message
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, UnknownJob
 from shoal_trainer.crowds import store
-from shoal_trainer.crowds.book import CrowdBook
+from shoal_trainer.crowds.store import CrowdBook
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.resources import Resources
 
@@ -70,7 +70,7 @@ class Conductor:
         await Dictionaries(own).check([*task.features, task.target])
         now = own.clock()
         if request.closes_at <= now:
-            raise RefusedJob(passed("closes_at", request.closes_at, now))
+            raise RefusedJob(passed_message("closes_at", request.closes_at, now))
         if reason := reach_refusal(request, consortium.manifest.policy, now=now):
             raise RefusedJob(reason)
         seed = self._random_bytes(SEED_BYTES)

@@ -1,4 +1,4 @@
-"""The transactions of crowd jobs, but for replacement."""
+"""The transactions of crowd jobs, but for replacement, and a cache of what never changes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +17,11 @@ from shoal_protocol.crowds.documents import (
     LogEntry,
 )
 from shoal_protocol.privacy.ledger import GENESIS
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase
+from shoal_trainer.crowds import store
+from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds, notices
 
 _WEIGHT = np.dtype("<i8")
@@ -113,7 +115,7 @@ def find_crowd(db: Connection, job: str) -> CrowdRecord:
     row = db.execute(query).one_or_none()
     if row is None:
         raise UnknownJob
-    return CrowdRecord(row.number, read_kept(row.request, CrowdJobRequest), row.seed)
+    return CrowdRecord(row.number, decode(row.request, CrowdJobRequest), row.seed)
 
 
 def list_crowds(db: Connection, phase: CrowdPhase | None) -> Sequence[tuple[str, CrowdPhase]]:
@@ -260,7 +262,7 @@ def close(
     is_due = now >= request.closes_at or contributions >= request.contributions
     if not is_due and asked is None:
         return False
-    opening = read_kept(find_opening(db, crowd.number), CrowdOpening)
+    opening = decode(find_opening(db, crowd.number), CrowdOpening)
     closing = CrowdClosing(
         manifest=request.manifest,
         job=request.digest,
@@ -311,3 +313,29 @@ def erase_counts(db: Connection, most: int) -> bool:
         db.execute(notices.delete().where(notices.c.job == own))
         db.execute(crowds.jobs.update().where(jobs.number == number).values(erased=True))
     return True
+
+
+class CrowdBook:
+    """A cache of crowd jobs, filled on the first request to each."""
+
+    def __init__(self, resources: Resources) -> None:
+        """Begin with an empty cache."""
+        self._resources = resources
+        self._known: dict[str, CrowdRecord] = {}
+
+    async def find(self, job: str) -> CrowdRecord:
+        """Return a crowd job.
+
+        Raises:
+            UnknownJob
+        """
+        known = self._known.get(job)
+        if known is None:
+            known = self._known[job] = await self._resources.storage.run(self._look_up, job)
+        return known
+
+    def _look_up(self, db: Connection, job: str) -> CrowdRecord:
+        manifests = self._resources.manifests
+        if manifests is not None:  # another process may have opened it under a newer one
+            manifests.exchange(db)
+        return store.find_crowd(db, job)

@@ -1,0 +1,130 @@
+"""Reads the files that records are in: CSV, Parquet, and the table by id that the loader writes.
+
+Errors name file, line and column, never a value or an id: a message may end in a log. The loader's
+table is arrays of NumPy in one .npz file: texts are UTF-8, one to a line; each column is an array
+of float64; rows of one individual come together.
+"""
+
+import io
+import zipfile
+from array import array
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_holder.choice import MOST_ROWS
+from shoal_holder.keys import read_private
+from shoal_holder.records import FloatMatrix, Identity, Records
+from shoal_holder.tables import CsvTable, Table, id_column_of, id_fault, number_of, positions
+from shoal_protocol.wire.texts import canonical_text
+
+
+def open_table(file: Path) -> Table:
+    """Return the table in a file of the kind that its name ends in: .csv or .parquet.
+
+    Raises:
+        ValueError: it is of another kind, or has no usable names of columns.
+        OSError, ImportError: it cannot be read; Parquet files need the extra `parquet`.
+    """
+    match file.suffix.lower():
+        case ".csv":
+            return CsvTable(file)
+        case ".parquet":
+            from shoal_holder.parquet.reading import ParquetTable  # only where there is such a file
+
+            return ParquetTable(file)
+    raise ValueError(f"{file}: a table is a file whose name ends in .csv or .parquet")
+
+
+def read_records(
+    path: str | PathLike[str],
+    columns: Sequence[str] | None = None,
+    *,
+    id_column: str | None = None,
+) -> Records:
+    """Read a file of the kind that its name ends in: .csv, .parquet, or .npz by the loader.
+
+    `columns` None takes all columns. The rows that have the same text in `id_column`, or
+    without one in a column `id`, are one client's. A file that has neither holds one row. Empty
+    cells and nulls are missing values.
+
+    Raises:
+        ValueError: the file cannot be used; the message names line or row, and column.
+        OSError, ImportError: it cannot be read; Parquet files need the extra `parquet`.
+    """
+    file = Path(path)
+    if file.suffix.lower() == ".npz" and id_column is None:
+        return _records_by_id(file, columns)
+    table = open_table(file)
+    by = id_column_of(table.names, id_column, str(file))
+    names = [name for name in table.names if name != by] if columns is None else list(columns)
+    ids: list[str] = []
+    numbers = array("d")
+    rows = 0
+    for place, texts in table.rows([*names, *([] if by is None else [by])]):
+        rows += 1
+        where = f"{file}, {table.unit} {place}, column"
+        if by is not None:
+            ids.append(texts[-1])
+            if (fault := id_fault(ids[-1])) is not None:
+                raise ValueError(f"{where} {by!r}: {fault}")
+        for name, text in zip(names, texts, strict=False):
+            try:
+                numbers.append(number_of(text))
+            except ValueError as error:
+                raise ValueError(f"{where} {name!r}: {error}") from None
+    if not rows:
+        raise ValueError(f"{file} holds no records")
+    if by is None and rows > 1:
+        raise ValueError(f"{file}: several rows without ids: add a column 'id', or name another")
+    values = np.array(numbers).reshape(rows, len(names))
+    return _grouped(tuple(map(canonical_text, names)), values, by, ids)
+
+
+def _grouped(
+    columns: tuple[str, ...], values: FloatMatrix, id_column: str | None, ids: list[str]
+) -> Records:
+    """Return records by id, each individual's rows ordered by their values: order means nothing."""
+    if id_column is None:
+        return Records(columns, values, np.arange(len(values) + 1))
+    order: dict[str, int] = {}
+    groups = np.array([order.setdefault(text, len(order)) for text in ids])
+    starts = np.concatenate([[0], np.cumsum(np.bincount(groups))])
+    values = values + 0.0  # −0.0 becomes 0.0: which of the two came first must not show
+    sorted_rows = np.lexsort((*values.T[::-1], groups))
+    identity = Identity(id_column, tuple(order), MOST_ROWS)
+    return Records(columns, values[sorted_rows], starts, identity)
+
+
+def _records_by_id(file: Path, columns: Sequence[str] | None) -> Records:
+    """Return the records in the loader's table; `columns` None takes all columns.
+
+    Raises:
+        ValueError: others may read the file, it is no such table, or has no such column.
+        OSError: it cannot be read.
+    """
+    content = io.BytesIO(read_private(file))
+    try:
+        with np.load(content, allow_pickle=False) as arrays:
+            names = _texts(arrays, "columns")
+            ids, (id_column,) = _texts(arrays, "ids"), _texts(arrays, "id_column")
+            starts, most = arrays["starts"], int(arrays["rows_per_record"][0])
+            wanted = list(names if columns is None else columns)
+            places = positions(tuple(names), tuple(wanted), str(file))
+            values = [np.asarray(arrays[f"column{place}"], np.float64) for place in places]
+    except (KeyError, TypeError, EOFError, UnicodeDecodeError, zipfile.BadZipFile):
+        raise ValueError(f"{file} is no table of records; run `shoal records load`") from None
+    if any(each != canonical_text(each) or not each for each in ids) or most < 1:
+        raise ValueError(f"{file}: an id is not canonical; run `shoal records load` again")
+    stacked = np.column_stack(values) if values else np.empty((int(starts[-1]), 0))
+    return Records(
+        tuple(map(canonical_text, wanted)), stacked, starts, Identity(id_column, ids, most)
+    )
+
+
+def _texts(arrays: Mapping[str, NDArray[Any]], name: str) -> tuple[str, ...]:
+    return tuple(arrays[name].astype(np.uint8).tobytes().decode("utf-8").split("\n"))

@@ -1,0 +1,41 @@
+"""The counter of statements, and the file of budgets that it lowers."""
+
+from tests.budgets import BUDGETS, PRODUCT, ROOMS, Size, growths, lowered, read, statements
+
+TEXT = BUDGETS.read_text()
+
+
+def test_imports_docstrings_and_comments_are_no_statements() -> None:
+    assert statements('"""Says."""\nimport os\nfrom sys import path\n# why\nx = (\n 1\n)\n') == 1
+    assert statements("def f():\n    '''Says.'''\n    if x:\n        return 1\n") == 3
+
+
+def test_a_room_that_grew_is_named_and_others_are_not() -> None:
+    budgets = read(TEXT)
+    sizes = {room: budget.now for room, budget in budgets.items()}
+    assert growths(budgets, sizes) == []
+    statements_now, files_now = sizes["bench"]
+    for grown in (Size(statements_now + 1, files_now), Size(statements_now, files_now + 1)):
+        [sentence] = growths(budgets, sizes | {"bench": grown})
+        assert sentence.startswith("bench has")
+
+
+def test_lowering_writes_what_is_smaller_and_keeps_reasons_and_all_else() -> None:
+    budgets = read(TEXT)
+    sizes = {room: budget.now for room, budget in budgets.items()}
+    statements_now, files_now = sizes["protocol"]
+    reason = '["protocol"]\n# Raised for a reason.\n'
+    text = TEXT.replace('["protocol"]\n', reason)
+    smaller = sizes | {"protocol": Size(statements_now - 7, files_now + 7)}
+    written = lowered(text, smaller)
+    assert reason in written
+    assert read(written)["protocol"].now == Size(statements_now - 7, files_now)
+    assert {**read(written), "protocol": budgets["protocol"]} == budgets
+    assert lowered(text, sizes) == text
+
+
+def test_the_goals_are_those_of_the_product() -> None:
+    budgets = read(TEXT)
+    assert sum(budgets[room].goal.statements for room in PRODUCT) <= 29_500
+    assert sum(budgets[room].goal.files for room in PRODUCT) <= 430
+    assert set(budgets) == set(ROOMS)
