@@ -1,5 +1,6 @@
 """A ledger that forgot what Compute nodes charged is found out before it is relied upon."""
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -351,7 +352,7 @@ async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
 
 
 def down(_: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("no route")
+    raise httpx.ConnectError("no route") from OSError(errno.EHOSTUNREACH, "no route")
 
 
 async def test_a_threshold_of_the_nodes_is_enough_for_a_job_that_needs_no_more(

@@ -13,7 +13,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from shoal_hosting.running import hold_data_directory
-from shoal_hosting.programs import startup_of
+from shoal_hosting.startup import startup_of
 
 with startup_of("shoal-test"):
     hold_data_directory(Path(sys.argv[1]))

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_hosting.programs import read_private_file
 from shoal_hosting.security import server_tls
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, read_private_file
 from tests.world.tls_identities import make_identity
 
 

@@ -28,7 +28,7 @@ from prometheus_client import CollectorRegistry
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.security import server_tls
-from shoal_hosting.programs import startup_of
+from shoal_hosting.startup import startup_of
 from shoal_hosting.server.serving import serve
 
 port, certificate, key, behaviour = sys.argv[1:]

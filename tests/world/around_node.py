@@ -1,6 +1,7 @@
 """Compute nodes in one process, on a made-up network with a clock that is moved by hand."""
 
 import asyncio
+import errno
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -61,7 +62,7 @@ class Wire(httpx.AsyncBaseTransport):
         host = request.url.host
         self.requests.append((host, request.method, request.url.path))
         if host in self.cut or host not in self.apps:
-            raise httpx.ConnectError("no route")
+            raise httpx.ConnectError("no route") from OSError(errno.EHOSTUNREACH, "no route")
         if host in self.silent:
             await asyncio.Event().wait()
         response = await httpx.ASGITransport(self.apps[host]).handle_async_request(request)

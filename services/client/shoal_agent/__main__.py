@@ -10,12 +10,11 @@ from shoal_agent.assembly import Service, assemble
 from shoal_agent.settings import Settings
 from shoal_agent.vault_link import VaultGone
 from shoal_hosting.party import TLS_CERTIFICATE, TLS_KEY
-from shoal_hosting.programs import startup_of
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, startup_of
 
 log = structlog.get_logger()
 

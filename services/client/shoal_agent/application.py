@@ -29,13 +29,13 @@ from shoal_hosting.server.openapi import (
     ANY,
     JSON,
     SIGNED,
+    After,
     JobId,
     answers,
     having,
     only_with,
     signed,
 )
-from shoal_hosting.server.paging import After
 from shoal_hosting.server.problems import show_protocol_error
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.jobs.approvals import Approval

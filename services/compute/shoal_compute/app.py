@@ -21,6 +21,7 @@ from shoal_hosting.server.openapi import (
     NOTE,
     SIGNED,
     TEXT,
+    After,
     JobId,
     answers,
     having,
@@ -29,7 +30,6 @@ from shoal_hosting.server.openapi import (
     signed,
     stores,
 )
-from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     RoundId,
     document,

@@ -20,9 +20,8 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event, selec
 from shoal_compute.schema import jobs, ledger, manifests
 from shoal_compute.settings import LedgerSettings
 from shoal_hosting.party import load_party
-from shoal_hosting.programs import startup_of
 from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, startup_of
 from shoal_hosting.storage.database import translating_storage_errors
 from shoal_hosting.storage.database_schema import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line

@@ -20,8 +20,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
-from shoal_hosting.programs import read_private_file
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, read_private_file
 from shoal_protocol.trust.manifest import Analyst, ComputeParty, Parties, ServiceParty
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex

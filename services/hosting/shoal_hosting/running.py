@@ -17,14 +17,13 @@ from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.marks import DAMAGED
 from shoal_hosting.operators.view import Operator, RecentLines
 from shoal_hosting.party import Party, check_party, load_party, read_pin
-from shoal_hosting.programs import startup_of
 from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.service import Service
 from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, startup_of
 from shoal_hosting.storage.database_schema import check_choice, note_choice, why_unavailable
 from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.party import KeyNotHere, Party
-from shoal_hosting.programs import read_private_file
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, read_private_file
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 
 log = structlog.get_logger()

@@ -1,5 +1,11 @@
-"""The exception for a process that must not start, and its exit status."""
+"""Starts a program: reads its private files, and prints in one line why it cannot start."""
 
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 CONFIGURATION_ERROR: Final = 78  # EX_CONFIG of sysexits.h; supervisors do not restart on it
@@ -7,3 +13,50 @@ CONFIGURATION_ERROR: Final = 78  # EX_CONFIG of sysexits.h; supervisors do not r
 
 class StartupRefused(Exception):
     """The process must not start; the message says why and what to do, and holds no secret."""
+
+
+@contextmanager
+def startup_of(program: str) -> Iterator[None]:
+    """Turn a `StartupRefused` into one line on standard error and exit status 78.
+
+    A traceback here would hide the one sentence an operator needs, and could show values.
+    Whatever files the program makes, nobody but its owner can reach.
+    """
+    umask = os.umask(0o077)
+    try:
+        yield
+    except StartupRefused as refusal:
+        print(f"{program}: will not start: {' '.join(str(refusal).split())}", file=sys.stderr)
+        raise SystemExit(CONFIGURATION_ERROR) from None
+    finally:
+        os.umask(umask)
+
+
+def read_private_file(path: Path) -> bytes:
+    """Return the content of a file that only its owner can reach.
+
+    The permissions are read from the opened file, so they are those of the bytes returned.
+
+    Raises:
+        StartupRefused: the file is missing, unreadable, not a regular file, or its mode lets
+            group or others in.
+    """
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for its other end for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise StartupRefused(f"{path} does not exist; create it, or correct its path") from None
+    except OSError as error:
+        raise StartupRefused(f"{path} cannot be opened: {error.strerror}") from None
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise StartupRefused(f"{path} is not a regular file; name the file itself")
+        if mode & 0o077:
+            raise StartupRefused(
+                f"{path} is private but has mode {stat.S_IMODE(mode):04o}; run: chmod 600 {path}"
+            )
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal_hosting.private_files import write_new
-from shoal_hosting.programs import read_private_file
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, read_private_file
 
 OPERATOR_TOKEN: Final = "operator.token"
 """Name of the file in the data directory of a service."""

@@ -8,6 +8,7 @@ from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
     SIGNED,
+    After,
     JobId,
     answers,
     having,
@@ -16,7 +17,6 @@ from shoal_hosting.server.openapi import (
     signed,
     stores,
 )
-from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     Count,
     IfNoneMatch,

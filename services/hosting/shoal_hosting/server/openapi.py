@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, FastAPI, HTTPException, Path, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
 from fastapi.security import HTTPBearer
 from pydantic import AfterValidator
 from pydantic.json_schema import models_json_schema
@@ -274,3 +274,9 @@ def _references(schema: Any) -> set[str]:
         named = schema.get("$ref", "").removeprefix(_REFERENCE)
         return {named}.union(*map(_references, schema.values()))
     return set().union(*map(_references, schema)) if isinstance(schema, list | tuple) else set()
+
+
+_MOST: Final = 2**53 - 1  # exact in everybody's JSON, and small enough for any database to add to
+
+After = Annotated[int, Query(ge=0, le=_MOST)]
+"""The number of the last entry that the asker has, 0 for none."""

@@ -11,6 +11,7 @@ from fastapi import APIRouter, HTTPException, Path, Request, Response
 from shoal_hosting.server.openapi import (
     ANY,
     SIGNED,
+    After,
     JobId,
     answers,
     having,
@@ -19,7 +20,6 @@ from shoal_hosting.server.openapi import (
     signed,
     stores,
 )
-from shoal_hosting.server.paging import After
 from shoal_hosting.server.replies import (
     Count,
     document,
