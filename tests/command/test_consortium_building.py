@@ -15,6 +15,7 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.roster_changes import roster_of, with_grown, with_revoked
+from shoal_protocol.trust.succession import following_version
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(
@@ -158,7 +159,7 @@ def test_the_next_version_follows_and_changes_only_the_roster() -> None:
     current = consortium(2)
     longer = enrol(current.roster, [asking(50, slots=2), asking(51)])
     signed = next_manifest(current, roster=longer, authority=AUTHORITY)
-    following = current.successor(signed.encode(), longer.encode())
+    following = following_version(current, signed.encode(), longer.encode())
     before, after = (
         version.manifest.model_dump(exclude={"sequence", "previous", "roster"})
         for version in (current, following)

@@ -16,6 +16,7 @@ from shoal_protocol.sharing.session_envelope import is_under_session, parse_unde
 from shoal_protocol.sharing.sessions import Opening
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_key
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import BadSignature
 from shoal_trainer.resources import Resources
@@ -43,7 +44,7 @@ def with_new_key(trust: Trust, site: str = SITE) -> Consortium:
     roster = with_key(first.roster, holder, NEW.verify_key)
     key = read_signing_key(trust.directory / "authority" / "signing.key")
     manifest = next_manifest(first, roster=roster, authority=key)
-    return first.successor(manifest.encode(), roster.encode())
+    return following_version(first, manifest.encode(), roster.encode())
 
 
 def trainer_of(federation: Federation) -> Resources:

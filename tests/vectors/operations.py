@@ -47,6 +47,7 @@ from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust import manifest
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire import receipt_query
 from shoal_protocol.wire.documents import Document, decode, sign
 from shoal_protocol.wire.encoding import (
@@ -372,8 +373,8 @@ def pin_manifest(given: Inputs) -> Output:
 
 
 def follow_manifest(given: Inputs) -> Output:
-    follows = _consortium(given).successor(
-        bytes.fromhex(given["document"]), bytes.fromhex(given["next_roster"])
+    follows = following_version(
+        _consortium(given), bytes.fromhex(given["document"]), bytes.fromhex(given["next_roster"])
     )
     return {"digest": follows.digest}
 

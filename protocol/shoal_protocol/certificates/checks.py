@@ -35,6 +35,7 @@ from shoal_protocol.trust.manifest import (
     ServiceParty,
     decode_manifest,
 )
+from shoal_protocol.trust.succession import check_successor
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
@@ -170,7 +171,7 @@ def _versions(bound_to: Parties, certificate: ReleaseCertificate) -> dict[str, P
         with about(f"version {signed.body.sequence} of the manifest"):
             found = Parties.of(signed, authority=signed.body.authority)
             if chain:
-                chain[-1].check_successor(signed)
+                check_successor(chain[-1], signed)
             chain.append(found)
     bound = [certificate.request.body, *(each.spec.body for each in certificate.all_rounds)]
     if (bound[0].manifest, bound[-1].manifest) != (chain[0].digest, certificate.manifest):

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shoal_protocol.trust.belief import check_believed
 from shoal_protocol.trust.manifest import Consortium, Manifest, Parties
+from shoal_protocol.trust.succession import check_believed, check_successor
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate
@@ -35,7 +35,7 @@ class LinkedVersions:
             if signed.digest == earlier[0].manifest.previous:
                 try:
                     before = Parties.of(signed, authority=signed.body.authority)
-                    before.check_successor(earlier[0].signed_manifest)
+                    check_successor(before, earlier[0].signed_manifest)
                 except ProtocolError as error:
                     self._refused[signed.digest] = error
                 else:
@@ -48,7 +48,7 @@ class LinkedVersions:
             if found is not None and signed.digest not in believed:
                 later = Parties(signed)
                 try:
-                    found.check_successor(signed)
+                    check_successor(found, signed)
                     check_believed(found.manifest, signed.body, later.log_proof)
                 except ProtocolError as error:
                     self._refused[signed.digest] = error

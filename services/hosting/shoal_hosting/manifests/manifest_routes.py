@@ -20,8 +20,8 @@ from shoal_hosting.server.openapi import (
     signed,
     with_optional,
 )
-from shoal_protocol.trust.belief import TooFewWitnesses, WrongProof
 from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.succession import TooFewWitnesses, WrongProof
 from shoal_protocol.wire.errors import UnknownManifest
 
 MANIFEST_PATH: Final = "/v1/manifest"
