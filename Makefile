@@ -5,7 +5,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewe
 	--generate-hashes --no-annotate --no-header --no-emit-package shoal-holder --quiet $(UPGRADE)
 WHEELS := pyproject.toml analysis/pyproject.toml
 
-.PHONY: demo test fast exhaustive drill check docs lock bench bench-check bench-holders bench-statistics bench-table1 audit figures figures-draw-and-discard images clean
+.PHONY: demo test test-all test-rest exhaustive check docs lock bench bench-check bench-holders bench-statistics bench-table1 audit figures figures-draw-and-discard images clean
 
 demo: .venv/demo
 	.venv/bin/python -m demo
@@ -13,22 +13,23 @@ demo: .venv/demo
 # The processes that tests start, some hundred, would else compile all of the code at every start,
 # and each worker's linear algebra would take threads on all processors.
 unexport PYTHONDONTWRITEBYTECODE
-test fast exhaustive drill: export OPENBLAS_NUM_THREADS := 1
-test: .venv/ready
-	.venv/bin/python -m pytest --numprocesses auto $(T)
+PYTEST = OPENBLAS_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto
 
-# The tests that take little each and start nothing.
-fast: .venv/ready
-	.venv/bin/python -m pytest --numprocesses auto \
-		-m "not slow and not exhaustive" $(T)
+# The tiers of tests; T=tests/protocol runs a part of one. This one takes eight minutes on two cores.
+test: .venv/ready
+	$(PYTEST) -m "not rest and not exhaustive" $(T)
+
+# All but the enumerations that are sampled; 25 minutes on two cores.
+test-all: .venv/ready
+	$(PYTEST) $(T)
+
+# What `make test-all` adds to `make test`.
+test-rest: .venv/ready
+	$(PYTEST) -m "rest and not exhaustive" $(T)
 
 # Every case of enumerations that the tests take samples of; some minutes.
 exhaustive: .venv/ready
-	.venv/bin/python -m pytest --numprocesses auto -m exhaustive $(T)
-
-# Machines and disks are lost in the middle of jobs of real processes; two minutes.
-drill: .venv/ready
-	.venv/bin/python -m pytest tests/end_to_end/test_drills.py
+	$(PYTEST) -m exhaustive $(T)
 
 check: .venv/ready
 	.venv/bin/ruff format --check

@@ -14,7 +14,7 @@ from matplotlib import pyplot
 from shoal import CrowdFederation, CrowdSettings
 from shoal.estimators import CrowdLinearRegression, CrowdLogisticRegression, CrowdPoissonRegression
 from shoal.jobs.federation import LearningCrowd
-from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_learning.crowds.simulation import SimulatedCrowd
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 PHONES = int(os.environ.get("SHOAL_PHONES", "40000"))
@@ -52,7 +52,7 @@ held_out = invented(2000, seed=2)
 # %%
 crowd: LearningCrowd
 if DIRECTORY is None:
-    crowd = SimulatedCrowd(invented(PHONES, seed=1), seed=1, snapshot_every=PHONES // 200)
+    crowd = SimulatedCrowd(invented(PHONES, seed=1), seed=1)
 else:
     crowd = CrowdFederation.open(
         f"{DIRECTORY}/parties/analyst",
@@ -86,16 +86,10 @@ print(returning.summary())
 print(f"Accuracy on phones that took no part: {returning.score(held_out):.2f}")
 
 # %% [markdown]
-# There are no intervals: bars show what the noise alone should do to each weight. Whether the
-# instances' spread has settled, snapshots tell.
+# There are no intervals: what error to expect, `shoal plan` says. The picture shows each instance.
 
 # %%
 returning.plot()
-pyplot.show()
-
-# %%
-print(returning.stationarity(window=PHONES // 2))
-returning.plot_stationarity()
 pyplot.show()
 
 # %% [markdown]

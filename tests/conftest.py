@@ -1,11 +1,12 @@
-"""What all tests share: the same examples in every run, two speeds, and no verdict by the clock."""
+"""What all tests share: the same examples in each run, three tiers, no verdict by the clock."""
 
 import gc
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import settings
@@ -37,12 +38,12 @@ GROUPS = {
 # All tests of a file here are for one worker: they share processes, or tell one story in order.
 WHOLE_FILES = "tests/end_to_end/"
 
-# `make fast` leaves out what starts processes or servers, and whole jobs of one service or of all.
-# Other tests that take more than a second say so themselves.
+# What starts processes or servers, and whole jobs of one service or of all: `make test` leaves most
+# of them to `make test-all`. Other tests that take more than a second say so themselves.
 SLOW_PATHS = (
     "tests/containers/",
     "tests/end_to_end/",
-    "tests/federation/",
+    *sampling.SCENARIOS,
     "tests/redteam/",
     "tests/client/test_crowd_analyst.py",
     "tests/client/test_crowd_lies.py",
@@ -56,6 +57,16 @@ SLOW_PATHS = (
 # A test that is not marked slow takes a second at most on an idle core. One that takes more than
 # this is named at the end, and fails nothing: how fast the machine is says nothing of the code.
 MOST_SECONDS = 4.0
+
+MAKE_TEST: Final = "not rest and not exhaustive"  # what `make test` asks pytest for
+COVERS: Final = """\
+make test runs each rule of each room, some forty scenarios of a whole federation in one process,
+and ten of real processes. Of a test with many cases it runs eight, spread evenly."""
+ADDS: Final = """\
+make test-all adds the other cases, the other scenarios of a whole federation (crashes at each
+step, lost and late messages, parties that lie, clocks, replicas), the procedures of the handbook
+and drills by real processes, and containers where there is an engine. make exhaustive goes through
+every case of enumerations of which these take samples."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -87,6 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW_PATHS) or _needs_postgresql(item):
             item.add_marker(pytest.mark.slow)
+    sampling.mark_the_rest(items)
     if shutil.which("docker") is None:
         for item in items:
             if item.get_closest_marker("docker"):
@@ -118,18 +130,51 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
         item.user_properties.append(("unmarked slow seconds", taken))
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return COVERS if config.option.markexpr == MAKE_TEST else None
+
+
+LEFT: Counter[str] = Counter()  # tests by room that this run leaves to `make test-all`
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    LEFT.update(_room(item.nodeid) for item in items if item.get_closest_marker("rest"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = dict(LEFT)
+
+
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker left out: all of them collect the same."""
+    LEFT.update(getattr(node, "workeroutput", {}).get("left", {}) if not LEFT else {})
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the tests that should be marked slow."""
+    """Show what was run room by room, and name the tests that should be marked slow."""
+    passed = [each for each in terminalreporter.getreports("passed") if each.when == "call"]
     slow = [
         (taken, report.nodeid)
-        for report in terminalreporter.getreports("passed")
+        for report in passed
         for name, taken in report.user_properties
-        if name == "unmarked slow seconds" and report.when == "call"
+        if name == "unmarked slow seconds"
     ]
     if slow:
         terminalreporter.section("not marked slow, and are")
         for taken, name in sorted(slow, reverse=True):
             terminalreporter.line(f"{taken:5.1f} s of processor time: {name}")
+    if terminalreporter.config.option.markexpr == MAKE_TEST:
+        terminalreporter.section("passed, by room, and left to make test-all")
+        tests = Counter(_room(each.nodeid) for each in passed)
+        for room in sorted(tests | LEFT):
+            terminalreporter.line(f"{tests[room]:6d} {LEFT[room]:6d}  {room}")
+        terminalreporter.line(ADDS)
+
+
+def _room(nodeid: str) -> str:
+    """Return the folder below `tests`, or the file there, that a test is in."""
+    return nodeid.split("::")[0].split("/")[1]
 
 
 def _processor_seconds() -> float:

@@ -1,6 +1,7 @@
-"""Which enumerations a run takes every so many cases of; `make exhaustive` runs the others.
+"""Which tests and cases are for which of `make test`, `make test-all` and `make exhaustive`.
 
-The stride is odd where a test's cases are pairs of mechanisms, colours or moments: both are taken.
+Of an enumeration named below, `make test-all` takes every so many cases. The stride is odd where a
+test's cases are pairs of mechanisms, colours or moments: both are taken.
 """
 
 from collections import Counter
@@ -8,6 +9,11 @@ from collections.abc import Iterable
 from typing import Final
 
 import pytest
+
+# Whole federations: `make test` runs the first test of each file here.
+SCENARIOS: Final = ("tests/federation/", "tests/scenarios/")
+# Of a test with many cases `make test` takes so many, spread evenly; of a slow one the first.
+MOST_CASES: Final = 8
 
 EVERY: Final = {
     "tests/client/test_owner_console.py::test_its_pages_are_readable_in_a_browser": 3,
@@ -79,3 +85,26 @@ def mark_the_others(items: Iterable[pytest.Item]) -> None:
             if seen[name] % EVERY[name]:
                 item.add_marker(pytest.mark.exhaustive)
             seen[name] += 1
+
+
+def mark_the_rest(items: Iterable[pytest.Item]) -> None:
+    """Mark with `rest` what `make test` leaves to `make test-all`."""
+    files_begun: set[str] = set()
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            continue
+        file, name = item.nodeid.split("::")[0], item.nodeid.partition("[")[0]
+        begins = item.nodeid.startswith(SCENARIOS) and file not in files_begun
+        essential = begins or item.get_closest_marker("essential") is not None
+        if not item.get_closest_marker("slow") or (essential and name not in cases):
+            files_begun.add(file)
+            cases.setdefault(name, []).append(item)
+        else:
+            item.add_marker(pytest.mark.rest)
+    for of_one_test in cases.values():
+        count = len(of_one_test)
+        kept = {place * count // MOST_CASES for place in range(MOST_CASES)}
+        for place, item in enumerate(of_one_test):
+            if count > MOST_CASES and place not in kept:
+                item.add_marker(pytest.mark.rest)

@@ -45,8 +45,8 @@ IN_MID_JOB: Final = {
         "federation/test_set_back.py::test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name",
     ],
     "Upgrade": [
-        "end_to_end/test_upgrade.py::test_a_federation_is_upgraded_and_goes_back_while_jobs_run",
-        "hosting/test_migrations.py::test_a_migrated_database_keeps_its_rows_and_both_versions_use_it",
+        "compute/test_process.py::test_a_node_does_not_start_on_a_database_of_another_version",
+        "federation/test_damaged_databases.py::test_a_party_starts_with_all_it_acknowledged_or_says_what_to_do",
     ],
     "Delete what is old": [
         "command/test_retention_command.py::test_it_shows_and_with_do_deletes",

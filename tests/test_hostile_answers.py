@@ -19,7 +19,6 @@ from bench.load.lines import Line
 from bench.load.metering import Meter
 from shoal.jobs import round_documents
 from shoal.jobs.analyst import Analyst
-from shoal.jobs.async_analyst import AsyncAnalyst
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_agent.directory import Directory
 from shoal_compute import assembly
@@ -99,29 +98,15 @@ def crowd_client(service: Hostile, directory: Path) -> None:
     asyncio.run(ask())
 
 
-def async_analyst(service: Hostile, directory: Path) -> None:
-    """Ask as an analyst's asynchronous program does."""
-
-    async def ask() -> None:
-        analyst = AsyncAnalyst(
-            name="a", key=SigningKey(bytes(32)), book=service.book(directory), clock=Clock()
-        )
-        async with analyst:
-            with pytest.raises(Unavailable):
-                await analyst.job(JOB).state(tries=1)
-            with pytest.raises(Unavailable):
-                await analyst.job(JOB).certificate(tries=1)
-
-    asyncio.run(ask())
-
-
 def analyst(service: Hostile, directory: Path) -> None:
     """Ask as an analyst in a notebook does."""
     asking = Analyst(
         name="a", key=SigningKey(bytes(32)), book=service.book(directory), clock=Clock()
     )
     with pytest.raises(Unavailable):
-        asking.job(JOB).state()
+        asking.job(JOB).state(tries=1)
+    with pytest.raises(Unavailable):
+        asking.job(JOB).certificate(tries=1)
 
 
 def trainer(service: Hostile, directory: Path) -> None:
@@ -192,7 +177,6 @@ def load(service: Hostile, directory: Path) -> None:
 CALLERS = [
     agent,
     crowd_client,
-    async_analyst,
     analyst,
     trainer,
     compute_node,

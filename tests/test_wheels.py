@@ -291,14 +291,14 @@ def test_the_first_wheel_says_how_to_get_the_other_commands(
 def test_an_analyst_learns_with_both_wheels(at_an_analysts: Installed) -> None:
     program = """
 import numpy as np
-from shoal import AsyncAnalyst, Federation, SimulatedFederation, estimators
+from shoal import Analyst, Federation, SimulatedFederation, estimators
 dose = np.linspace(0, 10, 2_000)
 simulated = SimulatedFederation(
     {"dose": dose, "effect": 2 * dose}, epsilon=8.0, delta=1e-5, dropouts=0, colluders=0, seed=1
 )
 model = estimators.LinearRegression(features={"dose": (0, 10)}, target={"effect": (0, 20)})
-print(AsyncAnalyst.__name__, Federation.__name__, model.fit(simulated).coef_[0])
+print(Analyst.__name__, Federation.__name__, model.fit(simulated).coef_[0])
 """
     *names, slope = at_an_analysts.run("-c", program).split()
-    assert names == ["AsyncAnalyst", "Federation"]
+    assert names == ["Analyst", "Federation"]
     assert abs(float(slope) - 2) < 0.5

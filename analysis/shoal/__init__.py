@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from shoal.jobs.analyst import Analyst as Analyst
     from shoal.jobs.analyst import CrowdJob as CrowdJob
     from shoal.jobs.analyst import Job as Job
-    from shoal.jobs.async_analyst import AsyncAnalyst as AsyncAnalyst
     from shoal.jobs.federation import CrowdFederation as CrowdFederation
     from shoal.jobs.federation import Federation as Federation
     from shoal.jobs.job_failures import JobFailed as JobFailed
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Analyst": "shoal.jobs.analyst",
-    "AsyncAnalyst": "shoal.jobs.async_analyst",
     "ColumnBounds": "shoal_protocol.queries.bounds",
     "CrowdFederation": "shoal.jobs.federation",
     "CrowdJob": "shoal.jobs.analyst",

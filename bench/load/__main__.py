@@ -24,7 +24,7 @@ from nacl.signing import SigningKey
 
 from bench.load import crowds, rounds
 from bench.load.crowd_accounts import closed_account
-from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_settings import CrowdSettings
 from shoal_agent import read_holder_key
 from shoal_command.connection import open_book
@@ -122,25 +122,20 @@ def _crowd(
         open_seconds=_OPEN_SECONDS,
     )
 
-    async def run() -> dict[str, Any]:
-        async with AsyncAnalyst(
-            name=analyst.name, key=analyst.signing_key, book=book, clock=system_clock
-        ) as asking:
-            job = await asking.open_crowd(task, settings)
-            load = crowds.CrowdLoad(
-                book=book,
-                job=job.id,
-                key=key,
-                records=rounds.made_up_records(columns, asked.clients, nacl.utils.random).values,
-                monotonic=time.monotonic,
-                together=asked.together,
-                concurrency=asked.concurrency,
-            )
-            figures = await load.run()
-            account = await closed_account(await job.crowd(), figures, now=system_clock())
-        return figures.as_value() | {"account": account and asdict(account)}
-
-    return asyncio.run(run())
+    asking = Analyst(name=analyst.name, key=analyst.signing_key, book=book, clock=system_clock)
+    job = asking.open_crowd(task, settings)
+    load = crowds.CrowdLoad(
+        book=book,
+        job=job.id,
+        key=key,
+        records=rounds.made_up_records(columns, asked.clients, nacl.utils.random).values,
+        monotonic=time.monotonic,
+        together=asked.together,
+        concurrency=asked.concurrency,
+    )
+    figures = asyncio.run(load.run())
+    account = asyncio.run(closed_account(job.crowd(), figures, now=system_clock()))
+    return figures.as_value() | {"account": account and asdict(account)}
 
 
 if __name__ == "__main__":

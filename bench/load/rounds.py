@@ -21,7 +21,7 @@ from bench.load.figures import (
 )
 from bench.load.metering import Meter, Monotonic
 from bench.load.watching import Watch
-from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_settings import JobSettings
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.policy import Policy
@@ -86,7 +86,7 @@ class RoundsLoad:
         """Run the jobs one after another.
 
         Raises:
-            JobRefused, JobFailed, Unavailable, ProtocolError: as `AsyncAnalyst`.
+            JobRefused, JobFailed, Unavailable, ProtocolError: as `Analyst`.
             ValueError: none of the clients would join.
         """
         plan, consortium = self.plan, self.book.current
@@ -126,28 +126,24 @@ class RoundsLoad:
         )
 
     async def _job(self, holder: DataHolder) -> JobFigures:
-        async with AsyncAnalyst(
+        analyst = Analyst(
             name=self.analyst.name,
             key=self.analyst.signing_key,
             book=self.book,
             clock=self.clock,
-        ) as analyst:
-            submitted = self.monotonic()
-            submitted_job = await analyst.submit(self.plan.task, self._settings())
-            job = submitted_job.id
-            waiting = asyncio.create_task(submitted_job.wait())
-            try:
-                while not waiting.done():
-                    await holder.step()
-                    if job in self.watch.refusals:
-                        why = self.watch.refusals[job]
-                        raise ValueError(f"the clients do not join: {why}")
-                    await asyncio.wait({waiting}, timeout=IDLE_SECONDS)
-            finally:
-                waiting.cancel()
-            report = await waiting
-            ended = self.monotonic()
-        return await self._figures(holder, job, report, submitted, ended)
+        )
+        submitted = self.monotonic()
+        job = await asyncio.to_thread(analyst.submit, self.plan.task, self._settings())
+        waiting = asyncio.create_task(asyncio.to_thread(job.wait))
+        while not waiting.done():
+            await holder.step()
+            if job.id in self.watch.refusals:
+                await asyncio.to_thread(job.withdraw)  # or the thread waits on until its deadline
+                raise ValueError(f"the clients do not join: {self.watch.refusals[job.id]}")
+            await asyncio.wait({waiting}, timeout=IDLE_SECONDS)
+        report = await waiting
+        ended = self.monotonic()
+        return await self._figures(holder, job.id, report, submitted, ended)
 
     def _settings(self) -> JobSettings:
         plan = self.plan

@@ -15,7 +15,6 @@ from nacl.signing import SigningKey
 
 from shoal_agent.backing_up import back_up_alone, write_recovery_key
 from shoal_agent.client_files import enrolment_of, grow, rotate, write_agent
-from shoal_agent.crowds.evidence_files import fingerprints_in_words, write_evidence
 from shoal_agent.enrolment_files import read_enrolment
 from shoal_agent.leaving_alone import leave_alone
 from shoal_agent.restoring import restore_state
@@ -55,7 +54,6 @@ from shoal_holder.status import JobStatus
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.private_files import replace
 from shoal_hosting.tls_certificates import self_signed
-from shoal_protocol.crowds.evidence import CrowdEvidence
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.numbers import Count
 
@@ -337,31 +335,6 @@ def leave(
 
 
 @app.command()
-def evidence(
-    job: JobId,
-    directory: AgentDirectory,
-    data: AgentData,
-    url: AgentUrl,
-    out: Annotated[Path, typer.Option(help="New file for `shoal crowd compare`.")],
-    receipts: Annotated[
-        bool,
-        typer.Option(
-            "--receipts",
-            help="Draws and receipts too: they tell which contributions are yours.",
-        ),
-    ] = False,
-) -> None:
-    """Write what the trainer showed your agent of a crowd job, to be compared with what others saw.
-
-    Opening and closing are public. Draws and receipts are there until a closing bore them out.
-    """
-    path = f"/v1/crowds/{checked_id(job, listed_by='shoal agent status --json')}/evidence"
-    shown = own_agent(directory, url, data).ask(CrowdEvidence, path, receipts=int(receipts))
-    write_evidence(out, shown)
-    tell(shown, False, *fingerprints_in_words(shown))
-
-
-@app.command()
 @with_options_of(
     Settings,
     into="settings",
@@ -434,13 +407,11 @@ def _crowd(crowd: CrowdStatus) -> dict[str, Any]:
     verdict = crowd.verdict or "the job has shown no closing"
     if crowd.verdict is None and crowd.ended is not None and not crowd.contributions:
         verdict = "nothing was sent, so there is nothing to compare"
-    elif crowd.verdict is None and crowd.closing is not None:
+    elif crowd.verdict is None and crowd.is_closed:
         verdict = "its closing is kept and not compared yet: the logs are still to be read"
     return {
         "job": crowd.job,
         "contributions": crowd.contributions,
         "ended": crowd.ended or "no",
         "what_the_trainer_signed": verdict,
-        "opening": crowd.opening,
-        "closing": crowd.closing,
     }

@@ -9,20 +9,11 @@ from rich.live import Live
 from shoal.jobs import crowd_files
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.job_states import CrowdState
-from shoal_agent.crowds.evidence_files import (
-    check_evidence,
-    compared,
-    fingerprints_in_words,
-    read_evidence,
-    write_evidence,
-)
 from shoal_command.connection import (
     ConsortiumDirectory,
     JobId,
     PartyDirectory,
     checked_id,
-    open_book,
-    read_file,
 )
 from shoal_command.rendering import rendered
 from shoal_command.terminal import (
@@ -43,7 +34,6 @@ from shoal_command.terminal import (
 from shoal_command_groups.job_views import until
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.documents import CrowdJobRequest
-from shoal_protocol.crowds.evidence import CrowdEvidence
 from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.wire.phases import CrowdPhase
 
@@ -104,11 +94,10 @@ def show_crowd(
     """Show what a job asks and costs, and where it stands by the trainer's word."""
     handle = _handle(job, party, consortium)
     with asking("the trainer"):
-        request, state, shown = handle.request(), handle.state(), handle.evidence()
+        request, state = handle.request(), handle.state()
     present(
-        {"request": request, "state": state, "fingerprints": shown.fingerprints},
+        {"request": request, "state": state},
         as_json,
-        *fingerprints_in_words(shown),
         f"Job {request.digest}",
         shown=_asked(request) | _progress(state),
     )
@@ -197,45 +186,22 @@ def verify(
     job: JobId,
     party: PartyDirectory,
     consortium: ConsortiumDirectory,
-    compare: Annotated[
-        list[str] | None,
-        typer.Option(help="Fingerprint or file of evidence of another party; repeatable."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="New file for what we were shown, for others to compare.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Follow the log of every instance of a closed job, from its opening to its closing.
 
     This shows that each instance was replaced as the seed says that the trainer was bound to, by
     as many contributions as it says. That no draw was steered and no acknowledged contribution
-    dropped, the data holders' agents check by what they kept; see their `verdict`. That all were
-    shown the same crowd, only comparing shows.
+    dropped, the data holders' agents check by what they kept; see their `verdict`.
 
-    Exit status: 3 a log does not hold, or somebody was shown another crowd; 5 all holds, but nobody
-    contributed; 6 the job is still open (its opening was compared).
+    Exit status: 3 a log does not hold; 5 all holds, but nobody contributed; 6 the job is still
+    open.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        shown = handle.evidence()
-    if out is not None:
-        write_evidence(out, shown)
-    if not as_json:
-        tell(shown, as_json, *fingerprints_in_words(shown))
-    if compare:
-        files = {each: _evidence(Path(each)) for each in compare if Path(each).is_file()}
-        others = [each for each in compare if each not in files]
-        bound_to = open_book(party, consortium).get(shown.opening.body.manifest)
-        said = _same(compared(shown, files, others, bound_to), 1 + len(compare))
-        if not as_json:
-            say(said)
     with asking("the trainer"):
         closing = handle.verify()
     if closing is None:
         fail("the job is still open; it can be verified when it is closed", ExitStatus.NOT_YET)
-    if shown.closing is not None and shown.closing.body != closing:
-        fail("the trainer showed two closings of one job", ExitStatus.REFUSED)
     _check_contributions(closing.contributions)
     unbroken = (
         f"All {closing.contributions:,} contributions are in {len(closing.heads):,} unbroken logs, "
@@ -244,51 +210,9 @@ def verify(
     tell(closing, as_json, unbroken, str(closing))
 
 
-@app.command("compare")
-def compare_files(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Evidence of two parties or more: `shoal agent evidence`, `crowd verify --out`."
-        ),
-    ],
-    party: PartyDirectory,
-    consortium: ConsortiumDirectory,
-) -> None:
-    """Compare what several parties were shown of one crowd job, offline.
-
-    The first file that has a closing is what the others are held to. The party's pin says which
-    trainer's signatures count.
-
-    Exit status 3: somebody was shown another crowd, or what was kept does not fit the closing; 1: a
-    file was damaged or edited, which says nothing of the trainer.
-    """
-    if len(files) < 2:
-        raise typer.BadParameter("it takes two files or more")
-    read = {str(each): _evidence(each) for each in files}
-    first = next((name for name, each in read.items() if each.closing is not None), str(files[0]))
-    reference = read[first]
-    bound_to = open_book(party, consortium).get(reference.opening.body.manifest)
-    check_evidence(first, reference, bound_to)
-    found = compared(reference, read, [], bound_to)
-    tell(reference, False, *fingerprints_in_words(reference), _same(found, len(files)))
-
-
 def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:
     analyst = Analyst.open(party, consortium, notice=warn)
     return analyst.crowd(checked_id(job, listed_by="shoal crowd list"))
-
-
-def _evidence(path: Path) -> CrowdEvidence:
-    return read_evidence(str(path), read_file(path))
-
-
-def _same(found: dict[str, list[str]], parties: int) -> str:
-    """Say that all saw the same crowd, or end the command by who saw another one."""
-    if found:
-        said = "; ".join(f"{name}: {each}" for name, several in found.items() for each in several)
-        fail(f"not the same crowd: {said}", ExitStatus.REFUSED)
-    return f"All {parties:,} were shown the same crowd."
 
 
 def _check_contributions(made: int) -> None:

@@ -19,7 +19,6 @@ from shoal_protocol.trust.manifest import (
 from shoal_protocol.trust.policy import Policy, all_but_one
 from shoal_protocol.trust.succession import may_be_emergency, move_message
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.versions import RELEASE, WIRE_MINOR, WIRE_VERSION
 
 
 def changed(
@@ -41,8 +40,7 @@ def changed(
 
     Raises:
         ValueError: a card is not vouched for, has another role than before or a key that was
-            replaced or retired; or a name is not there to retire; or nothing
-            would change; or this release does not know what the policy allows.
+            replaced or retired; or a name is not there to retire; or nothing would change.
     """
     current = chain[-1]
     manifest = current.manifest
@@ -69,11 +67,6 @@ def changed(
     if manifest.policy.cosignatures == all_but_one(len(manifest.compute_nodes)):
         before["cosignatures"] = all_but_one(len(nodes))
     rules = Policy.model_validate(before | dict(policy or {}))
-    if (rules.wire_minor or 0) > WIRE_MINOR:
-        raise ValueError(
-            f"release {RELEASE} knows the protocol up to version {WIRE_VERSION}: let a later one "
-            "sign this"
-        )
     changes: dict[str, Any] = {
         "compute_nodes": tuple(nodes.values()),
         "analysts": tuple(analysts.values()),

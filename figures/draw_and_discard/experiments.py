@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from figures.draw_and_discard.chains import lifetimes, noisy_instances
 from figures.draw_and_discard.theorems import (
+    contractions,
     discarded,
     expected_fixation_time,
     expected_lifetime,
@@ -21,7 +22,6 @@ from figures.draw_and_discard.theorems import (
     stationary_spread,
 )
 from figures.running import run_all
-from shoal_learning.crowds.expectations import contractions
 from shoal_learning.crowds.simulation import Contributors, simulate
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.bounds import ColumnBounds

@@ -8,8 +8,13 @@ The proofs are in docs/mathematics.md. Under a pull: `shoal_learning.crowds.theo
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from shoal_learning.crowds.theory import Contraction
+from shoal_protocol.crowds.tasks import CrowdTask
+
+UNIFORM: Final = 1.0 / 3.0
+"""Mean square of a feature that is spread evenly over its bounds."""
 
 
 def stationary_spread(*, instances: int, update_variance: float) -> float:
@@ -80,3 +85,69 @@ def expected_rmse(
         for each, error in zip(learning, start_errors, strict=True)
     ]
     return math.sqrt(math.fsum(squares) / len(squares))
+
+
+def pulled_spread(learning: Contraction) -> float:
+    """Return the spread that updates with a pull keep up.
+
+    It is k/(k - 1) times what averaging takes off the mean square; without open sessions
+    k update_variance / ((2 - pull / touched)(1 + pull (k - 1))).
+
+    Raises:
+        ValueError: there is only 1 instance.
+    """
+    k = learning.instances
+    if k < 2:
+        raise ValueError("a spread needs at least 2 instances")
+    return learning.pull * (k + learning.open_sessions) * learning.averaged_variance
+
+
+def relative_variance(instances: int, kurtosis: float) -> float:
+    """Return the variance of one coordinate's stationary spread, relative to its squared mean.
+
+    `kurtosis` is E u^4 / (E u^2)^2 of one update: 6 for Laplace, 6p if it touches 1 of p.
+    """
+    k = instances
+    return (4 * k * k + k + 3 + (kurtosis - 3.0) * (k + 1)) / (3 * k * (k - 1))
+
+
+def relative_covariance(instances: int, together: float) -> float:
+    """Return the covariance of two coordinates' stationary spreads, relative to their means.
+
+    `together` is E u_x^2 u_y^2 / (E u_x^2 E u_y^2): 1 for independent noise, 0 if one update
+    touches a single coordinate. For many instances it is 2/9, as of gene trees [Tajima 1983].
+    """
+    k = instances
+    return (2 * k * k - k + 3 + (together - 1.0) * 3 * (k + 1)) / (9 * k * (k - 1))
+
+
+def contractions(
+    task: CrowdTask,
+    *,
+    slope: float,
+    score_variance: float = 0.0,
+) -> tuple[Contraction, ...]:
+    """Return the pull and noise variance of each of the p weights, the intercept first if any.
+
+    Features are spread evenly over their bounds. `slope` is the mean of mu'(x'b).
+    `score_variance` is that of y - mean(x'b) at the optimum, on the scale of targets in which the
+    task learns; it counts as far as the clip lets it through. Shrinkage by l2 is not an error here.
+
+    Raises:
+        ValueError: a pull is too strong for the formulas, or a guess is not positive.
+    """
+    if not (0.0 < slope and score_variance >= 0.0):
+        raise ValueError("a slope is above 0, and a score's variance not below")
+    touched = task.touched / task.dimension
+    found = []
+    for square in [*([1.0] if task.intercept else []), *[UNIFORM] * len(task.features)]:
+        own = min(task.learning_rate**2 * score_variance * square, task.clip**2)
+        found.append(
+            Contraction(
+                instances=task.instances,
+                update_variance=task.update_variance + touched * own,
+                pull=touched * task.learning_rate * (slope * square + task.l2),
+                touched=touched,
+            )
+        )
+    return tuple(found)

@@ -13,12 +13,10 @@ import pytest
 import structlog
 import structlog.testing
 from nacl.signing import SigningKey
-from prometheus_client import CollectorRegistry
 
 from shoal_agent.assembly import Service, assemble
 from shoal_agent.client_files import write_holder_key
 from shoal_agent.settings import Settings
-from shoal_agent.telemetry import Telemetry
 from shoal_consortium.consortium_files import create
 from shoal_holder.site import Sources
 from shoal_hosting.server.logs import configure_logs
@@ -27,8 +25,6 @@ from shoal_hosting.startup import StartupRefused
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
-from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import format_time
 from tests.client.test_charges import CHARGE
@@ -166,29 +162,6 @@ async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) 
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-def test_what_happens_with_every_few_contributions_is_counted_and_only_logged_for_debugging() -> (
-    None
-):
-    registry = CollectorRegistry()
-    with structlog.testing.capture_logs() as logged:
-        report = Telemetry(registry)
-        report("crowd job taken", job="a" * 64)
-        report("contributions charged", job="a" * 64, contributions=3)
-        report("contributions settled", job="a" * 64, taken=3, not_taken=0)
-    assert [each["log_level"] for each in logged] == ["info", "debug", "debug"]
-    event = {"event": "contributions_settled"}
-    assert registry.get_sample_value("shoal_agent_events_total", event) == 1.0
-
-
-async def test_its_policy_which_names_owners_is_shown_to_these(
-    world: World, agent: Service
-) -> None:
-    assert (await ask(agent, "/v1/policy")).status_code == 401
-    shown = (await ask(agent, "/v1/policy", authorization=f"Bearer {owner_token(world)}")).json()
-    assert shown["maximum_epsilon"] == 3.0
-    assert shown["columns"] == ["age", "pressure"]
-
-
 async def test_the_ledger_is_shown_to_its_owner_in_pages(world: World, agent: Service) -> None:
     job = await work(world, agent)
     bearer = {"Authorization": f"Bearer {owner_token(world)}"}
@@ -248,22 +221,6 @@ async def test_the_ledger_is_shown_to_nobody_else(
         assert "entries" not in answer.json()
 
 
-async def test_the_chain_is_shown_to_its_owner_in_pages_and_verifies(
-    world: World, agent: Service
-) -> None:
-    job = await work(world, agent)
-    bearer = {"Authorization": f"Bearer {owner_token(world)}"}
-    shown, after = [], 0
-    while after is not None:
-        page = (await ask(agent, f"/v1/ledger/chain?count=1&after={after}", **bearer)).json()
-        shown, after = shown + page["entries"], page["next"]
-    digests = [each.pop("digest") for each in shown]
-    entries = [LedgerEntry.model_validate(each) for each in shown]
-    assert verify_chain(entries).head.digest == digests[-1]
-    assert {each.job for each in entries} == {job}
-    assert sum(each.clients for each in entries) == CLIENTS
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [-1, 2**53, 2**63 - 1, 2**63, 10**30])
 async def test_a_page_that_cannot_be_is_a_problem_with_the_request(
@@ -312,11 +269,6 @@ async def test_metrics_count_events_without_client_linked_labels(
     ours = [line for line in text.splitlines() if line.startswith("shoal_agent")]
     labels = {line.partition("{")[2].partition("=")[0] for line in ours if "{" in line}
     assert labels == {"event", "outcome"}
-
-
-async def test_it_is_ready_and_alive(agent: Service) -> None:
-    assert (await ask(agent, "/healthz")).status_code == 200
-    assert (await ask(agent, "/readyz")).status_code == 200
 
 
 async def test_it_is_not_ready_while_its_ledger_lacks_what_nodes_charged(

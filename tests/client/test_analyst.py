@@ -1,7 +1,7 @@
 """An analyst's side: the request that is signed, the report that is believed, and patience."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +9,12 @@ import httpx
 import pytest
 from nacl.signing import SigningKey
 
-from shoal.jobs import async_jobs, retry
-from shoal.jobs.analyst import Analyst
-from shoal.jobs.async_analyst import AsyncAnalyst
-from shoal.jobs.async_jobs import AsyncJob
+from shoal.jobs import trainer_line
+from shoal.jobs.analyst import Analyst, Job
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
 from tests.world.around_analyst import ReportingTrainer
 from tests.world.around_holder import PRIVACY, TASK, World, problem
@@ -57,9 +54,8 @@ def arguments(world: World, key: SigningKey | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def analyst(world: World) -> AsyncIterator[AsyncAnalyst]:
-    async with AsyncAnalyst(**arguments(world)) as opened:
-        yield opened
+def analyst(world: World) -> Analyst:
+    return Analyst(**arguments(world))
 
 
 @pytest.fixture
@@ -73,37 +69,16 @@ def waits(monkeypatch: pytest.MonkeyPatch, world: World) -> list[float]:
         world.clock.move(seconds)
         await really(0)
 
-    monkeypatch.setattr(async_jobs.asyncio, "sleep", sleep)
+    monkeypatch.setattr(trainer_line.asyncio, "sleep", sleep)
     return slept
 
 
-def made(analyst: AsyncAnalyst) -> Signed[StudyRequest]:
-    return analyst.identity.request(TASK, JobSettings(**JOB))
+def handed_in(analyst: Analyst) -> Job:
+    return analyst.submit(TASK, JobSettings(**JOB))
 
 
-async def handed_in(analyst: AsyncAnalyst) -> AsyncJob:
-    return await analyst.submit(TASK, JobSettings(**JOB))
-
-
-async def test_a_submitted_job_is_named_by_its_request(
-    analyst: AsyncAnalyst, trainer: ReportingTrainer
-) -> None:
-    request = made(analyst)
-    await analyst.job(request.digest).hand_in(request)
-    assert trainer.requests == [request.encode()]
-
-
-async def test_two_requests_alike_are_two_jobs(analyst: AsyncAnalyst) -> None:
-    assert made(analyst).digest != made(analyst).digest
-
-
-async def test_a_request_that_contradicts_itself_is_not_made(analyst: AsyncAnalyst) -> None:
-    with pytest.raises(ValueError, match="no job can be like this"):
-        analyst.identity.request(TASK, JobSettings(**(JOB | {"maximum_population": 9})))
-
-
-async def test_a_trainer_that_stumbles_gets_the_same_request_again(
-    world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer, waits: list[float]
+def test_a_trainer_that_stumbles_gets_the_same_request_again(
+    world: World, analyst: Analyst, trainer: ReportingTrainer, waits: list[float]
 ) -> None:
     bodies: list[bytes] = []
 
@@ -118,66 +93,34 @@ async def test_a_trainer_that_stumbles_gets_the_same_request_again(
         return trainer(request)
 
     world.scripts["trainer"] = stumble
-    await handed_in(analyst)
+    handed_in(analyst)
     assert len(bodies) == 3 and len(set(bodies)) == 1
     assert waits[1] >= 3
 
 
-async def test_a_trainer_that_is_away_for_good_is_given_up(
-    world: World, analyst: AsyncAnalyst, waits: list[float]
+def test_a_trainer_that_is_away_for_good_is_given_up(
+    world: World, analyst: Analyst, waits: list[float]
 ) -> None:
     world.scripts["trainer"] = lambda request: httpx.Response(502)
     with pytest.raises(Unavailable, match=r"https://trainer\.example.*answered 502"):
-        await handed_in(analyst)
-    assert len(waits) == retry.TRIES - 1
+        handed_in(analyst)
+    assert len(waits) == trainer_line.TRIES - 1
     assert 15.0 < sum(waits) < 25.0
 
 
-async def test_it_is_said_at_once_and_only_once_that_the_trainer_does_not_answer(
-    world: World, waits: list[float]
-) -> None:
-    told: list[tuple[str, int]] = []
-    world.scripts["trainer"] = lambda request: httpx.Response(502)
-
-    def notice(text: str) -> None:
-        told.append((text, len(waits)))
-
-    async with AsyncAnalyst(**arguments(world), notice=notice) as analyst:
-        with pytest.raises(Unavailable):
-            await analyst.job("1" * 64).result()
-    [(text, waited)] = told
-    assert waited == 0
-    assert "https://trainer.example" in text and "trying again" in text
-
-
-async def test_a_trainer_that_is_away_longer_while_a_job_runs_is_waited_for(
-    world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer, waits: list[float]
-) -> None:
-    job = await handed_in(analyst)
-    trainer.finish(job.id)
-    silent = iter(range(retry.PATIENT_TRIES - 1))
-
-    def restarting(request: httpx.Request) -> httpx.Response:
-        return trainer(request) if next(silent, None) is None else httpx.Response(502)
-
-    world.scripts["trainer"] = restarting
-    assert (await job.wait()).job == job.id
-    assert len(waits) == retry.PATIENT_TRIES - 1
-
-
-async def test_a_refusal_says_why(world: World, analyst: AsyncAnalyst) -> None:
+def test_a_refusal_says_why(world: World, analyst: Analyst) -> None:
     world.scripts["trainer"] = lambda request: problem(403, "budget-exceeded")
     with pytest.raises(JobRefused, match="budget-exceeded"):
-        await handed_in(analyst)
+        handed_in(analyst)
 
 
-async def test_a_report_signed_by_the_trainer_is_believed(
-    analyst: AsyncAnalyst, trainer: ReportingTrainer
+def test_a_report_signed_by_the_trainer_is_believed(
+    analyst: Analyst, trainer: ReportingTrainer
 ) -> None:
-    job = await handed_in(analyst)
-    assert await job.result() is None
+    job = handed_in(analyst)
+    assert job.result() is None
     body = trainer.finish(job.id)
-    assert await job.result() == body
+    assert job.result() == body
 
 
 @pytest.mark.parametrize(
@@ -189,33 +132,33 @@ async def test_a_report_signed_by_the_trainer_is_believed(
     ],
     ids=["another signer", "another job", "another manifest"],
 )
-async def test_any_other_report_is_not_believed(
-    analyst: AsyncAnalyst,
+def test_any_other_report_is_not_believed(
+    analyst: Analyst,
     trainer: ReportingTrainer,
     forge: Callable[[ReportingTrainer, str], object],
     error: type[Exception],
 ) -> None:
-    job = await handed_in(analyst)
+    job = handed_in(analyst)
     forge(trainer, job.id)
     with pytest.raises(error):
-        await job.result()
+        job.result()
 
 
-async def test_a_report_that_names_another_signer_is_not_believed(
-    world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer
+def test_a_report_that_names_another_signer_is_not_believed(
+    world: World, analyst: Analyst, trainer: ReportingTrainer
 ) -> None:
-    job = await handed_in(analyst)
+    job = handed_in(analyst)
     body = trainer.finish(job.id)
     key = signing_key("analyst")
     trainer.report = sign(body, "analyst", key).encode()
     with pytest.raises(WrongSigner):
-        await job.result()
+        job.result()
 
 
-async def test_waiting_shows_each_new_state_once(
-    world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer
+def test_waiting_shows_each_new_state_once(
+    world: World, analyst: Analyst, trainer: ReportingTrainer
 ) -> None:
-    job = await handed_in(analyst)
+    job = handed_in(analyst)
     phases = iter(["joining", "joining", "running", "running", "running"])
 
     def moving_on(request: httpx.Request) -> httpx.Response:
@@ -227,54 +170,15 @@ async def test_waiting_shows_each_new_state_once(
 
     world.scripts["trainer"] = moving_on
     shown: list[str] = []
-    report = await job.wait(lambda state: shown.append(state.phase))
+    report = job.wait(lambda state: shown.append(state.phase))
     assert report.job == job.id
     assert shown == ["joining", "running", "finished"]
 
 
-async def test_a_failed_job_says_why(analyst: AsyncAnalyst, trainer: ReportingTrainer) -> None:
-    job = await handed_in(analyst)
+def test_a_failed_job_says_why(analyst: Analyst, trainer: ReportingTrainer) -> None:
+    job = handed_in(analyst)
     trainer.phase = "failed"
     with pytest.raises(JobFailed, match="too few joined"):
-        await job.wait()
+        job.wait()
     with pytest.raises(JobFailed, match="job-failed"):
-        await job.result()
-
-
-async def test_a_job_that_the_trainer_does_not_know_is_reported(
-    world: World, analyst: AsyncAnalyst
-) -> None:
-    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
-    with pytest.raises(JobFailed, match="unknown-job"):
-        await analyst.job("5" * 64).state()
-
-
-def test_a_script_that_is_told_of_a_failure_is_told_of_nothing_else(
-    world: World, trainer: ReportingTrainer
-) -> None:
-    job = submitted(Analyst(**arguments(world)))
-    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
-    with pytest.raises(JobFailed) as failed:
-        job.state()
-    assert failed.value.__context__ is failed.value.__cause__
-
-
-def submitted(analyst: Analyst) -> Any:
-    return analyst.submit(TASK, JobSettings(**JOB))
-
-
-def test_scripts_do_the_same_without_asyncio(world: World, trainer: ReportingTrainer) -> None:
-    analyst = Analyst(**arguments(world))
-    job = submitted(analyst)
-    assert job.state().phase == "joining"
-    assert job.result() is None
-    body = trainer.finish(job.id)
-    assert job.wait() == job.result() == analyst.job(job.id).result() == body
-    assert job.id in repr(job)
-
-
-async def test_notebooks_which_run_a_loop_of_their_own_can_do_it_too(
-    world: World, trainer: ReportingTrainer
-) -> None:
-    job = submitted(Analyst(**arguments(world)))
-    assert job.state().joined == 12
+        job.result()

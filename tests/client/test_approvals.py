@@ -4,7 +4,6 @@ import asyncio
 import json
 import stat
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from shoal_agent.assembly import Service
 from shoal_agent.client_files import hex_line
 from shoal_agent.crowds.taking_part import BETWEEN_LOOKS
 from shoal_agent.deciding import ApprovalsView, request_of
-from shoal_agent.vault_link import VaultLink
-from shoal_holder.messages import AskAgenda
 from shoal_holder.policy import Policy
 from shoal_hosting.peers import service_calls
 from shoal_hosting.private_files import write_new
@@ -118,50 +115,6 @@ async def test_two_owners_approve_by_the_command_and_then_it_takes_part(
     assert (await agent.holder.status()).waiting == ()
 
 
-async def test_while_a_job_waits_a_look_asks_the_vault_for_its_agenda_once(
-    world: World, agent: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = world.submit().digest
-    await agent.step()
-    asked: list[type] = []
-    ask = VaultLink.ask
-
-    async def counted(link: VaultLink, request: Any, kind: Any) -> Any:
-        asked.append(type(request))
-        return await ask(link, request, kind)
-
-    monkeypatch.setattr(VaultLink, "ask", counted)
-    await agent.step()
-    assert asked.count(AskAgenda) == 2  # to look for jobs, and for rounds
-    assert (await agent.holder.status()).waiting == (job,)
-
-
-async def test_jobs_that_asked_come_in_pages_those_that_wait_first(
-    world: World, agent: Service
-) -> None:
-    over = world.submit().digest
-    await agent.step()
-    world.clock.now += timedelta(minutes=2)  # nobody can join it any more
-    newer = [world.submit().digest for _ in range(2)]
-    await agent.step()
-    pages, after = [], 0
-    while after is not None:
-        answer = (
-            await api(agent, world, method="GET", url=f"/v1/approvals?after={after}&count=2")
-        ).json()
-        pages.append([each["job"] for each in answer["jobs"]])
-        after = answer["next"]
-    assert pages == [sorted(newer), [over]]
-    only = (await api(agent, world, method="GET", url=f"/v1/approvals?job={over}")).json()
-    assert ([each["job"] for each in only["jobs"]], only["next"]) == ([over], None)
-    none = await api(agent, world, method="GET", url=f"/v1/approvals?job={'f' * 64}")
-    assert none.json()["jobs"] == []
-    assert (await api(agent, world, method="GET", url="/v1/approvals?count=101")).status_code == 422
-    listed = await shoal(world, "approvals", "--json")
-    printed = json.loads(listed.stdout[listed.stdout.index("{\n") :])
-    assert [each["job"] for each in printed["jobs"]] == [*sorted(newer), over]
-
-
 async def test_who_says_no_signs_nothing(world: World, agent: Service) -> None:
     job = world.submit().digest
     await agent.step()
@@ -245,16 +198,6 @@ async def test_an_agent_without_owners_starts_and_says_that_nothing_can_be_appro
     status = await agent.holder.status()
     assert status.waiting == (job,)
     assert status.owners_missing is not None and "shoal agent owner-key" in status.owners_missing
-    await agent.close()
-
-
-async def test_a_setting_asks_nobody_whatever_the_policy_says(world: World) -> None:
-    (world.directory / "policy.toml").write_text(RULES.replace('approval = "automatic"\n', ""))
-    agent = start(world, SHOAL_AGENT_APPROVAL="automatic")
-    job = world.submit().digest
-    await agent.step()
-    assert job in world.trainer.joined
-    assert (await agent.holder.status()).owners_missing is None
     await agent.close()
 
 

@@ -19,8 +19,7 @@ from shoal_holder.restoring import RESTORED
 from shoal_holder.site_files import owner_files_of
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.roster_changes import with_key
-from shoal_protocol.wire.errors import ProtocolError
-from tests.client.test_agent import owner_token, shown_status, start, work, world
+from tests.client.test_agent import shown_status, start, work, world
 from tests.client.test_charges import down
 from tests.client.test_slots import EVERYBODY, records_of
 from tests.world.around_holder import World, state_of
@@ -105,18 +104,6 @@ def down_but_for_charges(
     world: World, node: int
 ) -> Callable[[httpx.Request], httpx.Response | None]:
     return lambda request: None if request.url.path == "/v1/charges" else down(request)
-
-
-async def test_files_of_the_owner_that_are_lost_are_put_back_and_others_stay(world: World) -> None:
-    rules = world.directory / "policy.toml"
-    backup, key = await backup_of(world)
-    put_back = world.directory / "party" / "policy.toml"
-    restore(world, backup, key)
-    assert put_back.read_bytes() == rules.read_bytes()
-
-    put_back.write_text("newer")
-    restore(world, backup, key, data="elsewhere")
-    assert put_back.read_text() == "newer"
 
 
 async def test_who_has_which_slot_is_in_the_backup_with_the_key_that_tells_it(
@@ -253,32 +240,6 @@ async def test_one_is_due_before_the_first_and_whenever_records_were_loaded_anew
     loaded = start(world)
     assert await shown(loaded) == (True, True)
     await loaded.close()
-
-
-async def test_a_backup_needs_a_recovery_key_and_the_owners_token(world: World) -> None:
-    agent = start(world)
-    with pytest.raises(ProtocolError, match="shoal agent recovery-key"):
-        await agent.holder.backup()
-    recovery_key(world)
-    path = "/v1/backup"
-    transport = httpx.ASGITransport(app=agent.app)
-    async with httpx.AsyncClient(transport=transport, base_url="https://agent") as client:
-        assert (await client.post(path)).status_code == 401
-        token = {"Authorization": f"Bearer {owner_token(world)}"}
-        assert len((await client.post(path, headers=token)).json()["sealed"]) > 1000
-    await agent.close()
-
-
-def test_a_recovery_key_is_never_overwritten(world: World) -> None:
-    key = recovery_key(world)
-    kept = key.read_bytes()
-    with pytest.raises(FileExistsError):
-        recovery_key(world)
-    (world.directory / "party" / "recovery.pub").unlink()
-    with pytest.raises(FileExistsError):
-        recovery_key(world)
-    assert key.read_bytes() == kept and key.stat().st_mode & 0o777 == 0o600
-    assert not (world.directory / "party" / "recovery.pub").exists()
 
 
 def everything(world: World) -> dict[str, bytes]:

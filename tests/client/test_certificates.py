@@ -50,14 +50,6 @@ def test_a_certificate_comes_as_the_bytes_that_anyone_can_check(tmp_path: Path) 
     assert job_of(tmp_path, served(CERTIFICATE)).certificate() == CERTIFICATE
 
 
-async def test_in_a_notebook_too(tmp_path: Path) -> None:
-    assert job_of(tmp_path, served(CERTIFICATE)).certificate() == CERTIFICATE
-
-
-def test_there_is_none_while_the_job_is_not_finished(tmp_path: Path) -> None:
-    assert job_of(tmp_path, problem(409, "wrong-phase")).certificate() is None
-
-
 @pytest.mark.parametrize(("status", "code"), [(410, "job-failed"), (404, "unknown-job")])
 def test_there_never_is_one_of_a_job_that_failed(tmp_path: Path, status: int, code: str) -> None:
     with pytest.raises(JobFailed, match=code):

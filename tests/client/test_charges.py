@@ -28,7 +28,7 @@ from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.trust.roster_changes import with_key
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json, domain, encode_clients
-from tests.world.around_holder import POLICY, World, problem
+from tests.world.around_holder import POLICY, World
 from tests.world.examples import AUTHORITY, signing_key
 
 CHARGE = RoundCharged(
@@ -194,18 +194,6 @@ async def test_a_state_that_was_lost_with_its_key_supersedes_the_lost_machine(
     await holder.close()
 
 
-async def test_a_machine_that_was_lost_twice_supersedes_both(world: World) -> None:
-    for name in ("first", "second", "third"):
-        restore(world, name)
-        book = ManifestBook(world.consortium, world.directory / f"book of {name}")
-        holder = world.holder(name, book=book)
-        for _ in range(3):
-            await holder.step()
-        assert (await holder.status()).refusal is None
-        await holder.close()
-    assert {node.machine.body.epoch for node in world.nodes if node.machine} == {3}
-
-
 async def test_a_state_that_is_restored_waits_for_all_nodes_that_are_not_waived(
     world: World,
 ) -> None:
@@ -287,16 +275,6 @@ async def test_a_consortium_without_crowds_costs_nothing_after_a_loss(
     assert (await holder.status()).refusal is None
     assert not await holder.spent()
     await holder.close()
-
-
-async def test_what_an_earlier_manifest_version_allowed_counts_after_a_loss(tmp_path: Path) -> None:
-    world = World(tmp_path, maximum_local_epsilon=1.0)
-    first = world.consortium
-    none = first.manifest.policy.model_copy(update={"maximum_local_epsilon": None})
-    newer = next_manifest(first, policy=none, authority=AUTHORITY)
-    world.book.accept(newer.encode(), first.roster.encode())
-    world.consortium = world.book.current
-    assert await crowds_after_a_loss(world, None) == 1.0
 
 
 async def test_the_highest_allowance_that_was_ever_in_force_counts_after_a_loss(
@@ -405,22 +383,6 @@ async def test_nothing_is_joined_before_all_nodes_have_answered(world: World) ->
     await holder.close()
 
 
-async def test_a_ledger_that_only_the_last_node_knows_to_lack_something_is_refused(
-    world: World,
-) -> None:
-    world.scripts["compute-2"] = down
-    charged_by(world, CHARGE, nodes=(2,))
-    world.submit()
-    holder = world.holder(without_nodes=("compute-0",))
-    await holder.step()
-    del world.scripts["compute-2"]
-    world.clock.move(5)
-    with pytest.raises(MemoryLost):
-        for _ in range(100):
-            await holder.step()
-    await holder.close()
-
-
 async def test_of_two_machines_with_one_key_the_later_one_takes_part_in_nothing(
     world: World,
 ) -> None:
@@ -461,17 +423,6 @@ async def test_nodes_that_are_gone_or_not_believed_are_waived_by_name(world: Wor
     holder = world.holder(without_nodes=("compute-0", "compute-1", "compute-2"))
     await holder.step()
     assert len(world.trainer.joined) == 1
-    await holder.close()
-
-
-async def test_a_ledger_is_compared_again_before_a_job_is_joined(world: World) -> None:
-    holder = world.holder()
-    await holder.step()
-    charged_by(world, CHARGE)
-    world.clock.move(BETWEEN_COMPARISONS.total_seconds())
-    world.submit()
-    await refusal(holder)
-    assert world.trainer.joined == {}
     await holder.close()
 
 
@@ -580,18 +531,3 @@ async def test_a_backup_knows_the_heads_that_nodes_signed(world: World) -> None:
         for _ in range(3):
             await restored.step()
     await restored.close()
-
-
-async def test_a_node_that_refuses_to_say_is_not_asked_all_the_time(world: World) -> None:
-    for node in range(3):
-        world.scripts[f"compute-{node}"] = lambda request: problem(409, "stale-query")
-    holder = world.holder()
-    for _ in range(5):
-        await holder.step()
-        world.clock.move(1)
-    assert len(world.requests) == 3
-    world.clock.move(30)
-    world.scripts.clear()
-    await holder.step()
-    assert "/v1/jobs/joining" in asked(world)
-    await holder.close()

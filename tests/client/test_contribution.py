@@ -214,8 +214,3 @@ def test_no_single_node_can_tell_two_records_apart_when_seeds_repeat(
             for each in (first, second)
         }
         assert len(payloads) == 1
-
-
-def test_a_key_does_not_show_in_what_is_sent(world: World, spec: RoundSpec) -> None:
-    assert isinstance(world.key, SigningKey)
-    assert bytes(world.key) not in b"".join(contribute(world, spec, 0))

@@ -5,21 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
-from shoal.jobs import retry
+from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst, CrowdJob
-from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused
-from shoal.jobs.job_settings import CrowdSettings
-from shoal.jobs.job_states import CrowdState
+from shoal.jobs.job_failures import JobFailed
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.crowds.documents import CrowdClosing
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownJob
 from tests.client.test_crowd_lies import another_seed, changed, other_end, rewritten
 from tests.world.around_holder import problem
-from tests.world.around_holder_crowds import TASK, CrowdWorld, Lies
+from tests.world.around_holder_crowds import CrowdWorld, Lies
 from tests.world.examples import signing_key
 
 
@@ -43,25 +40,9 @@ def job_of(world: CrowdWorld, job: str | None = None) -> CrowdJob:
     return analyst.crowd(job or world.job)
 
 
-def test_a_snapshot_is_the_model_that_the_trainer_has(world: CrowdWorld) -> None:
-    model = job_of(world).snapshot()
-    assert model.contributions == 12
-    assert np.array_equal(model.instances, world.crowds.instances)
-
-
 def test_an_open_job_has_no_result_and_cannot_be_verified(world: CrowdWorld) -> None:
     assert job_of(world).result() is None
     assert job_of(world).verify() is None
-
-
-def test_a_closed_job_has_the_model_of_its_closing(world: CrowdWorld) -> None:
-    world.crowds.closed = True
-    states: list[CrowdState] = []
-    job = job_of(world)
-    assert job.wait(states.append) == job.result() == job.snapshot()
-    assert [each.phase for each in states] == ["closed"]
-    closing = job.verify()
-    assert closing is not None and closing.contributions == 12
 
 
 def test_an_analyst_closes_her_job_early_and_has_its_model(world: CrowdWorld) -> None:
@@ -81,29 +62,12 @@ def test_a_trainer_that_closes_the_job_early_by_itself_is_not_believed(world: Cr
         job_of(world).verify()
 
 
-def test_whose_job_it_is_not_cannot_close_it(world: CrowdWorld) -> None:
-    world.scripts["trainer"] = lambda request: (
-        problem(403, "wrong-signer") if request.method == "POST" else None
-    )
-    with pytest.raises(JobRefused, match="wrong-signer"):
-        job_of(world).close()
-
-
 def test_a_trainer_that_only_says_that_it_closed_a_job_is_found_out(world: CrowdWorld) -> None:
     world.scripts["trainer"] = lambda request: (
         httpx.Response(200, json={}) if request.method == "POST" else None
     )
     with pytest.raises(JobFailed, match="still open"):
         job_of(world).close()
-
-
-def test_a_job_is_followed_by_snapshots_until_it_is_closed(world: CrowdWorld) -> None:
-    models = []
-    for model in job_of(world).follow(every_seconds=0.0):
-        models.append(model)
-        world.crowds.closed = len(models) >= 3
-    assert len(models) == 4
-    assert models[-1] == job_of(world).result()
 
 
 SNAPSHOTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -172,13 +136,6 @@ def test_a_request_of_another_job_is_not_taken_for_it(world: CrowdWorld) -> None
         job_of(world).request()
 
 
-def test_an_unknown_job_fails_by_the_trainers_word(world: CrowdWorld) -> None:
-    job = job_of(world, "ab" * 32)
-    for ask in (job.state, job.snapshot, job.wait, job.result, job.verify):
-        with pytest.raises(JobFailed, match="unknown-job"):
-            ask()
-
-
 def test_a_trainer_that_does_not_answer_is_asked_several_times(
     world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,38 +148,8 @@ def test_a_trainer_that_does_not_answer_is_asked_several_times(
         asked.append(request.url.path)
         return problem(503, "storage-unavailable")
 
-    monkeypatch.setattr(retry.asyncio, "sleep", no_time)
+    monkeypatch.setattr(trainer_line.asyncio, "sleep", no_time)
     world.scripts["trainer"] = silent
     with pytest.raises(Unavailable, match="does not answer"):
         job_of(world).state()
-    assert len(asked) == retry.TRIES
-
-
-def test_an_interrupted_wait_names_the_job_that_goes_on(
-    world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(request: Any) -> Any:
-        raise KeyboardInterrupt
-
-    world.scripts["trainer"] = interrupted
-    with pytest.raises(JobInterrupted) as found:
-        job_of(world).wait()
-    assert found.value.job == world.job
-
-
-def test_an_argument_out_of_range_is_said_before_anybody_is_asked(world: CrowdWorld) -> None:
-    key = signing_key("analyst")
-    analyst = Analyst(name="analyst", key=key, book=world.book, transport=world.transport)
-    before = len(world.requests)
-    with pytest.raises(ValueError, match="contributions_per_record"):
-        analyst.open_crowd(
-            TASK,
-            CrowdSettings(
-                contributions=10,
-                contributions_per_client=1,
-                contributions_per_record=2,
-                session_seconds=60,
-                open_seconds=60,
-            ),
-        )
-    assert len(world.requests) == before
+    assert len(asked) == trainer_line.TRIES

@@ -87,22 +87,3 @@ async def test_phones_that_share_a_request_ask_again_for_the_draws_that_did_not_
     drawn: list[Any] = await load._draw(trainer, crowd, ["a", "b", "c"])
     assert drawn == ["drawn by a", "drawn by b", "drawn by c"]
     assert asked == [["a", "b", "c"], ["c"]]
-
-
-async def test_a_crowd_gives_up_on_a_trainer_that_never_answers(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Silent:
-        async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:
-            raise Unavailable("not there")
-
-    monkeypatch.setattr(crowds, "_PAUSE_SECONDS", 0.0)
-    load = CrowdLoad(
-        book=world.book, job=CROWD_JOB.digest, key=KEY, records=RECORD, monotonic=lambda: 0.0
-    )
-    load._clients = [0]
-    trainer: Any = Silent()
-    crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
-    with pytest.raises(Unavailable):
-        await load._contribute(trainer, crowd, range(1), np.array([[7]]))
-    assert load.done == 0

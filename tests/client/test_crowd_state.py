@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import cast
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,9 +29,7 @@ from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import POLICY
 from tests.world.around_holder_crowds import CROWD_POLICY
 from tests.world.clock import NOW
-from tests.world.crowd_examples import CROWD_DOCUMENTS
 
-INCREMENTAL = 2
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
 AUTHORITY = "e" * 64
 PLACES = 3  # of every client here
@@ -165,16 +162,6 @@ def test_a_record_has_a_cap_of_its_own_over_all_crowds(state: State) -> None:
     assert allowed(state, client=1, limits=tight) == [0, 1, 2]
 
 
-def test_a_record_contributes_to_a_job_as_often_as_it_says(state: State) -> None:
-    assert contribute(state, *[(0, 2)] * 3, limits=limits(per_client=6, per_record=2)) == [
-        True,
-        True,
-        False,
-    ]
-    assert allowed(state, limits=limits(per_client=6, per_record=2)) == [0, 1]
-    assert allowed(state, job=OTHER_CROWD, limits=limits(per_client=6, per_record=2)) == [0, 1, 2]
-
-
 def test_a_client_contributes_to_a_job_as_often_as_it_says(state: State) -> None:
     who = [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert contribute(state, *who, limits=limits(per_client=2, per_record=1)) == [
@@ -184,22 +171,6 @@ def test_a_client_contributes_to_a_job_as_often_as_it_says(state: State) -> None
         True,
     ]
     assert allowed(state, limits=limits(per_client=2, per_record=1)) == []
-
-
-def test_a_place_that_the_job_does_not_ask_for_contributes_nothing(state: State) -> None:
-    assert contribute(state, (0, PLACES)) == [False]
-
-
-def test_a_job_that_ended_here_takes_no_more_contributions(state: State) -> None:
-    memory.end(state, CROWD, "crowd-closed")
-    assert contribute(state, (0, 0)) == [False]
-    assert contribute(state, (0, 0), job=OTHER_CROWD) == [True]
-
-
-def test_what_was_not_charged_is_not_stored(state: State) -> None:
-    contribute(state, (0, 0), (0, 0), limits=limits(per_record=1))
-    assert len(memory.pending(state, CROWD, count=9)) == 1
-    assert len(ledger.entries(state.file, after=0, count=9)) == 1
 
 
 def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> None:
@@ -239,40 +210,6 @@ def test_evidence_is_erased_when_a_closing_bears_it_out_and_kept_when_not(state:
     assert memory.unverified(state) == []  # nothing was kept of it
 
 
-def test_a_receipt_that_comes_again_does_not_replace_the_first(state: State) -> None:
-    contribute(state, (0, 0))
-    [(first, _)] = memory.pending(state, CROWD, count=9)
-    for receipt in (b"first", b"second"):
-        memory.settle(state, [(first, "acknowledged", receipt)])
-    assert [each.receipt for each in memory.evidence(state, CROWD)] == [b"first"]
-
-
-def test_the_space_of_evidence_that_was_borne_out_goes_back_to_the_system(
-    state: State, path: Path
-) -> None:
-    """Of random bytes, which no packing makes smaller."""
-    generator = np.random.default_rng(7)
-    ready = [
-        Prepared(client, 0, f"{next(_drawn):064x}", generator.bytes(3000), generator.bytes(3000))
-        for client in range(100)
-    ]
-    memory.charge(state, CROWD, ready, limits=LIMITS, now=NOW)
-    memory.settle(
-        state,
-        [
-            (each, "acknowledged", generator.bytes(3000))
-            for each, _ in memory.pending(state, CROWD, count=100)
-        ],
-    )
-    memory.end(state, CROWD, "over")
-    with_evidence = path.stat().st_size
-    assert with_evidence > 100 * 6000
-    memory.conclude(state, CROWD, closing=b"closing", verdict="borne out", kept=[])
-    assert path.stat().st_size < with_evidence - 100 * 5000
-    assert state.file.one("PRAGMA freelist_count") == (0,)
-    assert contribute(state, (1, 1), job=OTHER_CROWD) == [True]
-
-
 @pytest.mark.slow
 @given(
     document=st.binary(min_size=1, max_size=2000).filter(lambda each: not each.startswith(b"{")),
@@ -285,16 +222,6 @@ def test_what_is_packed_comes_back_byte_for_byte(document: bytes, near: bytes) -
         unpacked(stored[:-1], near)
     with pytest.raises(MalformedDocument):
         unpacked(stored, near + b"another")
-
-
-def test_what_a_trainer_signs_takes_little_more_than_its_digests_and_signature() -> None:
-    opening = CROWD_DOCUMENTS["crowd_opening"].encode()
-    draw = CROWD_DOCUMENTS["draw"].encode()
-    receipt = CROWD_DOCUMENTS["submission_receipt"].encode()
-    assert unpacked(packed(draw, opening), opening) == draw
-    assert unpacked(packed(receipt, draw), draw) == receipt
-    assert len(packed(draw, opening)) < 32 + 64 + 100  # nonce and signature, and the rest
-    assert len(packed(receipt, draw)) < 32 + 32 + 64 + 60  # link, weights and signature
 
 
 @pytest.mark.parametrize(
@@ -342,15 +269,6 @@ def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
     database.close()
     with pytest.raises(ValueError, match="ledger"):
         reopen(path)
-
-
-def test_a_charge_is_for_something_on_file(state: State) -> None:
-    with pytest.raises(sqlite3.IntegrityError, match="on file"):
-        state.file.database.execute(
-            "INSERT INTO ledger"
-            " VALUES (1, ?, 'charge', ?, ?, NULL, '', 1, 1.0, 1.0, '2026-03-01', ?)",
-            ("0" * 64, "d" * 64, CROWD, "e" * 64),
-        )
 
 
 def fails(count: int) -> bytes:

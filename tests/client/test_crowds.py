@@ -13,9 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from nacl.signing import SigningKey
-from prometheus_client import CollectorRegistry
 
-from shoal_agent.application import create_agent_application
 from shoal_agent.data_holder import DataHolder
 from shoal_consortium.parties import next_manifest
 from shoal_holder.crowds import memory, nonces
@@ -28,7 +26,6 @@ from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_hosting.outcome import OVER
 from shoal_protocol.crowds.documents import Submission
-from shoal_protocol.crowds.evidence import CrowdEvidence, fingerprint
 from shoal_protocol.crowds.updates import design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
@@ -39,7 +36,6 @@ from tests.world.around_holder import COLUMNS, problem, state_of
 from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld, Lies, StandIn
 from tests.world.clock import NOW, HandMovedTimer
 from tests.world.examples import AUTHORITY, signing_key
-from tests.world.parties import problem_code
 from tests.world.people import people
 
 WHOLE_TIME = 1000  # seconds until the job closes
@@ -92,11 +88,7 @@ async def test_each_client_contributes_as_often_as_the_job_says(
 ) -> None:
     await world.run(holder, seconds=WHOLE_TIME)
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-    assert world.crowds.opening is not None
-    shown = fingerprint(world.crowds.opening.digest)
-    assert await status(holder) == CrowdStatus(
-        world.job, CONTRIBUTED, {"acknowledged": 12}, None, opening=shown
-    )
+    assert await status(holder) == CrowdStatus(world.job, CONTRIBUTED, {"acknowledged": 12}, None)
     assert await holder.spent() == {client: [Cost.pure(0.5)] * 3 for client in range(4)}
     assert len(await holder.chain()) == 12
 
@@ -618,34 +610,6 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
     answered = {each.draw.body.nonce for each in submissions(world)}
     assert 5 < len(answered) <= 10
     assert answered <= set(asked) and len(set(asked) - answered) <= 1
-
-
-async def test_an_agent_shows_evidence_to_its_owner_alone(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    await world.run(holder, seconds=500)
-    app = create_agent_application(
-        holder,
-        token="secret",
-        registry=CollectorRegistry(),
-        vitals=None,
-        metrics_for_anybody=False,
-    )
-    owner = {"Authorization": "Bearer secret"}
-    path = f"/v1/crowds/{world.job}/evidence"
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="https://agent") as agent:
-        for headers in ({}, {"Authorization": "Bearer other"}):
-            refused = await agent.get(path, headers=headers)
-            assert refused.status_code == 401 and "opening" not in refused.text
-        shown = CrowdEvidence.model_validate((await agent.get(path, headers=owner)).json())
-        kept = CrowdEvidence.model_validate(
-            (await agent.get(f"{path}?receipts=1", headers=owner)).json()
-        )
-        other = await agent.get(f"/v1/crowds/{'0' * 64}/evidence", headers=owner)
-        assert (other.status_code, problem_code(other)) == (404, "unknown-job")
-    assert shown.opening == world.crowds.opening and not shown.draws and not shown.receipts
-    assert len(kept.draws) == len(kept.receipts) == len(world.crowds.taken) > 0
 
 
 async def test_a_job_that_ended_leaves_no_nonces(world: CrowdWorld, holder: DataHolder) -> None:

@@ -1,7 +1,6 @@
 """A federation as estimators see it: jobs that are waited for, fail, are interrupted, resumed."""
 
 import copy
-import io
 import pickle
 import signal
 import threading
@@ -12,20 +11,16 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from rich.console import Console
 
 from shoal.estimators import LinearRegressionInBounds, LogisticRegressionByGradients
-from shoal.jobs import async_jobs
+from shoal.jobs import analyst as analyst_module
 from shoal.jobs.analyst import Analyst
-from shoal.jobs.federation import CrowdFederation, Federation, Learning, SubmittedJob
-from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused, OutOfBudget
+from shoal.jobs.federation import CrowdFederation, Federation
+from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.job_states import JobState, RoundState
-from shoal.jobs.retry import Notice
-from shoal.jobs.watching import Watch
+from shoal.jobs.trainer_line import Notice
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.trust.dictionary import DataDictionary, Number
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownJob
@@ -75,7 +70,7 @@ def trainer(world: World) -> ReportingTrainer:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(async_jobs, "SHORTEST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(analyst_module, "SHORTEST_PAUSE_SECONDS", 0.001)
 
 
 def analyst(world: World) -> Analyst:
@@ -115,35 +110,9 @@ def test_an_estimator_is_fitted_by_a_job_of_its_own(
     assert model.certificate() is None  # this trainer has none yet
 
 
-def test_every_fit_is_another_job(world: World, trainer: ReportingTrainer) -> None:
-    there = federation(world)
-    assert regression().fit(there).report_ != regression().fit(there).report_
-    assert len(trainer.requests) == 2
-
-
-def test_a_real_federation_is_what_estimators_take(world: World) -> None:
-    there: Learning = federation(world)  # for the type checker; the simulation's test does the same
-    assert callable(there.learn)
-
-
-@pytest.mark.parametrize("changes", [{"epsilon": -1.0}, {"maximum_population": 9}])
-def test_a_job_that_contradicts_itself_is_the_callers_mistake(
-    world: World, trainer: ReportingTrainer, changes: Any
-) -> None:
-    with pytest.raises(ValueError):
-        regression().fit(federation(world, **changes))
-    assert trainer.requests == []
-
-
 def test_a_job_that_is_refused_says_why(world: World) -> None:
     world.scripts["trainer"] = lambda request: problem(403, "refused-job")
     with pytest.raises(JobRefused, match="refused-job"):
-        regression().fit(federation(world))
-
-
-def test_clients_without_budget_are_an_error_of_their_own(world: World) -> None:
-    world.scripts["trainer"] = lambda request: problem(403, "budget-exceeded")
-    with pytest.raises(OutOfBudget, match="budget-exceeded"):
         regression().fit(federation(world))
 
 
@@ -211,12 +180,6 @@ def test_a_simulation_of_another_size_or_price_does_not_do(
     assert outcome_of_fit(model.fit(simulated()), world, trainer) == "submitted"
 
 
-def test_a_simulation_of_another_task_does_not_do(world: World, trainer: ReportingTrainer) -> None:
-    model = many_rounds().fit(simulated())
-    assert "another clip" in outcome_of_fit(model.set_params(clip=0.5), world, trainer)
-    assert outcome_of_fit(model.set_params(clip=1.0), world, trainer) == "submitted"
-
-
 def test_a_job_can_be_submitted_now_and_waited_for_later(
     world: World, trainer: ReportingTrainer
 ) -> None:
@@ -250,12 +213,6 @@ def test_a_request_that_is_not_the_jobs_is_not_believed(
     trainer.request = forged(world, trainer, **changes)
     with pytest.raises(error):
         job.wait()
-
-
-def test_a_job_that_the_trainer_does_not_know_is_reported(world: World) -> None:
-    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
-    with pytest.raises(JobFailed, match="unknown-job"):
-        regression().fit_from(federation(world).resume("5" * 64))
 
 
 @pytest.fixture
@@ -348,53 +305,6 @@ async def test_an_interruption_in_a_notebook_does_not_wait_for_the_job(
         regression().fit(federation(world))
 
 
-def states(rounds: int) -> Iterator[JobState]:
-    yield JobState(job="1" * 64, phase="joining", joined=3)
-    yield JobState(job="1" * 64, phase="joining", joined=12)
-    for done in range(rounds + 1):
-        numbers = range(max(0, done - 16), done)
-        newest = [RoundState(round="2" * 64, number=i, phase="published") for i in numbers]
-        phase = "finished" if done == rounds else "running"
-        yield JobState(
-            job="1" * 64,
-            phase=phase,
-            joined=12,
-            population_size=12,
-            round_counts={"published": done},
-            rounds=tuple(newest),
-        )
-
-
-def watched(world: World, trainer: ReportingTrainer, rounds: int, **console: Any) -> str:
-    job = federation(world).submit(regression().to_task())
-    request = decode(trainer.requests[-1], StudyRequest).body
-    task = LogisticRegressionTask(
-        features=TASK.features, target=TASK.target, rounds=rounds, batch=None
-    )
-    request = request.model_copy(update={"task": task})
-    file = io.StringIO()
-    with Watch(Console(file=file, width=100, **console), job.id, request) as watch:
-        for state in states(rounds):
-            watch.see(state)
-    return file.getvalue()
-
-
-def test_a_long_job_is_told_in_a_few_lines_where_there_is_no_terminal(
-    world: World, trainer: ReportingTrainer
-) -> None:
-    lines = watched(world, trainer, 500).splitlines()
-    assert 10 <= len(lines) <= 15
-    assert lines[1] == "Clients are joining"
-    assert lines[3] == "Running: 12 clients, 50 of 500 rounds over"
-    assert lines[-1] == "Finished: 12 clients, 500 of 500 rounds published"
-
-
-def test_a_terminal_shows_bars(world: World, trainer: ReportingTrainer) -> None:
-    shown = watched(world, trainer, 3, force_terminal=True, legacy_windows=False)
-    assert "rounds over" in shown and "3/3" in shown
-    assert "12/12" in shown
-
-
 def test_progress_is_shown_while_a_fit_waits(
     world: World, trainer: ReportingTrainer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -404,10 +314,6 @@ def test_progress_is_shown_while_a_fit_waits(
     assert model.report_.job in shown.err
     assert "Finished" in shown.err
     assert shown.out == ""
-
-
-def test_a_submitted_job_is_what_fit_from_takes(world: World, trainer: ReportingTrainer) -> None:
-    assert isinstance(federation(world).submit(regression().to_task()), SubmittedJob)
 
 
 class WithDictionary:

@@ -5,8 +5,7 @@ import math
 import signal
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -122,16 +121,6 @@ async def steps(world: World, holder: DataHolder, count: int, seconds: float = 1
 # Joining
 
 
-async def test_it_joins_a_job_for_all_of_its_slots_with_one_signed_join(
-    world: World, holder: DataHolder
-) -> None:
-    request = world.submit()
-    await holder.step()
-    assert world.trainer.joined[request.digest].keys() == {0}
-    [job] = (await holder.status()).jobs
-    assert (job.join, job.slots, job.ended) == ("acknowledged", CLIENTS, None)
-
-
 async def test_a_job_is_decided_once_and_joined_with_the_same_bytes(
     world: World, holder: DataHolder
 ) -> None:
@@ -220,25 +209,6 @@ async def test_a_request_by_somebody_else_is_refused(world: World, holder: DataH
     assert set(status.refused) == {forged.digest, "0" * 64}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"{", b"[]", b'{"jobs":[{"job":"../../secret"}]}', b'{"jobs":[7]}', b'{"jobs":{"job":"x"}}'],
-    ids=["no JSON", "a list", "a path", "a number", "no list"],
-)
-async def test_a_broken_list_of_jobs_is_survived(
-    world: World, holder: DataHolder, body: bytes
-) -> None:
-    world.scripts["trainer"] = lambda request: httpx.Response(200, content=body)
-    await holder.step()
-    found = {request.url.path for request in world.requests}
-    assert found == {"/v1/charges", "/v1/jobs/joining"}
-    del world.scripts["trainer"]
-    request = world.submit()
-    world.clock.move(1)
-    await holder.step()
-    assert request.digest in world.trainer.joined
-
-
 async def test_every_slot_is_answered_for_whatever_its_records(world: World) -> None:
     """Two of the first, none that is whole of the second, none at all of the third."""
     lacking = np.array([[np.nan, 100.0], [np.nan, np.nan]])
@@ -311,30 +281,6 @@ async def test_what_a_failed_job_did_not_spend_can_be_spent_again(world: World) 
     await holder.step()
     assert second.digest in world.trainer.joined
     await holder.close()
-
-
-async def test_a_join_that_is_refused_is_recorded_and_not_repeated(
-    world: World, holder: DataHolder
-) -> None:
-    tries = 0
-
-    def refuse(request: httpx.Request) -> httpx.Response | None:
-        nonlocal tries
-        if not request.url.path.endswith("/joins"):
-            return None
-        tries += 1
-        return problem(410, "too-late")
-
-    world.scripts["trainer"] = refuse
-    world.submit()
-    await steps(world, holder, 3)
-    assert tries == 1
-    assert (await holder.status()).jobs[0].join == "too-late"
-
-
-async def test_there_must_be_a_slot_for_each_client_of_the_records(world: World) -> None:
-    with pytest.raises(ValueError, match=r"^more individuals than slots, .* agent grow"):
-        world.holder(records=records_for(CLIENTS + 1))
 
 
 # Answering
@@ -426,24 +372,6 @@ async def test_a_slot_without_budget_contributes_zeros_and_noise_and_pays_nothin
     assert spent == pytest.approx(dict.fromkeys(EVERYONE, PRIVACY.cost.mu))
     assert (await only_of(holder, second.digest)).answers == CLIENTS
     await holder.close()
-
-
-async def test_two_rounds_are_answered_one_after_the_other(
-    world: World, holder: DataHolder
-) -> None:
-    request = world.submit(task=TWO_ROUNDS)
-    await holder.step()
-    world.announce(request, 0, query=FIRST, mu=PRIVACY.cost.mu * 0.2**0.5)
-    await holder.step()
-    for node in world.nodes:
-        node.held.clear()
-    world.announce(request, 1, query=SECOND, mu=PRIVACY.cost.mu * 0.8**0.5)
-    await holder.step()
-    sums = [SECOND.encode(world.records.of(client, COLUMNS)) for client in EVERYONE]
-    assert np.array_equal(world.total(), np.sum(sums, axis=0))
-    spent = await holder.spent()
-    costs = [compose(each).mu for each in spent.values()]
-    assert costs == pytest.approx([PRIVACY.cost.mu] * CLIENTS)
 
 
 @pytest.mark.parametrize("changes", [{"scale": 1e-30}, {"scale": 2.0}, {"centre": 64.5}])
@@ -633,19 +561,6 @@ async def test_a_second_spec_for_the_same_round_is_never_answered(
     assert len(await holder.ledger()) == CLIENTS
 
 
-async def test_a_finished_job_ends_here_too(world: World, holder: DataHolder) -> None:
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    await holder.step()
-    world.trainer.ended.add(request.digest)
-    await holder.step()
-    assert (await holder.status()).jobs[0].ended == "wrong-phase"
-    count = len(world.requests)
-    await holder.step()
-    assert len(world.requests) == count + 1  # only the list of jobs
-
-
 # Sending
 
 
@@ -686,122 +601,6 @@ async def test_a_node_that_is_down_gets_the_same_bytes_when_it_is_back(
     await holder.step()
     assert set(world.nodes[1].bodies) == sent
     assert np.array_equal(world.total(), encoded(world))
-
-
-async def test_a_lost_answer_is_made_up_for_with_the_same_bytes(
-    world: World, holder: DataHolder
-) -> None:
-    lost = 0
-
-    def lose_the_first_answers(request: httpx.Request) -> httpx.Response | None:
-        nonlocal lost
-        lost += 1
-        if lost > 2:
-            return None
-        world.nodes[2].answer(request)
-        raise httpx.ReadTimeout("the answer was lost")
-
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    world.scripts["compute-2"] = lose_the_first_answers
-    await steps(world, holder, 4)
-    assert len(world.nodes[2].bodies) == 3
-    assert (await only_round(holder)).envelopes == {"acknowledged": 3}
-
-
-async def test_a_busy_node_is_left_alone_for_as_long_as_it_asks(
-    world: World, holder: DataHolder
-) -> None:
-    times: list[float] = []
-    begin = world.clock.now
-
-    def busy(request: httpx.Request) -> httpx.Response:
-        times.append((world.clock.now - begin).total_seconds())
-        return problem(503, "not-ready", **{"Retry-After": "20"})
-
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    world.scripts["compute-0"] = busy
-    await steps(world, holder, 50, seconds=1)
-    assert len(times) in (2, 3)
-    assert all(later - earlier >= 20 for earlier, later in pairwise(times))
-
-
-async def test_a_refusal_is_recorded_and_the_envelope_never_sent_again(
-    world: World, holder: DataHolder
-) -> None:
-    asked = 0
-
-    def picky(request: httpx.Request) -> httpx.Response:
-        nonlocal asked
-        asked += 1
-        return problem(409, "conflicting-share")
-
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    world.scripts["compute-0"] = picky
-    await steps(world, holder, 3)
-    assert asked == 1
-    envelopes = (await only_round(holder)).envelopes
-    assert envelopes == {"acknowledged": 2, "conflicting-share": 1}
-
-
-async def test_an_envelope_that_a_node_could_not_store_is_sent_again(
-    world: World, holder: DataHolder
-) -> None:
-    tries: list[bytes] = []
-
-    def full(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.endswith("/stored"):
-            return None
-        tries.append(request.content)
-        return httpx.Response(503) if len(tries) < 3 else None
-
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    world.scripts["compute-0"] = full
-    await steps(world, holder, 5)
-    assert len(tries) == 3 and len(set(tries)) == 1
-    assert (await only_round(holder)).envelopes == {"acknowledged": 3}
-
-
-async def test_nothing_is_sent_once_the_round_is_over(world: World, holder: DataHolder) -> None:
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
-    await holder.step()
-    world.clock.move(120)
-    del world.scripts["compute-1"]
-    await holder.step()
-    assert world.nodes[1].held == {}
-    only = await only_round(holder)
-    assert (only.ended, only.envelopes) == ("over", {"acknowledged": 2, "unsent": 1})
-
-
-async def test_one_signed_query_for_jobs_stands_for_minutes_and_none_longer(
-    world: World, holder: DataHolder
-) -> None:
-    for _ in range(3):
-        await holder.step()
-        world.clock.move(60)
-    sent = world.trainer.queries
-    assert len(sent) == 3 and len({each.signature for each in sent}) == 1
-    world.clock.move(60)
-    await holder.step()
-    assert sent[-1].body.at - sent[0].body.at == timedelta(minutes=4)
-    world.scripts["trainer"] = lambda request: (
-        problem(409, "stale-query") if request.url.path == "/v1/jobs/joining" else None
-    )
-    world.clock.move(1)
-    await holder.step()
-    del world.scripts["trainer"]
-    await holder.step()
-    assert sent[-1].body.at - sent[0].body.at == timedelta(minutes=4, seconds=1)
 
 
 async def test_no_request_names_a_client_in_its_address(world: World, holder: DataHolder) -> None:
@@ -995,22 +794,6 @@ async def test_a_roster_that_is_not_the_manifest_s_changes_nothing(
     assert world.book.current.digest == world.consortium.digest
 
 
-async def test_a_manifest_that_leaves_the_roster_as_it_was_is_taken_without_one(
-    world: World, holder: DataHolder
-) -> None:
-    roster = world.consortium.roster
-    newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
-    world.scripts["trainer"] = lambda request: (
-        httpx.Response(200, content=newer.encode())
-        if request.url.path == "/v1/manifests/2"
-        else None
-    )
-    world.consortium = following_version(world.consortium, newer.encode(), roster.encode())
-    world.submit()
-    await holder.step()
-    assert world.book.current.digest == newer.digest
-
-
 async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
     world: World,
 ) -> None:
@@ -1121,35 +904,3 @@ def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world:
                 DataHolder.open(site, consortium, world.directory / state)
     with DataHolder.open(str(site), str(consortium), str(world.directory / "two")):
         pass
-
-
-@pytest.mark.slow
-def test_a_site_that_cannot_be_opened_leaves_its_key_free(world: World) -> None:
-    site, consortium = site_of(world), world.directory / "consortium"
-    good = (site / "records.csv").read_text()
-    (site / "records.csv").write_text("age,pressure\n" + 12 * "1,2\n")
-    with pytest.raises(ValueError, match="several rows without ids"):
-        DataHolder.open(site, consortium, world.directory / "one")
-    (site / "records.csv").write_text(good)
-    DataHolder.open(site, consortium, world.directory / "one").__exit__()
-
-
-async def test_events_never_name_a_client(world: World) -> None:
-    told: list[tuple[str, dict[str, object]]] = []
-    holder = world.holder(report=lambda event, **facts: told.append((event, facts)))
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
-    await holder.step()
-    assert {event for event, _ in told} == {
-        "no crowd jobs",
-        "job joined",
-        "join settled",
-        "round taken",
-        "envelope settled",
-        "envelope not sent",
-    }
-    for _, facts in told:
-        assert facts.keys() <= {"job", "round", "node", "number", "reason", "slots", "outcome"}
-    await holder.close()

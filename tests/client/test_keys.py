@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_agent.client_files import enrolment_of, rotate, write_holder_key
-from shoal_agent.enrolment_files import read_enrolment
+from shoal_agent.client_files import rotate, write_holder_key
 from shoal_holder.keys import KeyFile, given_keys, next_key_of, read_holder_key
 from shoal_holder.opening import open_vault
 from shoal_holder.records import Records
 from shoal_holder.site import Site, Sources
-from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.roster_changes import roster_of, with_key
 from tests.world.around_holder import COLUMNS, POLICY, World, no_noise
 
@@ -78,15 +76,6 @@ def test_a_next_key_that_others_may_read_or_another_process_uses_is_refused(path
             files.in_force(SECOND)
 
 
-def test_a_second_rotation_is_signed_by_the_key_that_the_first_one_made(path: Path) -> None:
-    rotate(path, NEW)
-    with KeyFile(path) as files:
-        files.in_force(SECOND)
-    rotate(path, third := SigningKey(b"3" * 32))
-    asked = read_enrolment(enrolment_of(path))
-    assert (asked.key, asked.slots, asked.replaces) == (third.verify_key, 3, NEW.verify_key)
-
-
 def test_records_that_count_are_the_same_under_another_key(tmp_path: Path) -> None:
     """More of a client's rows would otherwise be seen than the price is for."""
     world = World(tmp_path, clients=1)
@@ -105,9 +94,3 @@ def test_records_that_count_are_the_same_under_another_key(tmp_path: Path) -> No
         open_vault(site, tmp_path / "data", isolation="none", accept_loss=None).close()
         kept.append(site.records.values.tolist())
     assert kept[0] == kept[1] != values.tolist()
-
-
-def test_without_a_next_key_the_first_is_in_force() -> None:
-    assert given_keys(OLD, None)(SECOND) == given_keys(OLD, NEW)(FIRST) == OLD
-    assert given_keys(OLD, NEW)(SECOND) == NEW
-    assert given_keys(OLD, NEW)(Roster()) == OLD

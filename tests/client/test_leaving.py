@@ -21,7 +21,6 @@ from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
 from shoal_protocol.wire.documents import Signed, decode, sign
-from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from tests.client.test_holder import FIRST
 from tests.world.around_holder import POLICY, TASK, World, problem
 from tests.world.clock import HandMovedTimer
@@ -83,18 +82,6 @@ async def test_a_job_that_could_be_joined_for_too_long_is_not_joined(
     assert (await holder.committed() != {}) is joins
     assert joins or "maximum_join_seconds" in status.refused[request.digest]
     await holder.close()
-
-
-async def test_an_owner_may_allow_less_time_than_the_consortium(world: World) -> None:
-    holder = world.holder(policy=POLICY.model_copy(update={"maximum_join_seconds": 3600}))
-    far = world.submit(join_deadline=world.clock() + timedelta(hours=2))
-    await holder.step()
-    assert "maximum_join_seconds, 3600" in (await holder.status()).refused[far.digest]
-    await holder.close()
-    long = world.holder(policy=POLICY.model_copy(update={"maximum_job_seconds": 3600}))
-    await long.step()
-    assert "maximum_job_seconds, 3600" in (await long.status()).refused[far.digest]
-    await long.close()
 
 
 async def test_a_job_that_never_begins_gives_its_budget_back_at_the_end_of_its_time(
@@ -248,29 +235,6 @@ async def test_the_rest_of_a_job_may_be_left_and_what_was_answered_stays_charged
     assert after.mu == pytest.approx(Cost.gaussian(half).mu)
     assert after.mu < before.mu
     assert len(await holder.spent()) == CLIENTS
-    await holder.close()
-
-
-async def test_only_a_job_that_is_open_here_can_be_left(world: World) -> None:
-    holder = world.holder()
-    request = world.submit()
-    with pytest.raises(UnknownJob, match="joined"):
-        await holder.leave(request.digest)
-    await holder.step()
-    script(world, "/rounds/0", problem(410, "job-failed"))
-    await holder.step()
-    with pytest.raises(WrongPhase, match=r"ended here already \(job-failed\)"):
-        await holder.leave(request.digest)
-    await holder.close()
-
-
-async def test_two_who_leave_at_once_leave_once(world: World) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    await asyncio.gather(*(holder.leave(request.digest) for _ in range(3)))
-    (job,) = (await holder.status()).jobs
-    assert (job.ended, job.leave) == ("left", "pending")
     await holder.close()
 
 

@@ -65,17 +65,6 @@ def test_what_was_charged_is_one_unbroken_chain(path: Path) -> None:
     state.close()
 
 
-def test_a_ledger_goes_on_where_it_ended(path: Path) -> None:
-    state = reopen(path)
-    state.add_round("f" * 64, JOB, 5, b"spec", None)
-    slots = {"used": BitMap([2]), "unused": BitMap()}
-    state.record_answer("f" * 64, COSTS[1], NOW, **slots, envelopes={0: b"e"})
-    state.close()
-    state = reopen(path)
-    assert verify_chain(ledger.entries(state.file, after=0, count=9)).head.number == 4
-    state.close()
-
-
 CHANGES = {
     "number": "UPDATE ledger SET number = 7 WHERE number = 3",
     "previous": "UPDATE ledger SET previous = digest WHERE number = {}",
@@ -140,13 +129,6 @@ def test_a_charge_without_its_round_is_found(path: Path, change: str) -> None:
         reopen(path)
 
 
-def test_a_round_that_was_never_answered_needs_no_charge(path: Path) -> None:
-    state = reopen(path)
-    state.add_round("9" * 64, OTHER_JOB, 0, b"spec", "it exceeds the policy")
-    state.close()
-    reopen(path).close()
-
-
 def test_a_ledger_without_its_head_is_found(path: Path) -> None:
     tamper(path, "DELETE FROM ledger_head")
     with pytest.raises(ValueError, match="head is gone"):
@@ -162,10 +144,3 @@ def test_entries_that_changed_places_are_found(path: Path) -> None:
     )
     with pytest.raises(ValueError, match="ledger"):
         reopen(path)
-
-
-def test_a_state_that_is_refused_is_free_for_the_next_who_opens_it(path: Path) -> None:
-    tamper(path, "UPDATE ledger_head SET number = 4")
-    for _ in range(2):
-        with pytest.raises(ValueError, match=r"entries were removed|does not hold the entry"):
-            reopen(path)

@@ -4,22 +4,16 @@ import asyncio
 from pathlib import Path
 
 import httpx
-import nacl.utils
-import numpy as np
 import pytest
 
 from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures
-from bench.load.figures import NodeFigures, node_figures, read_metrics
 from bench.load.lines import Line
 from bench.load.metering import BULK_UPLOAD, JOIN, OTHER, RECEIPT_QUERY, UPLOAD, Meter
-from bench.load.rounds import made_up_records
-from bench.load.watching import Watch
 from shoal_agent.crowds.trainer import LogPage
 from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_protocol.crowds.documents import weights_digest
-from shoal_protocol.queries.bounds import ColumnBounds
 from tests.world.around_holder import World
 from tests.world.crowd_examples import (
     CLOSING,
@@ -82,28 +76,6 @@ async def test_requests_are_counted_by_kind_with_all_that_is_sent(world: World) 
     await meter.close()
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (httpx.ConnectError("nobody listens"), "upload: ConnectError"),
-        (httpx.Response(503), "upload: status 503"),
-        (httpx.Response(409), None),  # a refusal is an answer
-    ],
-)
-async def test_failures_are_counted_and_nothing_is_swallowed(
-    world: World, answer: httpx.Response | Exception, error: str | None
-) -> None:
-    meter = metered(world, answer)
-    node = world.consortium.manifest.compute_nodes[0].url
-    async with httpx.AsyncClient(base_url=node, transport=meter) as client:
-        if isinstance(answer, Exception):
-            with pytest.raises(type(answer)):
-                await client.post(f"{ROUND}/shares", content=b"")
-        else:
-            assert (await client.post(f"{ROUND}/shares", content=b"")) is not None
-    assert dict(meter.errors) == ({error: 1} if error else {})
-
-
 @pytest.mark.parametrize(("wish", "seconds"), [("7", 7.0), ("soon", 0.0), ("999999", 3600.0)])
 async def test_a_line_says_how_long_a_busy_service_wants_to_be_left_in_peace(
     world: World, wish: str, seconds: float
@@ -114,14 +86,6 @@ async def test_a_line_says_how_long_a_busy_service_wants_to_be_left_in_peace(
         await line.post(f"{ROUND}/shares", b"{}", "application/json")
     assert later.value.retry_after_seconds == seconds
     assert dict(meter.errors) == {"upload: status 503": 1}
-
-
-async def test_what_a_line_is_answered_is_counted(world: World) -> None:
-    meter = metered(world, httpx.Response(200, content=b"ok"))
-    line = Line(world.consortium.manifest.compute_nodes[0], meter)
-    answer = await line.get("/v1/jobs", wait=3)
-    assert (answer.status, answer.body) == (200, b"ok")
-    assert dict(meter.received_bytes) == {OTHER: 2}
 
 
 async def test_a_question_that_is_given_up_is_counted(world: World) -> None:
@@ -138,56 +102,6 @@ async def test_a_question_that_is_given_up_is_counted(world: World) -> None:
     with pytest.raises(Unavailable, match="no answer in time"):
         await connection.ask("POST", f"{ROUND}/shares", b"{}")
     assert dict(meter.errors) == {"upload: given up": 1}
-
-
-async def test_nobody_but_the_manifests_services_is_asked(world: World) -> None:
-    meter = metered(world, httpx.Response(200))
-    async with httpx.AsyncClient(transport=meter) as client:
-        with pytest.raises(httpx.ConnectError):
-            await client.get("https://elsewhere.example:8443/")
-    assert meter.figures() == {}
-
-
-def test_a_watch_notes_rounds_refusals_and_failures() -> None:
-    clock = Seconds()
-    watch = Watch(clock)
-    watch("job joined", job="j", slots=4)
-    watch("round taken", round="r", number=0, reason=None)
-    watch("no round", job="j", reason="it does not answer")
-    watch("job refused", job="k", reason="because")
-    assert list(watch.rounds) == ["r"]
-    assert (watch.failures, watch.refusals) == ({"no round": 1}, {"k": "because"})
-
-
-def test_what_a_node_did_is_the_difference_of_two_readings() -> None:
-    text = """\
-# HELP shoal_compute_shares_stored_total Shares stored durably
-shoal_compute_shares_stored_total 12.0
-shoal_compute_commit_batch_shares_count 4.0
-shoal_compute_commit_batch_shares_sum 12.0
-shoal_compute_rounds{phase="collecting"} 1.0
-"""
-    before = read_metrics(text)
-    after = before | {
-        "shoal_compute_shares_stored_total": 112.0,
-        "shoal_compute_commit_batch_shares_count": 8.0,
-        "shoal_compute_commit_batch_shares_sum": 112.0,
-    }
-    assert node_figures(before, after) == NodeFigures(stored_shares=100, mean_batch=25.0)
-    assert node_figures(before, before) == NodeFigures(stored_shares=0, mean_batch=0.0)
-
-
-def test_made_up_records_fill_their_columns_bounds() -> None:
-    columns = (
-        ColumnBounds(name="age", lower=18.0, upper=90.0),
-        ColumnBounds(name="pressure", lower=-1.0, upper=1.0),
-    )
-    records = made_up_records(columns, 2000, nacl.utils.random)
-    assert (records.columns, len(records)) == (("age", "pressure"), 2000)
-    low, high = records.values.min(axis=0), records.values.max(axis=0)
-    assert (low >= [18.0, -1.0]).all() and (high <= [90.0, 1.0]).all()
-    # each end is missed by more than a tenth of the range once in 10^91 runs
-    assert (np.abs([low - [18.0, -1.0], high - [90.0, 1.0]]) < [7.2, 0.2]).all()
 
 
 class OneLog:

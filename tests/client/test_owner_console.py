@@ -15,12 +15,9 @@ from shoal_agent.application import create_agent_application
 from shoal_agent.console import pages
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
-from shoal_agent.console.sentences import asked, decisions, guess, left_after, sent, title
-from shoal_agent.job_view import AskingView, Parties, PartyView
+from shoal_agent.console.sentences import left_after
 from shoal_agent.ledger_pages import Left
 from shoal_holder.policy import Policy
-from shoal_holder.status import RoundStatus
-from shoal_hosting.marks import MemoryLost
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.security import server_tls
@@ -29,11 +26,9 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.wire.documents import sign
-from tests.client.test_charges import CHARGE
 from tests.world.around_holder import POLICY, PRIVACY, World
 from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
-from tests.world.crowd_examples import CROWD_JOB
-from tests.world.examples import OPENED_AT, signing_key
+from tests.world.examples import signing_key
 from tests.world.loopback import served
 from tests.world.tls_identities import make_identity
 
@@ -159,16 +154,6 @@ async def test_a_job_is_told_in_plain_words(desk: Desk) -> None:
         assert said in page, page
 
 
-async def test_what_left_is_shown_with_its_time_and_outcome(desk: Desk) -> None:
-    assert "No round was answered yet." in await desk.get(SENT)
-    await desk.job(silent="compute-2")
-    page = await desk.get(SENT)
-    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d 0, of 1 rounds, what raises", page)
-    assert "2 of 3 have it; 1 not yet" in page
-    assert re.search(r"blood pressure&lt;/b&gt; yes no ", page)
-    assert "Your agent declares nothing" in page
-
-
 async def test_the_ledger_has_one_row_for_each_job_the_newest_first_and_names_no_slot(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,21 +181,6 @@ async def test_the_ledger_has_one_row_for_each_job_the_newest_first_and_names_no
         assert await desk.get(f"{LEDGER}?before={broken}") == first
 
 
-async def test_the_policy_is_told_in_words(desk: Desk) -> None:
-    page = await desk.get(RULES)
-    for said in ("Who may ask analyst", "ε = 3 at δ = 1e-06 at most, all jobs together", "age, pr"):
-        assert said in page
-    assert "does not cut it off from the network" in page  # the vault is in this process
-
-
-@pytest.mark.parametrize(("epsilon", "delta", "cases"), [(1.0, 0.0, 74), (3.0, 0.0, 96)])
-def test_what_a_price_means_is_the_chance_to_tell_two_records_apart(
-    epsilon: float, delta: float, cases: int
-) -> None:
-    # e^1 / (1 + e^1) = 0.731, and e^3 / (1 + e^3) = 0.953
-    assert f"at most {cases} of 100 cases" in guess(Cap(epsilon=epsilon, delta=delta))
-
-
 def price_of(world: World, epsilon: float, delta: float) -> JobRequest:
     privacy = PRIVACY.model_copy(update={"epsilon": epsilon, "delta": delta})
     return world.submit(privacy=privacy).body
@@ -233,33 +203,6 @@ def test_what_a_job_would_leave_follows_from_what_is_left(tmp_path: Path) -> Non
     assert "Nothing is left" in left_after(
         price_of(world, 1.0, 1e-6), Left(pure=0, gaussian=0), both
     )
-
-
-def test_a_crowd_s_job_is_told_in_plain_words() -> None:
-    nobody = PartyView(name="trainer", operator="Uni")
-    parties = Parties(analyst=nobody, trainer=nobody, compute_nodes=[])
-    told = dict(asked(CROWD_JOB, parties, now=OPENED_AT))
-    assert title(CROWD_JOB) == "A crowd’s logistic regression of age, pressure, smoker"
-    assert told["How often"] == "At most 2 contributions of a client, 1 with one of its records."
-    assert told["Cost to each record"].startswith("ε = 2 at most; ε = 2 for each")
-    assert "in at most 89 of 100 cases" in str(told["In plain words"])  # 1 / (1 + e^-2)
-    assert "in 7 days" in str(told["Until"])
-    assert "smoker, between 0 and 1" in told["Variables"]
-
-
-@pytest.mark.parametrize(
-    ("envelopes", "ended", "said"),
-    [
-        ({}, "delivered", "charged because Compute nodes have it; what was sent is not on file"),
-        ({"acknowledged": 3}, "delivered", "all 3 Compute nodes have it"),
-        ({"acknowledged": 2, "lost": 1}, "over", "2 of 3 have it; 1 lost there (over)"),
-        ({"pending": 1, "too-late": 2}, None, "0 of 3 have it; 1 not yet, 2 too-late"),
-    ],
-)
-def test_how_far_an_answer_came_is_said(
-    envelopes: dict[str, int], ended: str | None, said: str
-) -> None:
-    assert sent(RoundStatus("ab" * 32, 0, ended, 60, envelopes, 0, 0))[0] == said
 
 
 async def test_a_job_is_left_after_a_page_that_asks(desk: Desk) -> None:
@@ -286,31 +229,6 @@ async def test_refused_jobs_and_what_needs_the_owner_stand_first(desk: Desk) -> 
         assert (await desk.http.get(f"{START}/asks/{other}")).status_code == 404
 
 
-async def test_jobs_refused_by_the_thousand_do_not_keep_the_page_from_the_owner(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pages, "NEWEST_JOBS", 2)
-    few = PRIVACY.model_copy(update={"colluders": 1})
-    for _ in range(4):
-        desk.world.submit(privacy=few)
-    await desk.holder.step()
-    newest = list((await desk.holder.status()).refused)[2:]
-    page = await desk.http.get(START)
-    assert set(re.findall("asks/([0-9a-f]{64})", page.text)) == set(newest)
-    assert "shoal agent status has 2 older ones" in words(page)
-
-
-async def test_an_agent_that_answers_nothing_says_why(desk: Desk) -> None:
-    for node in desk.world.nodes:
-        node.charged = [CHARGE]
-    desk.world.submit()
-    with pytest.raises(MemoryLost):
-        for _ in range(2):
-            await desk.holder.step()
-    assert "This needs you: Nothing is joined or answered: " in await desk.get(START)
-    assert "shoal agent restore" in await desk.get(RULES)
-
-
 async def test_strangers_see_the_sign_in_and_forms_from_elsewhere_change_nothing(
     desk: Desk,
 ) -> None:
@@ -328,29 +246,6 @@ async def test_strangers_see_the_sign_in_and_forms_from_elsewhere_change_nothing
         answer = await desk.http.get(path)
         assert OF_THE_AGENT not in answer.text and TOKEN not in answer.text
         assert "unsafe" not in answer.headers["content-security-policy"]
-
-
-async def test_entries_client_by_client_are_on_the_ledger_s_page_alone(desk: Desk) -> None:
-    job = await desk.job()
-    for path in (START, JOBS, f"{JOBS}/{job}", SENT, RULES):
-        assert not re.search(r"\bSlot\b", await desk.get(path))
-
-
-async def test_what_goes_wrong_is_said_with_what_to_do(desk: Desk) -> None:
-    async def silent(*_: Any) -> None:
-        raise httpx.ConnectError("no route")
-
-    for app, status, said in (
-        (desk.console("c" * 64), 403, "Have --data name the agent&#39;s data directory"),
-        (desk.console(app=silent), 502, "See that it runs (<code>shoal agent run</code>)"),
-    ):
-        async with desk.browser(app) as browser:
-            await browser.post(SIGN_IN, data={"token": TOKEN})
-            answer = await browser.get(LEDGER)
-            assert answer.status_code == status
-            assert said in answer.text
-    unknown = await desk.http.get(f"{JOBS}/{'ab' * 32}")
-    assert unknown.status_code == 404 and "There is no such job" in unknown.text
 
 
 async def test_only_the_agent_with_the_owner_s_certificate_is_asked(
@@ -421,21 +316,6 @@ async def test_an_approval_is_signed_here_after_a_page_that_asks(asking: Desk) -
     assert "waits for a decision" not in listed and "Decided Job Outcome" in listed
 
 
-async def test_a_refusal_is_for_good(asking: Desk) -> None:
-    path = await ask(asking)
-    assert "takes no part in it, for good" in await asking.get(f"{path}/refuse")
-    await asking.send(f"{path}/refuse")
-    assert "It is refused, for good." in await asking.get(path)
-    late = await asking.send(f"{path}/approve")
-    assert late.status_code == 409 and "for good" in late.text
-    again = await asking.send(f"{path}/refuse")
-    looked = await asking.http.get(f"{path}/approve")
-    assert again.headers["location"] == looked.headers["location"] == path
-    await asking.settle()
-    assert asking.world.trainer.joined == {}
-    assert "by an owner of this data holder" in await asking.get(START)
-
-
 @pytest.mark.parametrize("asking", ["two"], indirect=True)
 async def test_where_two_must_approve_one_is_not_enough(asking: Desk) -> None:
     path = await ask(asking)
@@ -450,11 +330,6 @@ async def test_where_two_must_approve_one_is_not_enough(asking: Desk) -> None:
     await asking.send(f"{path}/approve")
     await asking.settle()
     assert len(asking.world.trainer.joined) == 1
-
-
-def test_where_the_rules_ask_nobody_any_more_no_count_of_owners_is_said() -> None:
-    asking = AskingView.model_construct(needed=0, decisions=())
-    assert decisions(asking) == ["No owner is asked now."]
 
 
 @pytest.mark.parametrize(
@@ -484,22 +359,6 @@ async def test_no_form_from_elsewhere_decides(asking: Desk) -> None:
         elsewhere = f"{START}/asks/{'ab' * 32}/{part}"
         assert (await asking.http.get(elsewhere)).status_code == 404
         assert (await asking.send(elsewhere)).status_code == 404
-
-
-async def test_a_job_that_the_least_record_cannot_pay_says_so(asking: Desk) -> None:
-    path = await ask(asking)
-    await asking.send(f"{path}/approve")
-    await asking.settle()
-    dear = PRIVACY.model_copy(update={"epsilon": 2.95})
-    path = await ask(asking, privacy=dear)
-    assert "none has budget left" in await asking.get(path)  # nobody is asked about it
-
-
-async def test_the_owner_is_told_that_nobody_can_approve(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, approval="two", owners={"alice": OWNERS["alice"]})
-    await desk.sit_down(ALICE)
-    assert "lists too few keys. shoal agent owner-key makes one" in await desk.get(START)
-    await desk.holder.close()
 
 
 @needs_browser

@@ -1,7 +1,6 @@
 """A peer as seen from here: what counts as an answer, and how long it is left in peace."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -59,14 +58,6 @@ async def test_statuses_that_refuse_the_request_are_answers(world: World, status
     await peer.close()
 
 
-async def test_sending_to_what_is_not_there_yet_means_later(world: World) -> None:
-    peer = connect(world, lambda request: problem(404, "unknown-round"))
-    with pytest.raises(Unavailable, match="unknown-round"):
-        await peer.post("/v1/rounds/x/shares", b"", "application/octet-stream")
-    assert not peer.is_due
-    await peer.close()
-
-
 @pytest.mark.parametrize(
     ("wish", "seconds"),
     [
@@ -84,28 +75,6 @@ async def test_a_retry_after_is_honoured_within_reason(
 ) -> None:
     headers = [(b"Retry-After", wish.encode())]
     assert await pause_after(world, httpx.Response(503, headers=headers)) == seconds
-
-
-async def test_why_a_peer_is_left_in_peace_is_said_as_long_as_it_is(world: World) -> None:
-    peer = connect(world, lambda request: problem(500, "ledger-broken"))
-    for _ in range(2):
-        with pytest.raises(Unavailable, match="500, ledger-broken: ledger-broken"):
-            await peer.get("/v1/jobs")
-    await peer.close()
-
-
-def test_what_a_peer_says_of_a_refusal_is_bounded_and_printable() -> None:
-    said = {"type": "urn:shoal:problem:too-late", "detail": "late\x1b[31m\n" + "x" * 100_000}
-    reason = Answer(409, json.dumps(said).encode()).reason
-    assert reason.startswith("too-late: late[31mxxx") and len(reason) < 5000
-
-
-async def test_a_random_part_spreads_the_return(world: World) -> None:
-    busy = problem(503, "not-ready", **{"Retry-After": "8"})
-    assert await pause_after(world, busy, random_bytes=lambda n: b"\xff" * n) == pytest.approx(12.0)
-    busy = problem(503, "not-ready", **{"Retry-After": "8"})
-    half = b"\x00\x00\x00\x80"
-    assert await pause_after(world, busy, random_bytes=lambda n: half) == pytest.approx(10.0)
 
 
 async def test_pauses_double_up_to_a_bound_and_end_with_success(world: World) -> None:
@@ -170,31 +139,6 @@ async def test_a_peer_that_knows_nothing_of_what_it_is_sent_is_asked_ever_less_o
     await peer.close()
 
 
-async def test_a_success_beside_it_does_not_cut_a_pause_short(world: World) -> None:
-    both_sent = asyncio.Event()
-
-    async def handler(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/slow":
-            await both_sent.wait()
-            return httpx.Response(200)
-        return problem(503, "not-ready", **{"Retry-After": "20"})
-
-    peer = Peer(
-        world.consortium.manifest.trainer,
-        clock=world.clock,
-        random_bytes=bytes,
-        transport=httpx.MockTransport(handler),
-    )
-    slow = asyncio.create_task(peer.get("/slow"))
-    await asyncio.sleep(0)
-    with pytest.raises(Unavailable):
-        await peer.get("/busy")
-    both_sent.set()
-    assert (await slow).status == 200
-    assert peer.seconds_until_due == 20.0
-    await peer.close()
-
-
 async def test_an_answer_beyond_what_its_path_allows_is_cut_off(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,19 +188,6 @@ async def test_a_question_that_waits_for_news_has_that_time_too(world: World) ->
     await peer.close()
 
 
-async def test_no_compressed_answer_is_asked_for(world: World) -> None:
-    seen: list[str] = []
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        seen.append(request.headers["Accept-Encoding"])
-        return httpx.Response(200)
-
-    peer = connect(world, handler)
-    await peer.get("/")
-    await peer.close()
-    assert seen == ["identity"]
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -275,27 +206,6 @@ def test_a_code_is_never_anything_else_that_the_peer_wrote(body: bytes) -> None:
 
 def bulk(*listed: object) -> Answer:
     return Answer(200, httpx.Response(200, json={"outcomes": list(listed)}).content)
-
-
-def test_each_message_of_a_bulk_request_has_its_own_outcome() -> None:
-    refused = {"status": 409, "problem": {"type": "urn:shoal:problem:conflicting-share"}}
-    found = outcomes(
-        bulk(
-            {"status": 201},
-            {"status": 200},
-            refused,
-            {"status": 403},
-            {"status": 503},
-            {"status": 404},
-        ),
-        6,
-    )
-    assert found == ["acknowledged", "acknowledged", "conflicting-share", "http-403", None, None]
-
-
-def test_a_refused_bulk_request_refuses_each_message_in_it() -> None:
-    body = problem(410, "too-late").content
-    assert outcomes(Answer(410, body), 2) == ["too-late", "too-late"]
 
 
 @pytest.mark.parametrize(

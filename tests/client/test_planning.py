@@ -9,18 +9,14 @@ import pytest
 from nacl.signing import SigningKey
 
 from bench.planner import errors_in_rounds, errors_of_crowds
-from shoal.planning import Study, compare
-from shoal.planning.assumptions import POINTS, assume
-from shoal.planning.comparing import formulas, trust
+from shoal.planning import Study
 from shoal.planning.crowds import contributions_needed, draw_and_discard, instances_for_load
-from shoal.planning.in_rounds import distributed_compute, in_rounds_task
-from shoal.planning.sizes import of_a_round, of_contribution, of_joining
+from shoal.planning.in_rounds import distributed_compute
+from shoal.planning.sizes import of_a_round
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.noise import exact_noise
-from shoal_protocol.jobs.membership import Join
 from shoal_protocol.wire.documents import sign
 from tests.world import examples
-from tests.world.crowd_examples import CROWD_DOCUMENTS, CROWD_TASK
 
 AGREEMENT = 1.6
 """Factor within which plan and simulation must agree: the plan's approximations, and the chance in
@@ -84,16 +80,6 @@ def test_what_a_crowd_is_planned_to_err_by_is_what_a_simulation_errs_by(
     assert 1.0 / AGREEMENT < simulated / expected.error.total < AGREEMENT
 
 
-def test_the_chosen_learning_rate_errs_by_less_than_others() -> None:
-    study = a_study(family="linear", clients=50_000)
-    best = draw_and_discard(study)
-    rate = float(best.settings["learning rate"])
-    for other in (rate / 3.0, rate * 3.0):
-        assert draw_and_discard(study.model_copy(update={"step": other})).error.total > (
-            best.error.total
-        )
-
-
 @pytest.mark.slow
 def test_as_many_contributions_as_are_needed_suffice_and_fewer_do_not() -> None:
     study = a_study(family="linear", epsilon=4.0)
@@ -130,21 +116,6 @@ def test_no_study_is_planned_to_end_further_off_than_it_began(times: int, instan
     assert draw_and_discard(study).error.total < 1.01 * study.effect
 
 
-@pytest.mark.slow
-def test_the_same_study_gets_the_same_plan() -> None:
-    assert compare(a_study()) == compare(a_study())
-
-
-@pytest.mark.parametrize("features", [1, 5, 40, 100])
-def test_assumed_features_fill_their_bounds_and_hardly_correlate(features: int) -> None:
-    points = assume(a_study(features=features, effect=0.01)).features
-    assert points.shape == (POINTS, features)
-    assert np.allclose(points.mean(axis=0), 0.0, atol=0.01)
-    assert np.allclose(points.var(axis=0), 1.0 / 3.0, rtol=0.01)
-    correlations = np.corrcoef(points, rowvar=False) - np.eye(features)
-    assert np.abs(correlations).max() < 0.16
-
-
 def test_a_round_is_as_large_as_its_real_envelopes_and_spec() -> None:
     spec = examples.SPEC
     study = a_study(
@@ -172,38 +143,6 @@ def test_a_round_is_as_large_as_its_real_envelopes_and_spec() -> None:
     assert received == pytest.approx(len(encoded), rel=0.02)  # but for digits of times and noise
 
 
-def test_joining_is_as_large_as_a_real_join() -> None:
-    join = Join(manifest=examples.CONSORTIUM.digest, job="a" * 64, holder=1_000_000)
-    study = a_study()
-    sent, _ = of_joining(study, in_rounds_task(study))
-    assert sent == len(sign(join, "client", SigningKey.generate()).encode())
-
-
-def test_a_contribution_is_as_large_as_real_documents() -> None:
-    sent, received = of_contribution(CROWD_TASK)
-    real = {name: len(document.encode()) for name, document in CROWD_DOCUMENTS.items()}
-    nonce = len('{"nonce":"' + "0" * 64 + '"}')
-    assert sent - nonce == pytest.approx(real["submission"], rel=0.03)
-    assert received == pytest.approx(real["draw"] + real["submission_receipt"], rel=0.03)
-
-
-def test_more_clients_than_a_job_can_have_leave_draw_and_discard_only() -> None:
-    rounds, crowd = compare(a_study(clients=10**9, instances=1000))
-    assert rounds.excluded is not None and "1,048,576" in rounds.excluded
-    assert crowd.excluded is None and crowd.rounds == 0
-
-
-@pytest.mark.slow
-def test_the_trust_that_is_named_follows_from_sharing_and_noise() -> None:
-    threshold = {"scheme": "threshold", "threshold": 3}
-    rounds, crowd = compare(a_study(nodes=5, sharing=threshold, colluders=7))
-    assert "2 of 5 Compute nodes and 7 other clients" in trust(rounds)
-    assert "No node and no other client has to be trusted" in trust(crowd)
-    pure, _ = compare(a_study(delta=0.0))
-    assert "next to no noise" in trust(pure)
-    assert all(formulas(each) for each in (rounds, crowd))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -219,8 +158,3 @@ def test_the_trust_that_is_named_follows_from_sharing_and_noise() -> None:
 def test_sizes_that_make_no_study_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(pydantic.ValidationError):
         a_study(**changes)
-
-
-def test_a_step_with_which_no_model_would_settle_is_refused() -> None:
-    with pytest.raises(ValueError, match="too long"):
-        draw_and_discard(a_study(family="linear", step=5.0))

@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-import shoal
-
 NOT_NEEDED = (
     "fastapi httptools prometheus_client pyarrow sqlalchemy starlette structlog uvicorn uvloop"
 )
@@ -45,7 +43,3 @@ def test_estimators_load_neither_pictures_nor_what_they_are_like() -> None:
         "for name in ('sklearn', 'matplotlib', 'scipy', 'pandas', 'jax', 'arviz'):\n"
         "    assert name not in sys.modules, name"
     )
-
-
-def test_a_name_that_is_not_offered_is_an_attribute_error() -> None:
-    assert not hasattr(shoal, "no_such_name")

@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shoal_holder.choice import MOST_ROWS
@@ -26,13 +24,6 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return written
-
-
-def test_each_row_is_one_clients_record(write: Write) -> None:
-    records = read_records(write("id,age,pressure\nx,40,120.5\ny,50,-1e2\n"))
-    assert records.identity == Identity("id", ("x", "y"), MOST_ROWS)
-    assert records.columns == ("age", "pressure")
-    assert records.of(1, ["pressure", "age"]).tolist() == [[-100.0, 50.0]]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -72,11 +63,6 @@ def test_the_order_of_rows_means_nothing(tmp_path: Path, kind: str) -> None:
     assert found[0] == found[1] == found[2]
 
 
-def test_only_the_chosen_columns_are_read_and_checked(write: Write) -> None:
-    records = read_records(write("name,id,age\nAda,x,40\nBob,y,50\n"), ["age"])
-    assert records.values.tolist() == [[40.0], [50.0]]
-
-
 def test_rows_of_one_id_are_one_client_whatever_their_order(write: Write) -> None:
     path = write("who,age\nx,3\ny,2\n x ,1\nz,4\n")
     records = read_records(path, id_column="who")
@@ -92,11 +78,6 @@ def test_an_empty_cell_is_a_missing_value(write: Write) -> None:
     assert records.counts.tolist() == [2, 1]
     expected = [[1.0, np.nan], [np.nan, 4.0], [np.nan, np.nan]]
     assert np.array_equal(records.values, expected, equal_nan=True)
-
-
-def test_a_record_that_is_missing_in_a_file_of_one_column_is_quoted(write: Write) -> None:
-    records = read_records(write('age\n""\n'))
-    assert np.array_equal(records.values, [[np.nan]], equal_nan=True)
 
 
 def test_a_parquet_text_that_is_not_utf_8_is_refused_by_its_column_and_no_byte(
@@ -134,11 +115,6 @@ def test_a_row_without_an_id_is_refused(tmp_path: Path, kind: str) -> None:
         parquet_file(path, who=pa.array(["x", None]), age=pa.array([1, 2]))
     with pytest.raises(ValueError, match="column 'who': the row has no id"):
         read_records(path, id_column="who")
-
-
-def test_a_byte_order_mark_and_quoted_line_breaks_are_understood(write: Write) -> None:
-    path = write(b'\xef\xbb\xbfid,age,"a\nb"\r\nx,1,2\r\ny,3,4\r\n')
-    assert read_records(path, ["age"]).values.tolist() == [[1.0], [3.0]]
 
 
 @pytest.mark.parametrize(
@@ -206,35 +182,11 @@ def test_an_unusable_file_is_refused_by_place_and_without_values(
     assert refusal.value.__cause__ is None  # nothing that a log could print below it
 
 
-def test_blank_lines_at_the_end_are_no_records(write: Write) -> None:
-    assert read_records(write("age\n1\n\n\n")).values.tolist() == [[1.0]]
-
-
 @pytest.mark.parametrize("name", ["records", "records.xlsx", "records.csv.gz"])
 def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("age\n1\n")
     with pytest.raises(ValueError, match=r"ends in \.csv or \.parquet"):
         read_records(tmp_path / name)
-
-
-def test_a_file_is_read_as_what_its_name_says(tmp_path: Path) -> None:
-    (tmp_path / "RECORDS.CSV").write_text("who,age\nx,1\nx,2\n")
-    read = read_records(tmp_path / "RECORDS.CSV", ["age"], id_column="who")
-    assert read.counts.tolist() == [2]
-
-
-def test_the_representation_shows_no_values(write: Write) -> None:
-    assert SECRET not in repr(read_records(write(f"age\n{SECRET}\n")))
-
-
-@pytest.mark.slow
-@given(values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
-def test_numbers_survive_the_file_exactly(
-    values: list[float], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("records") / "records.csv"
-    path.write_text("\n".join(["id,x", *(f"{i},{each!r}" for i, each in enumerate(values))]))
-    assert read_records(path).values.ravel().tolist() == values
 
 
 @pytest.mark.parametrize(

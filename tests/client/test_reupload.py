@@ -9,10 +9,9 @@ import pytest
 from shoal_agent.data_holder import DataHolder
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
-from tests.world.around_holder import NODES, World, problem
+from tests.world.around_holder import World, problem
 
 CLIENTS = 12
-ROUND_SECONDS = 60
 
 
 @pytest.fixture
@@ -48,21 +47,6 @@ async def reuploaded(holder: DataHolder) -> int:
     return job.rounds[0].reuploaded
 
 
-@pytest.mark.slow
-async def test_nodes_are_asked_twice_before_the_deadline_and_not_after(
-    world: World, holder: DataHolder
-) -> None:
-    await answered(world, holder)
-    await pass_time(world, holder, 28)
-    assert [node.queries for node in world.nodes] == [0] * NODES
-    await pass_time(world, holder, 12)
-    assert [node.queries for node in world.nodes] == [1] * NODES
-    await pass_time(world, holder, 200)
-    assert [node.queries for node in world.nodes] == [2] * NODES
-    assert all(len(node.bodies) == 1 for node in world.nodes)
-    assert await reuploaded(holder) == 0
-
-
 async def test_what_a_node_lost_is_sent_again_byte_for_byte(
     world: World, holder: DataHolder
 ) -> None:
@@ -76,23 +60,6 @@ async def test_what_a_node_lost_is_sent_again_byte_for_byte(
     [first, second] = node.bodies
     assert second == first
     assert len(await holder.ledger()) == CLIENTS  # nobody is charged for it
-
-
-async def test_a_reupload_goes_on_after_a_crash(world: World) -> None:
-    holder = world.holder()
-    await answered(world, holder)
-    world.nodes[0].held.clear()
-    world.scripts["compute-0"] = lambda request: (
-        None if request.url.path.endswith("/stored") else problem(503, "not-ready")
-    )
-    await pass_time(world, holder, 40)
-    assert await reuploaded(holder) == 1
-    await holder.close()  # with it queued, and not sent
-    world.scripts.clear()
-    holder = world.holder()
-    await holder.step()
-    assert len(world.nodes[0].held) == 1
-    await holder.close()
 
 
 async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(

@@ -88,21 +88,6 @@ def slots(of: State, ids: tuple[str, ...], chance: RandomBytes, count: int = SLO
     return [slot for slot, _ in slots_by_id(of.file, Identity("id", ids, 1), own, chance)]
 
 
-async def test_everybody_has_a_slot_and_all_others_are_empty(world: World) -> None:
-    found = await opened(world, EVERYBODY)
-
-    assert sorted(found) == list(range(SLOTS))
-    assert sorted(itertools.chain(*found.values())) == [20.0, 21.0, 22.0, 23.0, 24.0]
-    assert max(map(len, found.values())) == 1
-
-
-async def test_the_order_of_ids_means_nothing_and_the_slots_stay_over_restarts(
-    world: World,
-) -> None:
-    first = await opened(world, EVERYBODY)
-    assert await opened(world, dict(reversed(EVERYBODY.items()))) == first
-
-
 async def test_who_is_gone_keeps_the_slot_and_who_comes_back_has_it(world: World) -> None:
     first = await opened(world, EVERYBODY)
     [slot] = [slot for slot, found in first.items() if found == [22.0]]
@@ -132,26 +117,6 @@ async def test_several_rows_of_one_id_are_one_record_of_which_so_many_count(worl
     assert moved == found
 
 
-def test_a_choice_follows_from_the_id_not_from_the_place(tmp_path: Path) -> None:
-    kept = state(tmp_path)
-    given = [
-        dict(
-            zip(
-                ids,
-                slots_by_id(
-                    kept.file, Identity("id", ids, 1), BitMap(range(SLOTS)), fixed_bytes("x")
-                ),
-                strict=True,
-            )
-        )
-        for ids in (PEOPLE, PEOPLE[::-1], PEOPLE[2:])
-    ]
-    kept.close()
-    assert given[0] == given[1]
-    assert given[2].items() <= given[0].items()
-    assert len({seed for _, seed in given[0].values()}) == len(PEOPLE)
-
-
 def test_new_ids_get_every_choice_of_free_slots_equally_often() -> None:
     """Chi-square over all 12 injections; a right one fails with a chance below 10⁻⁶."""
     chance = fixed_bytes("injection")
@@ -162,15 +127,6 @@ def test_new_ids_get_every_choice_of_free_slots_equally_often() -> None:
     assert set(counts) == set(itertools.permutations([3, 5, 8, 9], 2))
     expected = times / 12
     assert sum((each - expected) ** 2 / expected for each in counts.values()) < 52.0
-
-
-def test_slots_do_not_follow_the_order_of_ids(tmp_path: Path) -> None:
-    ids = tuple(f"{n:03}" for n in range(100))
-    kept = state(tmp_path)
-    found = slots(kept, ids, fixed_bytes("order"), 100)
-    kept.close()
-    assert sorted(found) == list(range(100))
-    assert abs(np.corrcoef(found, range(100))[0, 1]) < 0.5  # by chance with less than 10⁻⁶
 
 
 def test_what_was_given_is_on_disk_before_it_is_used_and_never_changes(tmp_path: Path) -> None:
@@ -191,14 +147,6 @@ def test_what_was_given_is_on_disk_before_it_is_used_and_never_changes(tmp_path:
     again = state(tmp_path)
     assert slots(again, PEOPLE, fixed_bytes("another")) == before
     again.close()
-
-
-def test_another_id_column_is_refused(tmp_path: Path) -> None:
-    kept = state(tmp_path)
-    slots(kept, PEOPLE, fixed_bytes("x"))
-    with pytest.raises(ValueError, match="'id', now from 'email'"):
-        slots_by_id(kept.file, Identity("email", PEOPLE, 1), BitMap(range(SLOTS)), fixed_bytes("x"))
-    kept.close()
 
 
 async def test_records_without_ids_are_refused_where_slots_were_given_by_id(world: World) -> None:

@@ -17,7 +17,6 @@ from shoal_holder.status import read_jobs
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
-from shoal_protocol.wire.encoding import encode_clients
 from tests.world.clock import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -192,23 +191,6 @@ def test_what_a_round_that_ends_did_not_send_is_erased(state: State, path: Path)
     assert len(ledger.charges(state.file, after=0, count=9)) == 2
 
 
-def test_an_outcome_once_recorded_does_not_change(state: State) -> None:
-    with_round(state)
-    answer(state, range(1))
-    outbox.settle_envelope(state, ROUND, 0, "conflicting-share")
-    outbox.settle_envelope(state, ROUND, 0, ACKNOWLEDGED)
-    assert read_jobs(state.file)[0].rounds[0].envelopes == {"conflicting-share": 1, "pending": 2}
-
-
-def test_the_next_round_ends_the_one_before(state: State) -> None:
-    with_round(state)
-    answer(state, range(1))
-    state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
-    assert [stored.round_id for stored in state.open_rounds()] == [OTHER_ROUND]
-    assert pending(state) is None
-    assert state.is_answered(ROUND) and not state.is_answered(OTHER_ROUND)
-
-
 def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
     with_round(state, slots=3)
     answer(state, range(2))  # of mu 0.3; the job may cost 0.5
@@ -286,20 +268,6 @@ def test_jobs_are_listed_by_their_last_charge_with_sums_of_those_who_paid(state:
     assert spending.by_job(state.file, total, oldest.last, 9) == []
 
 
-def test_what_clients_spent_is_told_once_for_all_who_spent_the_same(state: State) -> None:
-    with_round(state)
-    state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
-    answer(state, [0, 1, 2], unused=[3])
-    answer(state, [1, 2, 3], round_id=OTHER_ROUND, cost=Cost.pure(0.25))
-    told = {slots: costs for slots, costs in spending.spent_alike(state.file)}
-    gaussian, pure, nothing = map(spending.stated, (SPENT, Cost.pure(0.25), NOTHING))
-    assert told == {
-        encode_clients(BitMap([0])): [gaussian],
-        encode_clients(BitMap([1, 2])): [gaussian, pure],
-        encode_clients(BitMap([3])): [nothing, pure],
-    }
-
-
 def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:
     with_round(state)
     for file in path.parent.iterdir():
@@ -327,18 +295,7 @@ def test_a_second_process_is_refused_while_the_first_runs(state: State, path: Pa
     assert subprocess.run(command, check=False).returncode == 0
 
 
-def test_the_same_process_cannot_open_it_twice(state: State, path: Path) -> None:
-    with pytest.raises(ValueError, match="in use"):
-        State(path, authority=AUTHORITY)
-
-
 def test_a_state_of_another_consortium_is_refused(path: Path) -> None:
     State(path, authority=AUTHORITY).close()
     with pytest.raises(ValueError, match="another consortium"):
         State(path, authority="f" * 64)
-
-
-def test_a_file_that_is_no_state_is_refused(path: Path) -> None:
-    path.write_bytes(b"these are records, not a state file" * 100)
-    with pytest.raises(ValueError, match="not a state file"):
-        State(path, authority=AUTHORITY)

@@ -12,12 +12,11 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from rich.console import Console
 
 from shoal.jobs.crowd_files import example, parse_crowd_file, read_crowd_file
 from shoal.jobs.job_states import ListedCrowd
-from shoal_agent.crowds.evidence_files import read_evidence, write_evidence
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_command.rendering import rendered
@@ -30,13 +29,10 @@ from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_protocol.crowds import draws
-from shoal_protocol.crowds.evidence import CrowdEvidence
 from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.wire.phases import CrowdPhase
 from tests.command.running import run, words
 from tests.command.test_job_command import UNKNOWN, Trial, no_logs, shoal, trainer_of
-from tests.world.crowd_examples import CLOSING, OPENING
-from tests.world.examples import named
 from tests.world.people import people
 
 __all__ = ["no_logs"]
@@ -199,43 +195,6 @@ async def test_a_job_is_closed_early_for_good(trial: Trial) -> None:
         assert closing["closing_request"]["body"]["job"] == job
 
 
-@pytest.mark.slow
-async def test_parties_compare_what_they_were_shown(trial: Trial, tmp_path: Path) -> None:
-    async with trainer_of(trial):
-        job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
-        shown = json.loads((await shoal("crowd", "show", job, *trial.who, "--json")).stdout)
-        [opening] = shown["fingerprints"]
-        assert opening in (await shoal("crowd", "show", job, *trial.who)).stdout
-        holder = holder_of(trial)
-        await holder.step()
-        while not (await holder.status()).crowds:
-            await holder.step()
-        held = await holder.crowd_evidence(job, receipts=True)
-        assert held is not None and held.fingerprints == (opening,)
-        ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-        write_evidence(theirs, held)
-        await shoal("crowd", "close", job, *trial.who)
-        verify = ["crowd", "verify", job, *trial.who]
-        compared = await shoal(
-            *verify, "--compare", opening.upper(), "--compare", theirs, "--out", ours, status=5
-        )  # 5: nobody contributed
-        assert "All 3 were shown the same crowd" in compared.stdout
-        assert "All 2" in (await shoal("crowd", "compare", ours, theirs, *trial.who)).stdout
-        other = opening.translate(str.maketrans("0123456789abcdef", "123456789abcdef0"))
-        refused = await shoal(*verify, "--compare", other, status=3)
-        assert f"{other}: is the fingerprint of neither" in refused.stderr
-        await shoal(*verify, "--compare", "no-such-file", status=1)
-        await shoal(*verify, "--out", ours, status=1)  # nothing is overwritten
-        ours.write_text(ours.read_text().replace(job[:8], "0" * 8))
-        edited = await shoal("crowd", "compare", ours, theirs, *trial.who, status=1)
-        assert f"{ours} is not what the trainer signed" in edited.stderr
-        edited = await shoal(*verify, "--compare", ours, status=1)
-        assert f"{ours} is not what the trainer signed" in edited.stderr
-        mistyped = opening[:-1] + ("1" if opening[-1] == "0" else "0")
-        assert "mistyped" in (await shoal(*verify, "--compare", mistyped, status=1)).stderr
-        await holder.close()
-
-
 async def test_a_job_to_which_nobody_contributed_is_no_success(trial: Trial) -> None:
     async with trainer_of(trial) as step:
         job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
@@ -356,9 +315,9 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
             refused={"ef" * 32: "the analyst is not allowed"},
             refused_crowds={digits * 32: "see its policy" for digits in ("56", "78")},
             crowds=(
-                CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict, opening="3f2a-91c0"),
+                CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict),
                 CrowdStatus("34" * 32, "over", {}, None),
-                CrowdStatus("9a" * 32, "over", {"acknowledged": 1}, None, closing="77d0-b3e1"),
+                CrowdStatus("9a" * 32, "over", {"acknowledged": 1}, None, is_closed=True),
             ),
         )
 
@@ -374,7 +333,6 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
         "Isolation no sockets",
         "Stopped no",
         f"{'ab' * 32} 30 acknowledged 1 30 no no",
-        "3f2a-91c0",
         "7 acknowledged",
         f"{'ef' * 32} the analyst is not allowed",
         "2 see its policy",
@@ -383,27 +341,6 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     ):
         assert fact in said
     assert said.count("has shown no closing") == (verdict is None)
-
-
-async def test_an_agents_evidence_is_fetched_by_its_owner(trial: Trial, tmp_path: Path) -> None:
-    held = CrowdEvidence(opening=named("trainer", OPENING), closing=named("trainer", CLOSING))
-    asked: list[tuple[str | None, bool]] = []
-    application = FastAPI()
-
-    @application.get(f"/v1/crowds/{held.job}/evidence")
-    def show(request: Request, receipts: bool) -> dict[str, object]:
-        asked.append((request.headers.get("Authorization"), receipts))
-        return held.model_dump(mode="json")
-
-    site, out = trial.home / "clients" / "site", tmp_path / "holder.json"
-    url = f"https://127.0.0.1:{trial.listener.getsockname()[1]}"
-    where = ["--agent", site, "--data", with_token(tmp_path), "--url", url, "--out", out]
-    where.append("--receipts")
-    async with trial.serving(application, home=site):
-        told = await shoal("agent", "evidence", held.job, *where)
-    assert asked == [("Bearer secret", True)] and read_evidence("out", out.read_bytes()) == held
-    for each in held.fingerprints:
-        assert each in told.stdout
 
 
 def test_a_list_shows_whole_ids_on_a_narrow_terminal() -> None:

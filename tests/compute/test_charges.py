@@ -9,7 +9,7 @@ from pyroaring import BitMap
 from sqlalchemy import select
 
 from shoal_compute import charges as answering
-from shoal_compute.schema import bulks, ledger, shares
+from shoal_compute.schema import bulks, ledger
 from shoal_consortium.parties import next_manifest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.jobs.charges_asked import NodeQuery
@@ -130,13 +130,6 @@ async def test_a_recorded_request_is_answered_to_nobody_else_and_is_soon_too_old
     assert (await ask(federation, asked))[0] == 409
 
 
-async def test_what_is_no_query_is_malformed(federation: Federation) -> None:
-    one = query(federation, 3)
-    for body in (b"", b"[]", canonical_json({"documents": [decode(one, ChargesQuery).to_json()]})):
-        status, problem = await ask(federation, body)
-        assert (status, problem["type"]) == (422, "urn:shoal:problem:malformed-document")
-
-
 async def test_a_long_ledger_is_told_stretch_by_stretch(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,11 +149,6 @@ async def test_a_long_ledger_is_told_stretch_by_stretch(
     assert found == [spec.digest for spec in specs]
     beyond = (await told(federation, 3, after=99, nonce="0c" * 16)).body
     assert (beyond.rounds, beyond.through) == ((), 5)
-
-
-def test_no_index_by_holder_makes_an_upload_dearer() -> None:
-    assert not shares.indexes
-    assert [column.name for column in shares.primary_key.columns] == ["round", "holder"]
 
 
 async def test_of_two_machines_the_first_counts_until_one_of_a_higher_epoch_comes(

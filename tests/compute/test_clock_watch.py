@@ -34,14 +34,6 @@ def test_the_operator_is_warned_of_more_than_a_few_seconds_and_the_time_under_wa
     assert registry.get_sample_value("shoal_compute_peer_clock_offset_seconds", labels) == ahead
 
 
-def test_a_clock_that_goes_wrong_again_is_told_again() -> None:
-    watch = ClockWatch(Metrics(CollectorRegistry(), system_clock))
-    with capture_logs() as logs:
-        for ahead in (60, 60, 0, 60):
-            watch.note("compute-1", OPENED_AT + ahead * SECOND, OPENED_AT, OPENED_AT)
-    assert len(logs) == 2
-
-
 async def test_clocks_that_are_minutes_apart_lose_no_round(federation: Federation) -> None:
     spec = federation.spec(deadline=OPENED_AT + 600 * SECOND, give_up_at=OPENED_AT + 900 * SECOND)
     await federation.announce(spec)

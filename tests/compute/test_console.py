@@ -10,13 +10,11 @@ import httpx
 import pytest
 from playwright.async_api import Page
 
-from shoal_hosting.operators import console
 from shoal_hosting.operators.console import LOG, REFUSED
 from shoal_hosting.operators.recent import RecentLines
 from shoal_hosting.operators.view import Operator
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.security import server_tls
-from shoal_protocol.wire.service_errors import StorageUnavailable
 from tests.world.around_node import Federation
 from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
 from tests.world.loopback import served
@@ -99,23 +97,6 @@ async def test_it_shows_rounds_shares_ledger_and_that_nothing_is_wrong(
     assert "TOKEN" not in page and TOKEN not in page
 
 
-async def test_it_asks_parties_that_are_silent_and_says_who_does_not_answer(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    federation.wire.cut.add("compute-1.example")
-    page = await shown(federation)
-    assert "This needs you: compute-1 does not answer: no route." in page
-    assert re.search(
-        r"compute-1 no route not known compute-2 answered 0 seconds ago 1.0, protocol 1.0 ", page
-    )
-    federation.wire.cut.clear()
-    asked = len(federation.wire.requests)
-    assert "compute-1 no route" in await shown(federation)  # not again at once
-    assert len(federation.wire.requests) == asked
-    monkeypatch.setattr(console, "ASK_AFTER_SECONDS", 0.0)
-    assert "Nothing needs you." in await shown(federation)
-
-
 async def test_it_says_that_a_peer_s_clock_is_off(federation: Federation) -> None:
     spec = federation.spec()
     await federation.announce(spec)
@@ -128,42 +109,6 @@ async def test_it_says_that_a_peer_s_clock_is_off(federation: Federation) -> Non
     assert re.search(r"The clock of compute-[12] and this one differ by 8 seconds\.", page)
     assert "+8.0 s" in page
     assert re.search(r"messages answered [1-9]", page)
-
-
-async def test_a_node_that_cannot_work_says_why_and_what_to_do(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object) -> None:
-        raise StorageUnavailable("the disk is full")
-
-    monkeypatch.setattr(federation.services[0].resources.storage, "run", fail)
-    page = await shown(federation)
-    assert f"This needs you: the disk is full. {StorageUnavailable.remedy}" in page
-
-
-async def test_refusals_are_shown_by_reason_with_what_the_peer_is_told(
-    federation: Federation,
-) -> None:
-    for _ in range(2):
-        await federation.request(0, "POST", "/v1/rounds", content=b"0" * 64)
-    await federation.request(0, "GET", f"/v1/rounds/{'1' * 64}")  # parties ask that all the time
-    for path in ("/nowhere", "/metrics"):
-        await federation.request(0, "GET", path)
-    page = await shown(federation, REFUSED)
-    assert re.search(r" 2 \S.* malformed-document ", page)
-    assert "unknown-round" not in page
-    assert re.search(r" 1 Nothing is at this path http-404 ", page)
-    assert re.search(r" 1 This is for who runs the party http-401 Send ", page)
-    assert "0" * 64 not in page
-
-
-async def test_the_log_is_shown_as_text_and_the_newest_line_is_first(
-    federation: Federation,
-) -> None:
-    page = await shown(federation, LOG)
-    places = [page.index(each) for each in ("&lt;i&gt;work", "clock differs", "round frozen")]
-    assert places == sorted(places)
-    assert "node.py:7 step, x.py:1 y" in page
 
 
 async def signed_in(page: Page, url: str) -> None:
@@ -204,18 +149,3 @@ async def test_its_pages_are_readable_in_a_browser(
             if scripts:
                 look_of = "dark" if dark else "light"
                 await picture(page, f"operator-{name}-{look_of}-{size['width']}")
-
-
-@needs_browser
-@pytest.mark.slow
-async def test_what_changes_is_shown_without_asking_for_the_page_again(
-    federation: Federation, tmp_path: Path
-) -> None:
-    identity = make_identity()
-    tls = server_tls(*identity.write(tmp_path), identity.pem)
-    async with served(federation.services[0].app, tls) as port, browser_page() as page:
-        await signed_in(page, f"https://127.0.0.1:{port}{START}")
-        await page.get_by_text("Nothing needs you.").wait_for()
-        spec = federation.spec()
-        await federation.announce(spec)
-        await page.get_by_text(spec.digest[:12]).wait_for()

@@ -15,7 +15,6 @@ from tests.world.around_node import (
     envelopes,
     expected,
     holdings,
-    vote,
 )
 
 PHASES = ["announced", "collecting", "frozen", "agreed", "published"]
@@ -120,20 +119,6 @@ async def test_a_node_that_was_set_back_does_not_attest_a_second_time(
     assert (await federation.state(0, spec))["reason"] == "misconduct"
     documents = await federation.documents(0, spec)
     assert [h.body.count for h in documents if _is(h, Holdings)] == [12]
-
-
-async def test_a_node_keeps_to_the_vote_that_peers_hand_back_to_it(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    await federation.upload_all(spec, range(12), nodes=[0])
-    await federation.step([0])
-    peers = [holdings(spec.body, f"compute-{peer}", range(12)) for peer in (1, 2)]
-    await federation.gossip(0, [vote(spec.body, "compute-0", range(11)), *peers])
-    await federation.step([0], times=2)
-    votes = [v for v in await federation.documents(0, spec) if _is(v, Vote)]
-    assert [v.body.cohort_size for v in votes] == [11]
 
 
 async def test_no_payload_is_left_on_disk_when_a_round_is_over(

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 from sqlalchemy import Connection
-from structlog.testing import capture_logs
 
 from shoal_compute import gossip, store
 from shoal_compute.announcing import MOST_LIVE_ROUNDS
@@ -31,7 +30,6 @@ from shoal_compute.gossip import (
 )
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
-from shoal_hosting.server.logs import withhold_private_values
 from shoal_hosting.work import Pace
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
 from shoal_protocol.trust.limits import LARGEST_POPULATION
@@ -93,22 +91,6 @@ def test_one_exchange_and_what_it_asks_for_bring_two_nodes_level(
     assert mine.holdings == theirs.holdings
     unasked = acquaintance.message([mine], OPENED_AT + PERIOD)
     assert unasked is not None and unasked.documents == ()  # it is only told where this one stands
-
-
-@given(which=SOME, wanted=SOME)
-def test_messages_survive_the_wire(which: set[int], wanted: set[int]) -> None:
-    documents = tuple(DOCUMENTS[index] for index in which)
-    digests = frozenset(DOCUMENTS[index].digest for index in wanted)
-    message = Message(documents, {SPEC.digest: digests}, digests, OPENED_AT)
-    assert decode_message(message.encode()) == message
-    assert message.encode() == canonical_json(
-        {
-            "documents": [signed.to_json() for signed in documents],
-            "known": {SPEC.digest: sorted(digests)},
-            "time": "2026-03-01T12:00:00.000Z",
-            "wanted": sorted(digests),
-        }
-    )
 
 
 def said(*known: Signed, documents: tuple = (), wanted: Iterable[Signed] = ()) -> Message:
@@ -228,29 +210,6 @@ def test_a_message_and_its_answer_fit_the_limit_however_many_rounds_are_live() -
     assert len(told.encode()) <= LARGEST_MESSAGE_BYTES
 
 
-def test_no_round_waits_behind_others_whose_documents_a_peer_cannot_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gossip, "_DOCUMENT_BYTES", 1)  # so that each message holds one
-    live = {}
-    for number in range(3):
-        spec = replace(SPEC, body=SPEC.body.model_copy(update={"number": number}))
-        live[spec.digest] = replace(known_round(set()), spec=spec)
-        for node in range(2):
-            document = holdings(spec.body, f"compute-{node}", range(12))
-            live[spec.digest].learn(document, Kept.FIRST)
-    acquaintance, now = Acquaintance(), OPENED_AT
-    offered = []
-    for _ in range(6 + 3):  # all the news at once, and then a round's turn in each period
-        message = acquaintance.message(live.values(), now)
-        assert message is not None
-        offered += message.documents
-        acquaintance.heard(message, said(), live, now)
-        now += PERIOD if len(offered) >= 6 else timedelta()
-    assert len({signed.digest for signed in offered[:6]}) == 6
-    assert {signed.body.round for signed in offered[6:]} == live.keys()
-
-
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all holdings count as large."""
@@ -287,15 +246,6 @@ def test_a_peer_that_does_not_answer_is_not_sent_large_documents_again_and_again
     acquaintance.heard(probe, said(VOTE), {SPEC.digest: mine}, OPENED_AT + PERIOD)
     news = acquaintance.message([mine], OPENED_AT + PERIOD)
     assert news is not None and news.documents == (OWN,)
-
-
-@pytest.mark.usefixtures("large")
-def test_an_answer_has_large_documents_only_if_they_are_wanted() -> None:
-    here = {SPEC.digest: known_round({0, 1, 3})}
-    asking = Message((), {SPEC.digest: frozenset()}, frozenset(), OPENED_AT)
-    assert answer(here, asking, [], OPENED_AT).documents == (VOTE,)
-    wanting = replace(asking, wanted=frozenset({RELAYED.digest}))
-    assert answer(here, wanting, [], OPENED_AT).documents == (VOTE, RELAYED)
 
 
 @pytest.mark.usefixtures("large")
@@ -481,11 +431,6 @@ def test_a_node_that_is_done_leaves_the_others_to_the_relay_for_a_while(node: in
     assert (message is not None) == (relay_of(SPEC) in (node, (node + 1) % 3))
 
 
-def test_there_is_nothing_to_say_of_a_round_that_only_collects() -> None:
-    collecting = known_round(set(), Phase.COLLECTING)
-    assert Acquaintance().message([collecting], OPENED_AT) is None
-
-
 def test_a_peer_that_is_down_is_tried_ever_more_rarely_but_for_ever() -> None:
     pace, now, waits = Pace(), OPENED_AT, []
     for _ in range(30):
@@ -571,26 +516,6 @@ async def test_a_document_that_fails_its_checks_is_left_out_and_the_others_are_k
     assert await federation.documents(0, spec) == [good]
     metrics = (await federation.request(0, "GET", "/metrics")).text
     assert 'shoal_compute_gossip_total{outcome="document_refused"} 7.0' in metrics
-
-
-async def test_a_message_of_many_refused_documents_is_one_line_of_the_log(
-    federation: Federation,
-) -> None:
-    specs = [federation.spec(number=number) for number in range(2)]
-    for spec in specs:
-        await federation.announce(spec, [0])
-    forged = [
-        sign(
-            holdings(spec.body, "compute-1", range(count)).body, "compute-1", signing_key("nobody")
-        )
-        for spec in (*specs, federation.spec(number=2))  # the last is of no round here
-        for count in range(20)
-    ]
-    with capture_logs() as lines:
-        await federation.gossip(0, forged)
-    [line] = [each for each in lines if each["log_level"] not in ("debug", "info")]
-    written = withhold_private_values(None, "warning", line)
-    assert (written["count"], written["problems"]) == (40, ["bad-signature: 40"])
 
 
 async def test_who_names_many_finished_rounds_has_few_of_them_loaded_at_once(

@@ -164,17 +164,6 @@ async def test_a_request_of_an_analyst_who_is_no_longer_listed_is_not_taken(
     assert await take(federation, signed(before)) == (403, "unknown-signer")
 
 
-async def test_jobs_that_are_over_make_room_for_others(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "MOST_JOBS", 2)
-    requests = [request_of(federation, nonce=f"{number:032x}") for number in range(3)]
-    outcomes = [await take(federation, signed(each)) for each in (*requests, requests[0])]
-    assert outcomes == [(201, ""), (201, ""), (422, "refused-job"), (200, "")]
-    federation.clock.now = requests[0].ends_by + timedelta(seconds=1)
-    assert await take(federation, signed(requests[2])) == (201, "")
-
-
 def told(request: JobRequest, *, by: str = "analyst", **changes: Any) -> bytes:
     fields = {"manifest": request.manifest, "job": request.digest, "analyst": request.analyst}
     withdrawal = sign(JobWithdrawal(**(fields | changes)), by, examples.signing_key(by))
@@ -231,9 +220,3 @@ async def test_an_analyst_withdraws_so_many_jobs_and_no_more(
         for each in (*requests, requests[0])
     ]
     assert statuses == [201, 201, 422, 200]
-
-
-async def test_a_withdrawal_alone_says_nothing_to_a_node(federation: Federation) -> None:
-    for junk in (b"{}", b"[]", b'{"request":1,"withdrawal":2}'):
-        reply = await federation.request(0, "POST", "/v1/withdrawals", junk)
-        assert reply.status_code == 422

@@ -1,7 +1,6 @@
 """What a node's operator is shown of its ledger, while the node runs, and no other way."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import LedgerBroken
-from tests.compute.test_jobs import request_of, told
 from tests.hosting.test_ledger import tamper
 from tests.world.around_node import Federation
 from tests.world.examples import OPENED_AT, SPEC
@@ -62,15 +60,6 @@ async def test_a_client_is_shown_only_if_it_is_asked_for(charged: Federation) ->
     assert last.cumulative == last.entry.cost
 
 
-async def test_withdrawn_jobs_are_shown_with_what_was_charged(charged: Federation) -> None:
-    request = request_of(charged)
-    await charged.request(0, "POST", "/v1/withdrawals", told(request))
-    view = look(charged)
-    assert json.loads(as_json(view, None))["withdrawn"] == [request.digest]
-    assert f"job {request.digest}" in as_text(view, "compute-0")
-    assert request.digest not in as_json(look(charged, 9), 9)
-
-
 async def test_looking_changes_nothing_and_stops_nobody(charged: Federation) -> None:
     engine = open_to_read(charged.directory / "0" / "compute.sqlite", None)
     with engine.connect() as db:
@@ -92,17 +81,6 @@ async def test_a_ledger_that_was_tampered_with_is_not_shown(charged: Federation)
     tamper(engine, "UPDATE ledger SET mu = mu / 2 WHERE number = 1")
     with pytest.raises(LedgerBroken, match="entry 1"):
         look(charged)
-
-
-async def test_a_directory_of_any_name_is_read(charged: Federation, tmp_path: Path) -> None:
-    odd = tmp_path / "100%41 data?#"
-    odd.mkdir()
-    for file in (charged.directory / "0").glob("compute.sqlite*"):
-        shutil.copy(file, odd)
-    engine = open_to_read(odd / "compute.sqlite", None)
-    with engine.connect() as db:
-        assert read_ledger(db, "compute-0").head.number == 2
-    engine.dispose()
 
 
 def test_postgresql_is_only_read_too(postgresql_url: str) -> None:

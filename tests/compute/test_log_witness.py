@@ -89,15 +89,6 @@ async def test_a_node_signs_nothing_that_the_aggregator_did_not(federation: Fede
     assert (await shown(federation)).status_code == 404
 
 
-async def test_the_empty_tree_has_one_root_and_needs_no_proof(federation: Federation) -> None:
-    answer = await submit(federation, ENTRIES[:5], proof=[bytes(32)])
-    assert problem_code(answer) == "wrong-log-proof"
-    text = Checkpoint(origin_of(MANIFEST), 0, bytes(32)).text
-    note = read_note(f"{text}\n{sign_note(text, origin_of(MANIFEST), key_of('aggregator'))}")
-    assert problem_code(await submit(federation, [], note=note)) == "wrong-log-proof"
-    assert is_signed([], await submit(federation, []))
-
-
 async def test_what_a_node_signed_outlasts_a_crash(federation: Federation) -> None:
     await submit(federation, ENTRIES[:10])
     federation.crash(0)

@@ -180,37 +180,6 @@ def look_at_ledger(
     )
 
 
-def test_the_ledger_of_a_node_that_never_started_is_not_made_up(party: dict[str, str]) -> None:
-    Path(party["SHOAL_DATA"]).mkdir()
-    shown = look_at_ledger(party, "--json")
-    assert (shown.returncode, shown.stdout) == (78, b"")
-    assert b"did it ever start?" in shown.stderr
-    assert list(Path(party["SHOAL_DATA"]).iterdir()) == []
-
-
-def test_a_look_at_the_ledger_needs_no_setting_that_only_serving_needs(
-    party: dict[str, str],
-) -> None:
-    needed = {name: party[name] for name in ("SHOAL_PARTY", "SHOAL_DATA")}
-    Path(party["SHOAL_DATA"]).mkdir()
-    assert b"did it ever start?" in look_at_ledger(needed).stderr  # it came as far as the database
-    told = look_at_ledger({}, "--help")
-    assert (told.returncode, b"node's environment" in told.stdout) == (0, True)
-
-
-def test_help_names_every_setting_and_an_unknown_argument_is_refused() -> None:
-    for option, status in ("--help", 0), ("ledgre", 2):
-        told = subprocess.run(
-            [sys.executable, "-m", "shoal_compute", option],
-            env={"PATH": os.environ["PATH"]},
-            capture_output=True,
-            check=False,
-        )
-        assert told.returncode == status
-        for name in ("PARTY", "CONSORTIUM", "DATA", "PORT", "SUMMING"):
-            assert (f"SHOAL_{name}: ".encode() in told.stdout) is (status == 0)
-
-
 async def _until_ready(client: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> None:
     give_up = time.monotonic() + STARTED_WITHIN_SECONDS
     while process.poll() is None and time.monotonic() < give_up:

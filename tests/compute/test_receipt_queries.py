@@ -72,10 +72,3 @@ async def test_what_is_no_query_is_refused(
     reply = await federation.request(0, "POST", f"/v1/rounds/{spec.digest}/shares/stored", body)
     assert reply.status_code == status
     assert reply.json()["type"] == f"urn:shoal:problem:{code}"
-
-
-async def test_a_round_that_a_node_does_not_know_is_a_problem(federation: Federation) -> None:
-    for round_id in ("0" * 64, "no-round"):
-        reply = await federation.request(0, "POST", f"/v1/rounds/{round_id}/shares/stored", b"")
-        assert reply.status_code == 404
-        assert reply.json()["type"] == "urn:shoal:problem:unknown-round"

@@ -141,14 +141,6 @@ async def test_rounds_at_all_replicas_together_may_cost_the_cap_and_no_more(
     assert sorted(statuses) == [201] * 4 + [403] * 8
 
 
-async def test_a_round_that_is_announced_to_both_replicas_is_one_round(
-    replicas: Replicas,
-) -> None:
-    spec = replicas.spec()
-    statuses = await asyncio.gather(*(replicas.announce_at(number, spec) for number in (0, 1)))
-    assert sorted(statuses) == [200, 201]
-
-
 async def test_uploads_that_are_spread_over_replicas_make_one_sum(replicas: Replicas) -> None:
     spec = replicas.spec()
     await replicas.announce(spec)
@@ -160,26 +152,6 @@ async def test_uploads_that_are_spread_over_replicas_make_one_sum(replicas: Repl
     assert await replicas.phases(spec) == ["published"] * 3
     assert np.array_equal(replicas.result(spec), expected(spec.body, POPULATION))
     assert [await replicas.phase_at(replica, spec) for replica in (0, 1)] == ["published"] * 2
-
-
-async def test_a_round_freezes_early_though_no_replica_got_all_shares(replicas: Replicas) -> None:
-    spec = replicas.spec()
-    assert await replicas.announce_at(1, spec) == 201
-    for client in POPULATION:
-        assert await replicas.upload_at(client % 2, spec, client) == 201
-    await replicas.step_all(times=2)
-    assert [await replicas.phase_at(replica, spec) for replica in (0, 1)] == ["frozen"] * 2
-
-
-async def test_every_replica_tells_how_many_shares_all_of_them_hold(replicas: Replicas) -> None:
-    spec = replicas.spec()
-    await replicas.announce(spec)
-    for client in range(7):
-        await replicas.upload_at(client % 2, spec, client)
-    await replicas.step_all()
-    for replica in (0, 1):
-        state = (await replicas.at(replica, "GET", f"/v1/rounds/{spec.digest}")).json()
-        assert state["held"] == 7
 
 
 @pytest.mark.slow
@@ -221,17 +193,6 @@ async def test_another_replica_goes_on_when_the_one_that_led_is_gone(replicas: R
     assert np.array_equal(replicas.result(spec), expected(spec.body, range(11)))
 
 
-async def test_a_replica_that_stops_lets_another_lead_at_once(replicas: Replicas) -> None:
-    spec = replicas.spec()
-    await replicas.announce(spec)
-    await replicas.step_all()
-    await replicas.replicas[0].close()
-    replicas.drop(0)
-    replicas.clock.move(60)
-    await replicas.step_all()
-    assert await replicas.phase_at(0, spec) == "frozen"
-
-
 async def test_what_peers_tell_one_replica_the_others_act_on(replicas: Replicas) -> None:
     spec = replicas.spec()
     await replicas.announce(spec, [0])
@@ -245,18 +206,6 @@ async def test_what_peers_tell_one_replica_the_others_act_on(replicas: Replicas)
     await replicas.replicas[0].step()
     own = [each for each in await replicas.documents(0, spec) if each.signer == "compute-0"]
     assert [each.body.kind for each in own] == ["holdings", "vote"]
-
-
-async def test_a_manifest_that_one_replica_accepted_is_soon_in_force_at_all(
-    replicas: Replicas,
-) -> None:
-    second = next_version(replicas.consortium, 3)
-    assert (await replicas.at(1, "PUT", "/v1/manifest", bundle(second))).status_code == 200
-    shown = (await replicas.at(0, "GET", "/v1/manifest")).json()
-    assert shown["body"]["sequence"] == 1
-    await replicas.replicas[0].step()
-    shown = (await replicas.at(0, "GET", "/v1/manifest")).json()
-    assert shown["body"]["sequence"] == 2
 
 
 async def test_a_round_of_a_new_manifest_is_taken_by_a_replica_that_was_not_handed_it(

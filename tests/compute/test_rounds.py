@@ -136,28 +136,6 @@ async def test_under_threshold_sharing_no_charge_is_given_back(spare: Federation
     await spare.announce(enough, [0])
 
 
-async def test_a_node_freezes_before_the_deadline_once_everyone_has_uploaded(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec, POPULATION)
-    await federation.step(times=3)
-    assert await federation.phases(spec) == EVERYONE
-    assert np.array_equal(federation.result(spec), expected(spec.body, POPULATION))
-
-
-async def test_the_cohort_is_whom_all_nodes_hold(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec, range(11))
-    await federation.upload_all(spec, [11], nodes=[0, 2])
-    federation.clock.move(60)
-    await federation.step(times=3)
-    assert await federation.phases(spec) == EVERYONE
-    assert np.array_equal(federation.result(spec), expected(spec.body, range(11)))
-
-
 async def test_a_cohort_below_the_minimum_releases_nothing(federation: Federation) -> None:
     spec = federation.spec()  # of 12, 2 may be missing
     await federation.announce(spec)
@@ -170,45 +148,6 @@ async def test_a_cohort_below_the_minimum_releases_nothing(federation: Federatio
     assert spec.digest not in federation.aggregator.sums
     for node in range(3):
         assert of_kind(await federation.documents(node, spec), PartialSum) == []
-
-
-async def test_a_node_that_gives_up_tells_the_aggregator_until_it_is_heard(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    federation.wire.cut.add("aggregator.example")
-    federation.clock.move(60)
-    await federation.step(times=2)
-    assert await federation.phases(spec) == NOBODY
-    assert federation.aggregator.abandonments == {}
-    federation.crash(0)
-    federation.wire.cut.clear()
-    federation.clock.move(10)
-    await federation.step()
-    assert set(federation.aggregator.abandonments[spec.digest]) == {
-        "compute-0",
-        "compute-1",
-        "compute-2",
-    }
-    sent = len(federation.wire.requests)
-    federation.clock.move(10)
-    await federation.step()
-    assert len(federation.wire.requests) == sent
-
-
-async def test_a_node_stops_telling_an_aggregator_that_will_never_know_the_round(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    federation.aggregator.unknown.add(spec.digest)
-    federation.clock.move(90)
-    await federation.step([0])
-    federation.clock.move(10)
-    sent = len(federation.wire.requests)
-    await federation.step([0])
-    assert [each for each in federation.wire.requests[sent:] if "aggregator" in each[0]] == []
 
 
 @pytest.mark.slow
@@ -252,48 +191,6 @@ async def test_a_lost_peer_is_told_once_by_its_name_and_again_when_it_is_back(
     assert "[withheld]" not in [each.get("party") for each in shown]
 
 
-async def test_without_all_votes_a_node_gives_up_in_time(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    await federation.upload_all(spec, nodes=[0])
-    await federation.step([0])
-    peers = ("compute-1", "compute-2")
-    await federation.gossip(0, [holdings(spec.body, peer, POPULATION) for peer in peers])
-    await federation.step([0])
-    documents = await federation.documents(0, spec)
-    assert [signed.signer for signed in of_kind(documents, Vote)] == ["compute-0"]
-    federation.clock.move(90)
-    await federation.step([0])
-    assert (await federation.state(0, spec))["reason"] == "votes_missing"
-
-
-async def test_a_peer_that_was_down_catches_up(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec)
-    federation.wire.cut.add("compute-2.example")
-    await federation.step([0, 1], times=2)
-    federation.wire.cut.clear()
-    federation.clock.move(6)
-    await federation.step(times=3)
-    assert await federation.phases(spec) == EVERYONE
-
-
-async def test_a_node_learns_of_the_round_after_its_peers_have_frozen(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0, 1])
-    await federation.upload_all(spec, nodes=[0, 1])
-    await federation.step([0, 1], times=2)
-    await federation.announce(spec, [2])
-    await federation.upload_all(spec, nodes=[2])
-    federation.clock.move(2)
-    await federation.step(times=3)
-    assert await federation.phases(spec) == EVERYONE
-    assert np.array_equal(federation.result(spec), expected(spec.body, POPULATION))
-
-
 async def test_lost_answers_make_nodes_repeat_themselves_and_change_nothing(
     federation: Federation,
 ) -> None:
@@ -311,25 +208,6 @@ async def test_lost_answers_make_nodes_repeat_themselves_and_change_nothing(
     await federation.step()
     assert await federation.phases(spec) == EVERYONE
     assert federation.aggregator.sums[spec.digest] == first
-
-
-async def test_an_agreed_round_waits_for_the_aggregator_as_long_as_the_trainer_does(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec)
-    federation.wire.cut.add("aggregator.example")
-    await federation.step(times=3)
-    patience = federation.consortium.manifest.policy.maximum_round_seconds
-    late = spec.body.give_up_at - federation.clock.now
-    federation.clock.move(late.total_seconds() + patience - 60)
-    await federation.step(times=2)
-    assert await federation.phases(spec) == ["agreed"] * 3
-    federation.wire.cut.clear()
-    federation.clock.move(6)
-    await federation.step()
-    assert await federation.phases(spec) == EVERYONE
 
 
 async def test_an_agreed_round_is_abandoned_on_the_aggregators_signed_word(
@@ -412,21 +290,6 @@ async def test_two_different_documents_of_one_signer_are_kept_and_end_the_round(
     assert federation.aggregator.sums == {}
 
 
-async def test_evidence_reaches_the_other_nodes(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0, 1])
-    await federation.upload_all(spec, nodes=[0, 1])
-    await federation.step([0, 1])
-    await federation.gossip(0, [holdings(spec.body, "compute-2", range(12))])
-    await federation.gossip(1, [holdings(spec.body, "compute-2", range(11))])
-    federation.clock.move(2)
-    await federation.step([0, 1], times=2)
-    for node in (0, 1):
-        assert (await federation.state(node, spec))["phase"] == "abandoned"
-        kept = of_kind(await federation.documents(node, spec), Holdings)
-        assert len([each for each in kept if each.signer == "compute-2"]) == 2
-
-
 async def test_votes_for_different_cohorts_end_the_round(federation: Federation) -> None:
     spec = federation.spec()
     await federation.announce(spec, [0])
@@ -481,21 +344,6 @@ async def test_the_same_envelope_again_is_fine_in_every_phase(federation: Federa
         refused = await federation.upload(0, spec, other)
         assert refused.status_code == (409 if phase == "collecting" else 410)
         await federation.step([0] if phase == "collecting" else [0, 1, 2], times=3)
-
-
-async def test_an_abandoned_round_says_so_to_whoever_uploads(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec, [1])
-    federation.clock.move(60)
-    await federation.step(times=2)
-    stored, fresh = envelopes(spec.body, 1)[0], envelopes(spec.body, 2)[0]
-    assert (await federation.upload(0, spec, stored)).status_code == 200
-    refused = await federation.upload(0, spec, fresh)
-    assert (refused.status_code, refused.json()["type"]) == (
-        410,
-        "urn:shoal:problem:round-abandoned",
-    )
 
 
 async def test_a_peer_that_never_answers_holds_nobody_up(federation: Federation) -> None:

@@ -12,24 +12,6 @@ OTHERS = {"SHOAL_PARTY": "/p", "SHOAL_CONSORTIUM": "/c", "SHOAL_DATA": "/d", "SH
 @pytest.mark.parametrize(
     "where",
     [
-        "processes",
-        "threads",
-        "tls://dask.example:8786",
-        "tls://10.0.0.7:8786",
-        "tcp://127.0.0.1:8786",
-        "tcp://127.8.9.1:8786",
-        "tcp://[::1]:8786",
-        "tcp://localhost:8786",
-    ],
-)
-def test_sums_stay_here_or_go_over_tls(where: str) -> None:
-    settings = read_settings(ComputeSettings, "SHOAL_", OTHERS | {"SHOAL_SUMMING": where})
-    assert settings.summing == where
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
         "tcp://dask.example:8786",
         "tcp://10.0.0.7:8786",
         "tcp://localhost.example:8786",

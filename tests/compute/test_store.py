@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from shoal_compute import store
 from shoal_compute.bulks import AcceptedShare, Bulk, Place
 from shoal_compute.leading import release_lease, take_lease
-from shoal_compute.schema import VERSION, bulks, documents, lease, ledger, metadata, shares
+from shoal_compute.schema import VERSION, bulks, documents, ledger, metadata, shares
 from shoal_compute.shares import (
     Outcome,
     add_bulks,
@@ -42,7 +42,6 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
@@ -149,12 +148,6 @@ def test_a_round_is_added_once(storage: StorageThread) -> None:
     assert (stored.spec, stored.phase, stored.documents) == (SPEC, Phase.ANNOUNCED, ())
 
 
-def test_an_unknown_round_is_not_made_up(storage: StorageThread) -> None:
-    assert storage.run_here(store.get_round, "0" * 64) is None
-    assert storage.run_here(add_shares, [share(1, round_id="0" * 64)]) == [Outcome.UNKNOWN_ROUND]
-    assert storage.run_here(stored_digests, "0" * 64, [1]) == {}
-
-
 def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
     batch = [share(1), share(2), share(1), share(2, attempt=1)]
     assert storage.run_here(add_shares, batch) == [
@@ -174,18 +167,6 @@ def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
         1: share(1).digest,
         2: share(2).digest,
     }
-
-
-def test_a_large_batch_is_stored_whole(storage: StorageThread) -> None:
-    batch = [
-        AcceptedShare(
-            ROUND, client, bytes(16), bytes(32), bytes(64), Share(ShareKind.SEED, bytes(32))
-        )
-        for client in range(3000)
-    ]
-    assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED}
-    assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED_BEFORE}
-    assert len(payloads(storage, range(2500))) == 2500
 
 
 def bulk_of(*clients: int, attempt: int = 0) -> Bulk:
@@ -270,34 +251,6 @@ def test_long_vectors_are_stored_a_few_in_a_row_and_erased_so(storage: StorageTh
     assert storage.run_here(held_holders, 1) == BitMap(range(40))
 
 
-def test_the_first_share_moves_the_round_on(storage: StorageThread) -> None:
-    assert phase(storage) is Phase.ANNOUNCED
-    storage.run_here(add_shares, [share(1)])
-    assert phase(storage) is Phase.COLLECTING
-
-
-def test_a_frozen_round_takes_no_share_but_knows_those_it_has(storage: StorageThread) -> None:
-    attested = frozen(storage, range(3))
-    assert attested.body.held(POPULATION).holders == BitMap(range(3))
-    offered = [share(1), share(1, attempt=1), share(5)]
-    assert storage.run_here(add_shares, offered) == [
-        Outcome.STORED_BEFORE,
-        Outcome.CLOSED,
-        Outcome.CLOSED,
-    ]
-    assert storage.run_here(held_holders, 1) == BitMap(range(3))
-
-
-def test_an_abandoned_round_takes_no_share(storage: StorageThread) -> None:
-    storage.run_here(give_up, Phase.ANNOUNCED)
-    assert storage.run_here(add_shares, [share(1)]) == [Outcome.ABANDONED]
-
-
-def test_a_round_without_shares_can_freeze(storage: StorageThread) -> None:
-    attested = frozen(storage, range(0))
-    assert attested.body.count == 0
-
-
 def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread) -> None:
     frozen(storage)
     with pytest.raises(LostRace):
@@ -308,11 +261,6 @@ def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread
         storage.run_here(give_up, Phase.COLLECTING)
     assert phase(storage) is Phase.FROZEN
     assert len(storage.run_here(store.get_round, ROUND).documents) == 1
-
-
-def test_a_step_that_the_table_lacks_is_refused(storage: StorageThread) -> None:
-    with pytest.raises(WrongPhase):
-        storage.run_here(store.freeze, ROUND, Phase.AGREED, attest)
 
 
 def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread) -> None:
@@ -424,11 +372,6 @@ def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread
     assert len(storage.run_here(entries)) == 3
 
 
-def test_only_new_charges_are_read(storage: StorageThread) -> None:
-    assert storage.run_here(entries, 0) == [examples.charge(SPEC.body, "compute-0")]
-    assert storage.run_here(entries, 1) == []
-
-
 def test_a_round_is_charged_once_for_ever(storage: StorageThread) -> None:
     with pytest.raises(IntegrityError):
         storage.run_here(charge, SPEC)
@@ -510,18 +453,6 @@ def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> 
     assert not storage.run_here(take_lease, "second", 1e6)
 
 
-def test_the_lease_is_renewed_in_good_time_and_not_at_every_step(storage: StorageThread) -> None:
-    def until(db: Connection) -> float:
-        return float(db.execute(select(lease.c.until)).scalar_one())
-
-    storage.run_here(take_lease, "first", 1e6)
-    first = storage.run_here(until)
-    storage.run_here(take_lease, "first", 1e6)
-    assert storage.run_here(until) == first
-    storage.run_here(take_lease, "first", 1e7)
-    assert storage.run_here(until) > first + 8e6
-
-
 def test_of_replicas_that_ask_for_the_lease_at_once_one_gets_it(
     database_url: str, storage: StorageThread
 ) -> None:
@@ -534,21 +465,3 @@ def test_of_replicas_that_ask_for_the_lease_at_once_one_gets_it(
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(ask, "abcd")) == 1
-
-
-def test_a_glance_shows_what_changed_in_rounds_that_have_work(storage: StorageThread) -> None:
-    assert storage.run_here(store.glance) == {ROUND: (Phase.ANNOUNCED, False, False, 0)}
-    frozen(storage)
-    storage.run_here(store.keep, ROUND, [vote(SPEC.body, "compute-1", range(12))])
-    assert storage.run_here(store.glance) == {ROUND: (Phase.FROZEN, False, False, 2)}
-    storage.run_here(give_up, Phase.FROZEN)
-    storage.run_here(store.mark_reported, ROUND)
-    assert storage.run_here(store.glance) == {ROUND: (Phase.ABANDONED, True, False, 3)}
-    storage.run_here(erase_payloads, ROUND, 100)
-    assert storage.run_here(store.glance) == {}
-
-
-def test_the_shares_of_a_round_are_counted(storage: StorageThread) -> None:
-    assert storage.run_here(count_held, 1) == 0
-    storage.run_here(add_shares, [share(client) for client in range(5)])
-    assert storage.run_here(count_held, 1) == 5

@@ -18,9 +18,8 @@ from pyroaring import BitMap
 from shoal_compute import executors
 from shoal_compute.bulks import AcceptedShare, Bulk, Packed, Place
 from shoal_compute.executors import Elsewhere, Summing, open_summing
-from shoal_compute.summing import Adders, SharesMissing, sum_shares
+from shoal_compute.summing import Adders, sum_shares
 from shoal_compute.tally import Tallies
-from shoal_hosting.startup import StartupRefused
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share, ShareKind
@@ -92,17 +91,6 @@ def test_a_tally_and_the_store_together_give_the_cohorts_sum(
         return await tallies.total(known, BitMap(cohort), Store(counted | cohort))
 
     assert np.array_equal(asyncio.run(run()), oracle(cohort))
-
-
-async def test_a_missing_share_is_noticed() -> None:
-    with pytest.raises(SharesMissing), ThreadPoolExecutor(1) as executor:
-        await sum_shares(
-            Store({1, 2}),
-            BitMap([1, 2, 3]),
-            dimension=DIMENSION,
-            scheme=SCHEME,
-            summing=Summing(executor),
-        )
 
 
 async def total_of(clients: range, summing: Summing, dimension: int = DIMENSION) -> np.ndarray:
@@ -226,20 +214,3 @@ async def test_without_its_cluster_a_node_adds_up_by_itself(
         assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))
     finally:
         cluster.close()
-
-
-def test_a_setting_says_where_to_add_up() -> None:
-    for where, kind in (
-        ("processes", Elsewhere),
-        ("threads", Summing),
-        ("tls://dask.example:8786", Elsewhere),
-    ):
-        opened = open_summing(where)
-        assert type(opened) is kind
-        opened.close()
-
-
-def test_an_address_without_dask_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(StartupRefused, match="without Dask"):
-        open_summing("tcp://dask.example:8786")

@@ -91,25 +91,6 @@ async def test_a_round_that_was_given_back_is_in_the_total(federation: Federatio
     assert (await total_of(federation, end_of(federation))).body.rounds == (spec.digest,)
 
 
-async def test_a_node_that_never_saw_a_job_signs_that_it_charged_none_of_it(
-    federation: Federation,
-) -> None:
-    assert (await total_of(federation, end_of(federation))).body.rounds == ()
-    assert await announce(federation, federation.spec()) == REFUSED
-
-
-async def test_only_the_trainer_ends_a_job(federation: Federation) -> None:
-    end = end_of(federation)
-    for signed, code in (
-        (sign(end.body, "aggregator", signing_key("aggregator")), "wrong-signer"),
-        (sign(end.body, "analyst", signing_key("analyst")), "wrong-signer"),
-        (sign(end.body, "trainer", signing_key("analyst")), "bad-signature"),
-    ):
-        reply = await federation.request(0, "POST", "/v1/totals", signed.encode())
-        assert (reply.status_code, reply.json()["type"]) == (403, f"urn:shoal:problem:{code}")
-    assert await announce(federation, federation.spec()) == TAKEN
-
-
 async def test_a_node_whose_ledger_contradicts_its_total_does_not_start(
     federation: Federation,
 ) -> None:

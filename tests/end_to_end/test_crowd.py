@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench.crowd import run
 from bench.drive import SITE, quickstart
 from shoal_consortium.processes import Federation
@@ -12,6 +14,7 @@ from shoal_consortium.processes import Federation
 PHONES = 60
 
 
+@pytest.mark.essential
 def test_every_phone_of_a_crowd_contributes_once_and_finds_that_the_trainer_kept_its_word() -> None:
     found = run(contributions=PHONES, together=7, concurrency=4)  # so groups of 7, and one of 4
     assert found["contributions acknowledged"] == PHONES

@@ -182,6 +182,7 @@ def second(drill: Drill, tmp_path: Path) -> Iterator[Agent]:
     made.process.stop()
 
 
+@pytest.mark.essential
 def test_an_agent_that_is_killed_in_a_round_goes_on(drill: Drill, victim: Agent) -> None:
     with drill.held_up():
         victim.process.kill()

@@ -76,6 +76,7 @@ def names_both(line: str, earlier: Path, later: Path) -> bool:
     return all(key in line for key in keys) and "another consortium" in line and "move it" in line
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("name", [*SERVICES, "site"])
 def test_state_of_another_federation_is_called_that(
     federations: tuple[Path, Path], name: str

@@ -154,6 +154,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it never came about")
 
 
+@pytest.mark.essential
 def test_real_processes_and_the_simulation_release_the_same_numbers(
     running: Processes, trust: Trust, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_real_processes_and_the_simulation_release_the_same_numbers(
     assert report.posterior.model_dump_json() == posterior
 
 
+@pytest.mark.essential
 def test_a_compute_process_killed_in_the_middle_of_a_round_changes_nothing(
     running: Processes, trust: Trust, tmp_path: Path
 ) -> None:
@@ -241,6 +243,7 @@ def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     )
 
 
+@pytest.mark.essential
 def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     running: Processes, trust: Trust, tmp_path: Path
 ) -> None:
@@ -270,6 +273,7 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     assert held.report.body == job.result() == report
 
 
+@pytest.mark.essential
 def test_a_user_learns_why_a_job_is_refused(running: Processes, trust: Trust) -> None:
     analyst = Analyst.open(trust.directory / "parties" / "analyst", trust.directory / "consortium")
     with pytest.raises(JobRefused, match="refused-job"):

@@ -47,6 +47,7 @@ def agents(running: Processes, trust: Trust, tmp_path: Path) -> Iterator[Process
         yield federation
 
 
+@pytest.mark.essential
 @pytest.mark.slow
 def test_the_red_team_is_stopped_by_real_processes(agents: Processes, trust: Trust) -> None:
     command = [sys.executable, "-m", "shoal_command", "redteam", "run", str(trust.directory)]

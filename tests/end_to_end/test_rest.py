@@ -61,6 +61,7 @@ def learned(beside: Path) -> Path:
     return beside
 
 
+@pytest.mark.essential
 def test_the_page_learns_by_curl_alone(learned: Path) -> None:
     report = json.loads((learned / "report.json").read_bytes())["body"]
     assert report["job"] == json.loads((learned / "taken.json").read_bytes())["job"]

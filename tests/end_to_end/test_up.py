@@ -79,6 +79,7 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
+@pytest.mark.essential
 def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_ctrl_c(
     home: Path,
 ) -> None:

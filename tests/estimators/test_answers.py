@@ -17,7 +17,6 @@ from shoal.estimators import (
     LogisticRegression,
     LogisticRegressionByGradients,
     Moments,
-    NegativeBinomialRegression,
     NotFittedError,
     PoissonRegression,
     PoissonRegressionByGradients,
@@ -194,13 +193,6 @@ def test_a_posterior_reads_columns_by_name_and_arrays_by_position(as_frame: Any)
             refused()
     with pytest.raises(ValueError, match="must be numbers"):
         found.predict(as_frame({"age": ["old"], "dose": ["much"]}))
-
-
-def test_scattered_counts_have_no_likelihood_of_a_record() -> None:
-    model = NegativeBinomialRegression(features=FEATURES, target={"visits": (0, 20)})
-    found = model.fit(federation()).posterior_
-    with pytest.raises(ValueError, match="no likelihood"):
-        found.to_arviz(np.random.default_rng(1), rows=np.ones((3, 2)), targets=np.ones(3))
 
 
 def test_an_estimator_of_moments_answers_after_one_fit() -> None:

@@ -17,7 +17,6 @@ from shoal.estimators import (
     Bernoulli,
     CohortCard,
     CrowdLogisticRegression,
-    CrowdPoissonRegression,
     GammaRegression,
     Histogram,
     KaplanMeier,
@@ -34,7 +33,7 @@ from shoal.estimators import (
     Validation,
     VectorSum,
 )
-from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_protocol.trust.dictionary import Category, Date, Number
 
 CLIENTS = 2000
@@ -206,40 +205,6 @@ def test_names_and_levels_are_found_in_either_form_of_unicode() -> None:
         LinearRegression(formula=f"y ~ `{named}`").fit(there)
 
 
-def test_a_column_is_named_once_and_columns_belong_together_by_index() -> None:
-    model = LinearRegression(features=X, target={"y": (-20, 60)}).fit(federation())
-    frame = pd.DataFrame(columns())
-    for twice in ("x", " x"):
-        doubled = pd.concat([frame, frame[["x"]].rename(columns={"x": twice})], axis=1)
-        for use in (lambda rows: SimulatedFederation(rows, **SETTING), model.predict):
-            with pytest.raises(ValueError, match="two columns have the same name 'x'"):
-                use(doubled)
-    levels = frame[["x", "y"]].set_axis(
-        pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")]), axis="columns"
-    )
-    with pytest.raises(ValueError, match="name is no text"):
-        SimulatedFederation(levels, **SETTING)
-    mixed = {"x": frame["x"], "y": frame["y"].sample(frac=1.0, random_state=1)}
-    for misuse in (
-        lambda: SimulatedFederation(mixed, **SETTING),
-        lambda: model.score(mixed),
-        lambda: model.score(frame, mixed["y"]),
-        lambda: model.score({"x": frame["x"]}, mixed["y"]),
-        lambda: SimulatedCrowd(mixed, seed=1),
-    ):
-        with pytest.raises(ValueError, match="have different indexes"):
-            misuse()
-    assert model.score(frame, mixed["y"].to_numpy()) < model.score(frame, frame["y"])
-
-
-@pytest.mark.parametrize("name", ["a question " * 7, "two\nlines", ""])
-def test_a_name_that_no_task_can_have_is_said_to_be_that(name: str) -> None:
-    there = federation(**{name: columns()["x"]})
-    LinearRegression(features=X, target={"y": (-20, 60)}).fit(there)
-    with pytest.raises(ValueError, match="has a name that is empty, not printable, or longer"):
-        CohortCard(variables=[name]).fit(there)
-
-
 def test_bounds_may_be_days_and_days_are_days() -> None:
     days = np.datetime64("2020-01-01") + np.arange(CLIENTS) % 300
     bounds = {"visited": (date(2020, 1, 1), np.datetime64("2020-12-31"))}
@@ -340,140 +305,6 @@ def test_likelihoods_are_of_records_that_the_study_can_have() -> None:
             model.score({model.column: [-1.0, 0.5] if "visits" in said else [1.0, 2.0]})
 
 
-def test_a_crowd_is_asked_for_the_coding_that_its_task_has_too() -> None:
-    crowd = SimulatedCrowd(columns(**CODED), seed=1)
-    given = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
-    with pytest.raises(ValueError, match="the target 'coded' is 2 in the records"):
-        CrowdLogisticRegression(features=X, target={"coded": (0, 1)}, **given).fit(crowd)
-    with pytest.raises(ValueError, match=r"the target 'cost' is .* whole number"):
-        CrowdPoissonRegression(features=X, target={"cost": (0, 9)}, **given).fit(crowd)
-
-
-def test_classes_of_any_type_are_learned_alike() -> None:
-    ill = columns()["ill"]
-    gaps = [None if place % 50 == 0 else bool(each) for place, each in enumerate(ill)]
-    for target, bounds in (
-        (ill, (0, 1)),
-        (ill > 0, (0, 1)),
-        (ill + 1.0, (1, 2)),
-        (2.0 * ill - 1.0, (-1, 1)),
-        (pd.Series(gaps, dtype="boolean"), (0, 1)),
-        (np.where(ill > 0, "yes", "no"), ("no", "yes")),
-    ):
-        model = LogisticRegression(features=X, target={"t": bounds}).fit(federation(t=target))
-        assert model.coef_ == pytest.approx([1.0], abs=0.25)
-
-
-def verdict(kind: Any, epsilon: float, more: dict[str, Any], **given: Any) -> str:
-    there = SimulatedFederation(columns(**more), **(SETTING | {"epsilon": epsilon}))
-    return str(kind(**given).fit(there).summary())
-
-
-NOBODY = {"none": np.zeros(CLIENTS), "every": np.ones(CLIENTS)}
-
-
-@pytest.mark.parametrize("epsilon", [50.0, 3.0])
-@pytest.mark.parametrize(
-    ("kind", "given", "said"),
-    [
-        (
-            LogisticRegression,
-            {"features": X, "target": {"every": (0, 1)}},
-            "nearly all records are of one class of every: is it coded 0 and 1, as its bounds are?",
-        ),
-        (
-            PoissonRegression,
-            {"features": X, "target": {"none": (0, 20)}},
-            "nearly all values of none are at or beyond its bound 0: is the unit right?",
-        ),
-        (
-            LinearRegression,
-            {"features": X, "target": {"same": (0, 10)}},
-            "same hardly varies, or few records far out make up most of it",
-        ),
-        (
-            MultinomialRegression,
-            {"features": X, "target": {"arm": ("a", "b", "c")}},
-            "hardly any record is of the level c",
-        ),
-        (
-            PiecewiseExponentialRegression,
-            {"features": X, "time": {"weeks": (0, 60)}, "event": "none"},
-            "hardly any record has the event none: is it coded 1",
-        ),
-        (
-            GammaRegression,
-            {"features": {**X, "same": (0, 10)}, "target": {"cost": (0, 20)}},
-            "same hardly varies, or few records far out make up most of it: drop it",
-        ),
-        (
-            LinearRegression,
-            {"features": {**X, "arm": ("a", "b", "c")}, "target": {"y": (-20, 60)}},
-            "it decides arm[c]: drop what hardly varies",
-        ),
-        (
-            Moments,
-            {"columns": {**X, "same": (0, 10)}},
-            "same hardly varies, or few records far out make up most of it: its correlations",
-        ),
-        (
-            KaplanMeier,
-            {"time": {"weeks": (0, 60)}, "event": "none"},
-            "hardly any event was counted: is it coded 1",
-        ),
-        (
-            KaplanMeier,
-            {**OF_TIME, "group": "arm", "levels": ("a", "b", "c")},
-            "hardly any record of arm c is at risk",
-        ),
-    ],
-)
-def test_what_never_varies_and_levels_that_nobody_has_are_named(
-    kind: Any, given: dict[str, Any], said: str, epsilon: float
-) -> None:
-    assert said in verdict(kind, epsilon, NOBODY, **given)
-
-
-def test_times_in_another_unit_are_cautioned_of() -> None:
-    days = {"weeks": 100.0 + 7.0 * columns()["weeks"]}
-    assert "nearly all times are at or beyond 60" in verdict(KaplanMeier, 3.0, days, **OF_TIME)
-
-
-def test_half_of_the_values_beyond_a_bound_are_doubted() -> None:
-    generator = np.random.default_rng(3)
-    pounds = {"lb": generator.normal(155.0, 33.0, CLIENTS)}
-    found = verdict(
-        LinearRegression, 3.0, pounds, features={"lb": (35, 150)}, target={"y": (-20, 60)}
-    )
-    assert "lb: a large share of the values is at or beyond its bound 150" in found
-
-
-def test_a_level_called_as_a_label_of_the_system_is_told_apart() -> None:
-    smoking = np.resize(["missing", "other", "value missing", "never"], CLIENTS).astype(object)
-    smoking[:100] = None
-    levels = ("never", "other", "missing", "value missing")
-    card = CohortCard(variables={"smoking": levels}, smallest_cell=0).fit(
-        federation(smoking=smoking)
-    )
-    names = card.posterior_.names
-    assert len(set(names)) == len(names)
-    found = dict(zip(names, card.posterior_.mean.tolist(), strict=True))
-    assert found["smoking: missing"] == pytest.approx(CLIENTS / 4 - 25, abs=3)
-    assert found["smoking: any value missing"] == pytest.approx(100, abs=3)
-    assert found["smoking: any other"] == pytest.approx(0, abs=3)
-
-
-def test_names_alone_take_what_is_known_of_them() -> None:
-    there = federation()
-    by_name = Moments(columns=["x", "visits"]).fit(there)
-    assert by_name.posterior_.columns == ("x", "visits")
-    assert "arm[b]" in Moments(columns=["x", "arm"]).fit(there).posterior_.columns
-    with pytest.raises(ValueError, match="no column 'visit'; near to it are visits"):
-        Moments(columns=["x", "visit"]).fit(there)
-    with pytest.raises(ValueError, match="'same' is the same in all records"):
-        Moments(columns=["x", "same"]).fit(there)
-
-
 def misused(said: str, call: Callable[[], Any]) -> Any:
     return pytest.param(call, said, id=said)
 
@@ -553,7 +384,6 @@ def test_only_coefficients_of_one_kind_of_regression_have_differences() -> None:
 
 DRUGS = np.resize(["drug", "placebo"], CLIENTS)
 NINES = np.where(np.arange(CLIENTS) % 20, columns()["ill"], 9.0)
-MOODS = np.where(np.arange(CLIENTS) % 2, "Yes", np.where(columns()["ill"] > 0, "yes", "no"))
 
 
 @pytest.mark.parametrize("written", ["NA", ".", "n/a", "nan", "-", ""])
@@ -574,15 +404,6 @@ def test_texts_that_say_missing_become_no_level_unless_they_are_named(written: s
     if written:
         levels = {"given": ("drug", "placebo", written)}
         LinearRegression(features=levels, target={"y": (-20, 60)}).fit(there)
-
-
-def test_levels_that_differ_by_case_alone_are_refused_unless_they_are_named() -> None:
-    there = federation(mood=MOODS)
-    for formula in ('level(mood, "yes") ~ x', "ill ~ mood", "ill ~ C(mood)"):
-        with pytest.raises(ValueError, match="'mood' holds 'Yes' and 'yes', which differ by case"):
-            LogisticRegression(formula=formula).fit(there)
-    named = LogisticRegression(formula="ill ~ mood", variables={"mood": ("no", "yes", "Yes")})
-    assert len(named.fit(there).coef_) == 2
 
 
 @pytest.mark.parametrize(
@@ -708,49 +529,7 @@ def test_a_survival_curve_says_how_many_records_are_of_no_group(stage: Any) -> N
     assert records == pytest.approx(CLIENTS, abs=10) and "Left out" not in said
 
 
-@pytest.mark.parametrize("epsilon", [50.0, 3.0])
-def test_a_group_that_nobody_is_in_adds_no_degree_of_freedom(epsilon: float) -> None:
-    arms = {**OF_TIME, "group": "arm", "intervals": 6}
-    for levels, said in (
-        (("a", "b"), r"with 1 degree of freedom, p [0-9.]+$"),
-        (("a", "b", "c"), r"with 1 degree of freedom, p [0-9.]+, of 2 groups: hardly any record"),
-    ):
-        assert re.search(said, verdict(KaplanMeier, epsilon, {}, **arms, levels=levels), re.M)
-    assert "Log-rank" not in verdict(KaplanMeier, epsilon, {}, **arms, levels=("a", "c"))
-
-
 FAR_OUT = {"late": np.where(np.arange(CLIENTS) % 10, 0.5, 999.0)}
-TWICE = {"trt": columns()["ill"] + 1.0, "asked": np.resize([0.0, 1.0, 9.0], CLIENTS)}
-
-
-@pytest.mark.parametrize(
-    ("kind", "given"),
-    [
-        (LinearRegression, {"features": {"trt": (0, 1)}, "target": {"y": (-20, 60)}}),
-        (LinearRegression, {"features": X, "target": {"trt": (0, 1)}}),
-        (LogisticRegression, {"features": {"trt": (0, 1)}, "target": {"ill": (0, 1)}}),
-        (
-            LinearRegression,
-            {"formula": "y ~ x * trt", "variables": {"trt": (0, 1), "y": (-20, 60), **X}},
-        ),
-        (PiecewiseExponentialRegression, {**OF_TIME, "features": {"trt": (0, 1)}}),
-        (Moments, {"columns": {"trt": (0, 1), **X}}),
-        (VectorSum, {"columns": {"trt": (0, 1)}}),
-        (Quantiles, {"variables": {"trt": (0, 1)}}),
-    ],
-)
-def test_codes_that_bounds_of_0_and_1_do_not_hold_are_refused(
-    kind: Any, given: dict[str, Any]
-) -> None:
-    said = r"of 2,000 values of trt \(.*%\) lie beyond the bounds \(0, 1\): is it coded 1 and 2"
-    with pytest.raises(ValueError, match=said):
-        kind(**given).fit(federation(**TWICE))
-
-
-def test_a_code_of_what_is_missing_is_refused_and_the_event_named() -> None:
-    model = LinearRegression(features={"asked": (0, 1)}, target={"y": (-20, 60)})
-    with pytest.raises(ValueError, match=r"666 of 2,000 .* coded 0, 1 and 9\?.*level\(asked, 1\)"):
-        model.fit(federation(**TWICE))
 
 
 @pytest.mark.parametrize(
@@ -787,14 +566,6 @@ def test_a_simulation_tells_which_share_of_values_lies_beyond_bounds(
         assert f"of 2,000 values of {name} (" in model.verdict_
 
 
-def test_values_that_never_vary_within_bounds_are_said_to_do_so() -> None:
-    percent = federation(percent=20.0 + columns()["x"])
-    model = LinearRegression(features=X, target={"percent": (0, 1)}).fit(percent)
-    said = "2,000 of 2,000 values of percent (100%) lie beyond the bounds (0, 1), so that it never"
-    assert said in model.verdict_
-    assert said in str(Moments(columns={"percent": (0, 1), **X}).fit(percent).summary())
-
-
 def test_a_few_values_beyond_bounds_are_clipped_and_told_from_one_in_a_hundred_on() -> None:
     for count, is_told in ((20, False), (21, True), (99, True)):
         far = np.where(np.arange(CLIENTS) < count, 80.0, columns()["x"])
@@ -803,17 +574,6 @@ def test_a_few_values_beyond_bounds_are_clipped_and_told_from_one_in_a_hundred_o
         assert model.verdict_ == "trustworthy"
     model.fit(federation(far=columns()["x"]))
     assert "Beyond bounds" not in dict(model.summary().facts)
-
-
-def test_a_crowd_in_memory_is_told_what_lies_beyond_bounds() -> None:
-    crowd = SimulatedCrowd(columns(**TWICE), seed=1)
-    given = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
-    with pytest.raises(ValueError, match="is it coded 1 and 2"):
-        CrowdLogisticRegression(features={"trt": (0, 1)}, target={"ill": (0, 1)}, **given).fit(
-            crowd
-        )
-    model = CrowdLogisticRegression(features={"y": (-20, 15)}, target={"ill": (0, 1)}, **given)
-    assert "of 2,000 values of y (" in str(model.fit(crowd).summary())
 
 
 @pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings
 from shoal.jobs.job_states import Approvals, CrowdState
 from shoal_learning.crowds.model import CrowdModel
-from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.wire.phases import CrowdPhase
 from tests.world.around_holder_crowds import TASK, CrowdWorld
@@ -64,7 +65,7 @@ def table(phones: int = 4000, seed: int = 1) -> dict[str, np.ndarray]:
 
 
 def crowd() -> SimulatedCrowd:
-    return SimulatedCrowd(table(), seed=1, snapshot_every=20)
+    return SimulatedCrowd(table(), seed=1)
 
 
 def rows_of(records: dict[str, np.ndarray]) -> np.ndarray:
@@ -80,9 +81,8 @@ def test_what_a_crowd_learned_is_in_the_units_of_the_data(model: CrowdRegression
     assert np.array_equal([fitted.intercept_, *fitted.coef_], fitted.model_.coefficients)
     assert fitted.feature_names_in_.tolist() == list(FEATURES) and fitted.n_features_in_ == 2
     assert np.array_equal(fitted.predict(held_out), fitted.predict(rows_of(held_out)))
-    assert [each.contributions for each in fitted.snapshots_] == list(range(20, 4000, 20))
     assert fitted.model_.contributions == 4000
-    assert "Error by noise alone" in str(fitted.summary()) and "local" in fitted._repr_html_()
+    assert "no standard error" in str(fitted.summary()) and "local" in fitted._repr_html_()
 
 
 @pytest.mark.parametrize("model", EVERY, ids=lambda each: each.family)
@@ -114,26 +114,9 @@ def test_scores_are_scikit_learns() -> None:
         logistic.score(rows_of(held_out), held_out["visits"] + 0.5)
 
 
-def test_an_estimator_draws_weights_with_their_noise_and_how_the_spread_settles() -> None:
+def test_an_estimator_draws_its_weights() -> None:
     fitted = clone(LINEAR).fit(crowd())
-    axes = fitted.plot()
-    bars = axes.collections[0].get_segments()
-    widths = np.array([end[0] - begin[0] for begin, end in bars])
-    assert widths == pytest.approx(4.0 * fitted.model_.noise_error())
-    axes = fitted.plot_stationarity()
-    assert len(axes.lines[1].get_xdata()) == 200
-    assert fitted.stationarity(window=4000).snapshots == 200
-    pyplot.close("all")
-    alone = clone(LINEAR).fit(SimulatedCrowd(table(), seed=1))
-    for without in (alone.stationarity, alone.plot_stationarity):
-        with pytest.raises(ValueError, match=r"snapshots before the model.*snapshot_every="):
-            without()
-    pyplot.close("all")
-
-
-def test_what_can_be_drawn_follows_from_the_model_and_not_from_later_parameters() -> None:
-    fitted = clone(LINEAR).fit(crowd()).set_params(instances=1)
-    assert len(fitted.plot_stationarity().lines[1].get_xdata()) == 200
+    assert np.array_equal(fitted.plot().lines[-1].get_xdata(), fitted.model_.averaged)
     pyplot.close("all")
 
 
@@ -239,13 +222,13 @@ def test_a_job_that_was_opened_earlier_fits_an_estimator(world: CrowdWorld) -> N
 def test_an_interrupted_wait_says_how_to_come_back_and_the_job_goes_on(
     world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(job: CrowdJob, *, every_seconds: float) -> Any:
+    def interrupted(job: CrowdJob, progress: object) -> Any:
         raise JobInterrupted(job.id)
 
     federation = real(world)
     console = federation._console = Console(record=True, quiet=False, file=None, width=200)
     with monkeypatch.context() as patch:
-        patch.setattr(CrowdJob, "follow", interrupted)
+        patch.setattr(CrowdJob, "wait", interrupted)
         with pytest.raises(JobInterrupted) as raised:
             asked().fit_from(federation.resume(world.job))
     assert f"federation.resume('{raised.value.job}')" in console.export_text()
@@ -273,9 +256,14 @@ async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
         spread=None,
         closes_at=NOW,
     )
-    monkeypatch.setattr(CrowdJob, "state", lambda job: waiting)
     empty = CrowdModel(task=TASK, contributions=0, instances=((0, 0),) * 3)
-    monkeypatch.setattr(CrowdJob, "follow", lambda job, every_seconds: iter([empty, empty]))
+
+    def wait(job: CrowdJob, progress: Callable[[CrowdState], object]) -> CrowdModel:
+        for _ in range(2):
+            progress(waiting)
+        return empty
+
+    monkeypatch.setattr(CrowdJob, "wait", wait)
     federation = real(world)
     console = federation._console = Console(record=True, quiet=False, file=None, width=200)
     with pytest.raises(JobFailed, match="nobody contributed"):

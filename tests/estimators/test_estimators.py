@@ -1,7 +1,6 @@
 """Estimators in scikit-learn's habit, on simulated federations, and under scikit-learn's tools."""
 
 import dataclasses
-import pickle
 import tomllib
 from datetime import date
 from typing import Any
@@ -13,11 +12,9 @@ import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from scipy import stats
-from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.inspection import permutation_importance
+from sklearn.base import clone, is_classifier
 from sklearn.metrics import d2_tweedie_score, r2_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.utils.validation import check_is_fitted
+from sklearn.model_selection import cross_val_score
 
 matplotlib.use("Agg")
 
@@ -47,7 +44,6 @@ from shoal.estimators import (
 )
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
-from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies import STUDIES, Task
 from shoal_protocol.wire.errors import MalformedDocument
 
@@ -115,7 +111,6 @@ FAMILIES = [
     Normal(column={"pressure": (60, 220)}),
     MultivariateNormal(variables={"age": (0, 110), "pressure": (60, 220)}),
 ]
-EACH = [*REGRESSIONS, DOSE, *FAMILIES]
 
 
 def named(value: object) -> str:
@@ -151,27 +146,6 @@ def test_parameters_are_the_tasks_with_the_tasks_defaults() -> None:
     assert (linear().method, linear().grid_bits, linear().radius) == ("plain", 12, None)
 
 
-@pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)
-def test_a_clone_has_the_same_parameters_and_no_posterior(estimator: Any) -> None:
-    fitted = clone(estimator).fit(federation())
-    copied = clone(fitted)
-    assert copied.get_params() == estimator.get_params()
-    assert not hasattr(copied, "posterior_")
-
-
-def test_parameters_are_stored_as_they_are_given() -> None:
-    features = {"age": (18, 90)}
-    estimator = linear(features=features)
-    assert estimator.features is features
-    assert estimator.set_params(prior_sd=2.0) is estimator
-    assert estimator.get_params()["prior_sd"] == 2.0
-
-
-def test_a_parameter_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match="no parameter alpha"):
-        linear().set_params(alpha=1.0)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -198,41 +172,11 @@ def test_a_parameter_that_is_not_usable_is_refused_by_fit(changes: Any, said: st
         estimator.fit(federation())
 
 
-def test_bounds_are_columns_or_pairs() -> None:
-    age, dose = (ColumnBounds(name=name, lower=a, upper=b) for name, (a, b) in FEATURES.items())
-    target = ColumnBounds(name="pressure", lower=80, upper=180)
-    assert linear(features=(age, dose), target=target).to_task() == linear().to_task()
-
-
-@pytest.mark.parametrize("estimator", EACH, ids=named)
-@pytest.mark.parametrize("use", ["summary", "plot", "certificate"])
-def test_nothing_is_known_before_fit(estimator: Any, use: str) -> None:
-    with pytest.raises(NotFittedError, match="call fit first"):
-        getattr(clone(estimator), use)()
-
-
-@pytest.mark.parametrize("estimator", FAMILIES, ids=named)
-def test_nothing_is_likely_before_fit(estimator: Any) -> None:
-    with pytest.raises(NotFittedError, match="call fit first"):
-        clone(estimator).score(table())
-
-
 @pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)
 @pytest.mark.parametrize("use", ["predict", "score", "plot_predictions"])
 def test_nothing_is_predicted_before_fit(estimator: Any, use: str) -> None:
     with pytest.raises(NotFittedError, match="call fit first"):
         getattr(clone(estimator), use)(table())
-
-
-@pytest.mark.parametrize("error", [ValueError, AttributeError])
-def test_the_error_is_of_the_kinds_that_scikit_learns_is(error: type[Exception]) -> None:
-    with pytest.raises(error):
-        linear().predict(table())
-
-
-def test_records_are_no_federation() -> None:
-    with pytest.raises(ValueError, match="SimulatedFederation"):
-        linear().fit(np.ones((5, 3)))  # type: ignore[arg-type]
 
 
 def test_a_posterior_of_another_kind_is_not_believed() -> None:
@@ -244,23 +188,6 @@ def test_a_posterior_of_another_kind_is_not_believed() -> None:
 
     with pytest.raises(MalformedDocument):
         linear().fit(Mistaken())
-
-
-def test_a_column_that_the_records_have_not_is_named() -> None:
-    with pytest.raises(ValueError, match="no column 'weight'"):
-        linear(features={"weight": (30, 200)}).fit(federation())
-
-
-@pytest.mark.slow
-def test_what_was_learned_has_names_that_end_in_an_underscore(fitted: Any) -> None:
-    model = fitted[LinearRegressionInBounds]
-    assert model.n_features_in_ == 2
-    assert model.feature_names_in_.tolist() == ["age", "dose"]
-    assert model.posterior_.names == ("intercept", "age", "dose")
-    np.testing.assert_allclose(model.posterior_.mean, [90, 0.5, 2], rtol=0.1)
-    assert (model.privacy_.epsilon, model.privacy_.delta) == (50.0, 1e-5)
-    assert model.report_ is None
-    assert model.certificate() is None
 
 
 @pytest.mark.parametrize(
@@ -304,12 +231,6 @@ def test_rows_that_cannot_be_used_are_refused(fitted: Any, rows: Any, said: str)
         fitted[LinearRegressionInBounds].predict(rows)
 
 
-def test_standard_deviations_come_when_asked_for(fitted: Any) -> None:
-    mean, sd = fitted[LinearRegressionInBounds].predict(table(), return_std=True)
-    assert mean.shape == sd.shape == (CLIENTS,)
-    assert sd == pytest.approx(np.full(CLIENTS, 4.0), rel=0.2)  # the residuals'
-
-
 def test_a_linear_regressions_score_is_r_squared(fitted: Any) -> None:
     model, rows = fitted[LinearRegressionInBounds], table(seed=2)
     score = model.score(rows, rows["pressure"])
@@ -338,15 +259,6 @@ def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
         model.score(rows, np.ones(CLIENTS))
 
 
-def test_a_poisson_regressions_score_is_the_share_of_deviance_explained(fitted: Any) -> None:
-    model, rows = fitted[PoissonRegressionByGradients], table(seed=2)
-    exact = d2_tweedie_score(rows["visits"], model.predict(rows), power=1)
-    assert model.score(rows) == pytest.approx(exact)
-    assert exact > 0.2
-    with pytest.raises(ValueError, match="negative"):
-        model.score(rows, -rows["visits"])
-
-
 def test_a_gamma_regressions_score_is_the_share_of_its_own_deviance(fitted: Any) -> None:
     model, rows = fitted[GammaRegression], table(seed=2)
     exact = d2_tweedie_score(rows["stay"], model.predict(rows), power=2)
@@ -361,33 +273,6 @@ def test_a_gamma_regressions_score_is_the_share_of_its_own_deviance(fitted: Any)
 def test_targets_of_another_length_are_refused(fitted: Any, estimator: Any) -> None:
     with pytest.raises(ValueError, match="one number for each row"):
         fitted[type(estimator)].score(table(), [0.0, 1.0])
-
-
-def test_a_summary_says_that_it_was_a_simulation_and_what_it_would_have_cost(fitted: Any) -> None:
-    said = str(fitted[LinearRegressionInBounds].summary())
-    assert "Simulated: epsilon 50 at delta 1e-05 for each client" in said
-    assert "Caution" in str(fitted[LogisticRegressionByGradients].summary())
-
-
-def test_a_notebook_shows_parameters_before_fit_and_the_summary_after(fitted: Any) -> None:
-    assert "not fitted" in linear()._repr_html_()
-    assert "<b>" not in linear(features={"<b>": (0, 1)})._repr_html_()
-    assert "quantile" in fitted[LinearRegressionInBounds]._repr_html_()
-
-
-def test_what_is_printed_names_the_parameters_that_are_not_the_defaults() -> None:
-    assert repr(linear(prior_sd=2.0)) == (
-        "LinearRegressionInBounds(features={'age': (18, 90), 'dose': (0, 10)}, "
-        "target={'pressure': (80, 180)}, method='plain', prior_sd=2.0)"
-    )
-
-
-def test_a_picture_of_a_simulation_says_so(fitted: Any) -> None:
-    axes = fitted[LinearRegressionInBounds].plot(names=["age"])
-    assert any("simulated" in each.get_text() for each in axes.texts)
-    axes = fitted[LogisticRegressionByGradients].plot_predictions(table(), table()["recovered"])
-    assert axes.get_ylabel() == "probability that recovered is 1"
-    pyplot.close("all")
 
 
 def test_a_familys_score_is_the_mean_log_likelihood_at_the_posterior_mean(fitted: Any) -> None:
@@ -411,35 +296,10 @@ def test_a_familys_score_is_the_mean_log_likelihood_at_the_posterior_mean(fitted
         assert fitted[kind].score(rows) == pytest.approx(logs.mean())
 
 
-def test_a_family_of_one_column_takes_a_vector(fitted: Any) -> None:
-    model, counts = fitted[Poisson], table()["visits"]
-    assert model.score(counts) == model.score(counts[:, None]) == model.score(table())
-    assert fitted[Poisson].n_features_in_ == 1
-    with pytest.raises(ValueError, match="two dimensions"):
-        fitted[MultivariateNormal].score(counts)
-
-
-def test_a_record_that_is_no_count_is_refused(fitted: Any) -> None:
-    with pytest.raises(ValueError, match=r"is 0\.5 in the records, and a count is a whole number"):
-        fitted[Poisson].score([0.5])
-
-
 def test_a_record_of_no_level_is_impossible_if_the_analyst_said_so() -> None:
     model = Categorical(column="recovered", levels=(0, 1), other=False).fit(federation())
     assert model.score([0.0, 1.0]) > -2.0
     assert model.score([0.0, 7.0]) == -np.inf
-
-
-@pytest.mark.parametrize("kind", [type(each) for each in FAMILIES], ids=named)
-def test_a_family_says_what_it_learned_and_draws_it(fitted: Any, kind: type) -> None:
-    model = fitted[kind]
-    assert all(name in str(model.summary()) for name in model.posterior_.names)
-    assert model.plot().has_data()
-    pyplot.close("all")
-
-
-def test_scikit_learn_cross_validates_a_family() -> None:
-    assert cross_val_score(Poisson(column="visits", upper=20), federation(), cv=2).shape == (2,)
 
 
 def test_a_numpyro_models_latents_are_learned_from_the_model_that_is_at_hand() -> None:
@@ -455,50 +315,10 @@ def test_a_numpyro_models_latents_are_learned_from_the_model_that_is_at_hand() -
         clone(DOSE).fit(federation())
 
 
-def test_a_pickled_estimator_predicts_the_same(fitted: Any) -> None:
-    model = fitted[LinearRegressionInBounds]
-    loaded = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(loaded.predict(table()), model.predict(table()))
-
-
-def test_scikit_learn_knows_what_kind_each_is(fitted: Any) -> None:
-    assert is_regressor(fitted[LinearRegressionInBounds]) and is_regressor(
-        fitted[PoissonRegressionByGradients]
-    )
-    assert is_classifier(fitted[LogisticRegressionByGradients])
-    check_is_fitted(fitted[LinearRegressionInBounds])
-    with pytest.raises(Exception, match="not fitted"):
-        check_is_fitted(linear())
-
-
 def test_scikit_learn_cross_validates_on_a_simulation() -> None:
     scores = cross_val_score(linear(), federation(), cv=3)
     assert scores.shape == (3,)
     assert (scores > 0.8).all()
-
-
-def test_scikit_learn_searches_parameters_on_a_simulation() -> None:
-    search = GridSearchCV(linear(), {"prior_sd": [1e-4, 0.5]}, cv=2).fit(federation())
-    assert search.best_params_ == {"prior_sd": 0.5}
-
-
-def test_scikit_learn_permutes_features_of_a_fitted_estimator(fitted: Any) -> None:
-    rows = table()
-    array = np.column_stack([rows["age"], rows["dose"]])
-    found = permutation_importance(
-        fitted[LinearRegressionInBounds], array, rows["pressure"], n_repeats=2, random_state=1
-    )
-    assert (found.importances_mean > 0.1).all()
-
-
-def test_a_regression_in_measured_units_states_its_verdict_on_a_line_of_its_summary(
-    fitted: dict[type, Any],
-) -> None:
-    for kind in (LinearRegression, LogisticRegression, PoissonRegression):
-        model = fitted[kind]
-        lines = [each for each in str(model.summary()).splitlines() if each.startswith("Verdict:")]
-        assert lines == [f"Verdict: {model.verdict_}"]
-        assert model.posterior_.verdict.kind == model.verdict_.split(":")[0]
 
 
 def test_measured_regressions_find_what_the_records_say(fitted: dict[type, Any]) -> None:
@@ -511,23 +331,6 @@ def test_measured_regressions_find_what_the_records_say(fitted: dict[type, Any])
     assert model.posterior_.interval(0.9).shape == (3, 2)
     assert fitted[LogisticRegression].score(rows) > 0.6
     assert fitted[NegativeBinomialRegression].score(rows) > 0.0
-
-
-def test_coefficients_are_drawn_for_one_standard_deviation_and_a_doubted_fit_looks_like_it(
-    fitted: dict[type, Any],
-) -> None:
-    posterior = fitted[LinearRegression].posterior_
-    axes = posterior.plot()
-    drawn = axes.lines[-1].get_xdata()
-    assert drawn == pytest.approx(posterior.mean[1:] * np.array(posterior.spreads))
-    assert "standard deviation" in axes.get_xlabel()
-    doubted = posterior.model_copy(
-        update={"verdict": posterior.verdict.model_copy(update={"kind": "doubtful"})}
-    )
-    faces = [each.plot().lines[-1].get_markerfacecolor() for each in (posterior, doubted)]
-    assert faces == ["C0", "white"]
-    assert "doubtful" in doubted.caption_below(None)
-    pyplot.close("all")
 
 
 def staged(**changes: Any) -> MultinomialRegression:
@@ -590,23 +393,6 @@ def test_classes_are_a_categorys_levels(given: dict[str, Any], reference: str) -
     assert len(model.posterior_.names) == (len(model.classes_) - 1) * (1 + len(model.coef_[0]))
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"features": None}, "needs features"),
-        ({"target": {"stage": (0, 1)}}, "levels that are numbers"),
-        ({"target": {"stage": tuple(STAGES), "other": ("a", "b")}}, "one variable"),
-        ({"target": {"age": ("18", "19")}}, "its levels are the texts '18', '19'"),
-        ({"formula": "stage ~ age"}, "says itself"),
-        ({"features": None, "target": None, "formula": "stage ~ 0 + age"}, "has a constant"),
-        ({"features": None, "target": None, "formula": "pressure ~ age"}, "is no category"),
-    ],
-)
-def test_what_has_no_classes_is_refused(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        staged(**changes).fit(federation())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
@@ -650,22 +436,3 @@ def test_what_has_no_hazards_is_refused(changes: dict[str, Any], reason: str) ->
     given = {"features": FEATURES, "time": {"pressure": (60, 180)}, "event": "recovered"}
     with pytest.raises(ValueError, match=reason):
         PiecewiseExponentialRegression(**(given | changes)).fit(federation())
-
-
-def test_how_well_probabilities_are_calibrated_can_be_drawn(fitted: dict[type, Any]) -> None:
-    model, rows = fitted[LogisticRegression], table()
-    axes = model.plot_calibration(rows, level=0.9)
-    said, shares = axes.lines[-1].get_data()
-    assert len(said) == 10 and np.all(np.diff(said) >= 0.0)
-    assert np.mean(shares) == pytest.approx(np.mean(rows["recovered"]), abs=0.01)
-    few = {name: values[:3] for name, values in rows.items()}
-    assert len(model.plot_calibration(few).lines[-1].get_xdata()) == 1
-    with pytest.raises(ValueError, match="level"):
-        model.plot_calibration(rows, level=1.0)
-    pyplot.close("all")
-
-
-def test_a_regression_in_measured_units_has_a_constant_whatever_the_formula() -> None:
-    model = LinearRegression(formula="pressure ~ age - 1")
-    with pytest.raises(ValueError, match="has a constant"):
-        model.fit(federation())

@@ -53,34 +53,6 @@ def test_a_named_event_is_the_indicator_of_it(kind: Any, event: Any) -> None:
         assert named.mean[0] == pytest.approx(-np.log(2.0), abs=0.25)
 
 
-@pytest.mark.parametrize(
-    ("event", "said"),
-    [
-        (
-            "coded",
-            r'is not coded 0 and 1: name the value that is the event, as event=\{"coded": 2\}',
-        ),
-        ("status", r'name the value that is the event, as event=\{"status": "lost"\}'),
-        ({"status": "died"}, "is no level of 'status', which has 'alive', 'dead', 'lost'"),
-        ({"coded": "dead"}, "levels of it are not known"),
-        ({"coded": 3}, "nobody's 'coded' is 3: it is from"),
-        ({"coded": 1, "died": 1}, "one with the value that is the event"),
-        (None, "one with the value that is the event"),
-    ],
-)
-@pytest.mark.parametrize("kind", [kaplan_meier, hazards])
-def test_an_event_in_another_code_is_refused(kind: Any, event: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        kind(event).fit(SimulatedFederation(patients(), **SETTING))
-
-
-@pytest.mark.parametrize("kind", [kaplan_meier, hazards])
-def test_a_task_without_an_estimator_is_refused_by_its_records(kind: Any) -> None:
-    for name in ("coded", "status"):
-        with pytest.raises(ValueError, match="name the value that is the event"):
-            SimulatedFederation(patients(), **SETTING).learn(kind(name).to_task())
-
-
 @pytest.mark.parametrize("kind", [kaplan_meier, hazards])
 def test_the_dictionary_says_how_an_event_is_coded(kind: Any) -> None:
     known: dict[str, Any] = {
@@ -94,16 +66,3 @@ def test_the_dictionary_says_how_an_event_is_coded(kind: Any) -> None:
     for name in ("status", "coded"):
         with pytest.raises(ValueError, match="name the value that is the event"):
             kind(name).to_task(known)
-
-
-def test_a_formulas_event_may_be_named() -> None:
-    formula = "survival(weeks, coded) ~ arm"
-    variables = {"weeks": (0, 60), "arm": (0, 1), "coded": (1, 2)}
-    model = PiecewiseExponentialRegression(formula=formula, variables=variables, event={"coded": 2})
-    assert model.to_task().columns[-1].term is not None
-    with pytest.raises(ValueError, match="name the value that is the event"):
-        PiecewiseExponentialRegression(formula=formula, variables=variables).to_task()
-    with pytest.raises(ValueError, match="another event"):
-        PiecewiseExponentialRegression(
-            formula=formula, variables=variables, event={"died": 1}
-        ).to_task()

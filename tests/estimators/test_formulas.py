@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
 
 from shoal.estimators import (
     CrowdLogisticRegression,
@@ -22,12 +21,12 @@ from shoal.formulas.designing import Design, design
 from shoal.formulas.parsing import parse
 from shoal.formulas.variables import Known
 from shoal.jobs.job_failures import JobRefused
-from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import design_of, variables_of
 from shoal_protocol.queries.terms import Level, Log, Power, Spline, Term
-from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
+from shoal_protocol.trust.dictionary import Category, Flag, Number
 
 VARIABLES: dict[str, Any] = {
     "age": (18, 90),
@@ -160,42 +159,6 @@ def test_what_is_not_of_the_language_is_refused_with_what_is(formula: str, reaso
         designed(formula)
 
 
-def test_a_name_that_would_be_too_long_has_the_levels_place() -> None:
-    long = "a level of which somebody had much to say, and said it all here in full"
-    known = Known.given({"stage": ("I", long), "y": (0, 1)}, "variables")
-    assert [each.name for each in designed("y ~ stage", known).features] == ["stage[#1]"]
-
-
-@pytest.mark.parametrize(
-    ("variables", "reason"),
-    [
-        ([1], "a mapping"),
-        ({"age": 5}, "bounds, .* or levels"),
-        ({"age": (90, 18)}, "below its upper"),
-        ({"sex": ("f", "f")}, "two levels are the same"),
-        ({"sex": ("f",)}, "at least 2"),
-        ({"age": Flag(name="old", meaning="is old")}, "another name"),
-    ],
-)
-def test_variables_that_say_nothing_are_refused(variables: Any, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        Known.given(variables, "variables")
-
-
-def test_places_are_the_dictionarys_and_the_reference_is_the_first_level_given() -> None:
-    agreed = Category(name="smoker", meaning="smokes", levels=("former", "no", "yes"))
-    known = KNOWN.over({"smoker": agreed})
-    found = designed("y ~ smoker", known).features
-    assert [each.name for each in found] == ["smoker[former]", "smoker[yes]"]
-    assert [each.term and each.term.factors[0] for each in found] == [
-        Level(variable="smoker", value=0),
-        Level(variable="smoker", value=2),
-    ]
-    fewer = Category(name="smoker", meaning="smokes", levels=("no", "yes"))
-    with pytest.raises(ValueError, match="other levels in the data dictionary: no, yes"):
-        KNOWN.over({"smoker": fewer})
-
-
 # On federations
 
 
@@ -267,17 +230,6 @@ def test_predictions_are_of_what_data_holders_would_make_of_the_rows() -> None:
     assert np.array_equal(model._table(rows), design_of(features, numbers))
 
 
-def test_features_may_be_named_by_levels_beside_texts_that_nobody_reads() -> None:
-    features = {"age": (18, 90), "smoker": ("no", "yes", "former")}
-    model = LinearRegressionInBounds(
-        features=features, target={"pressure": (80, 220)}, method="plain"
-    )
-    model.fit(federation())
-    assert model.posterior_.names == ("intercept", "age", "smoker[yes]", "smoker[former]")
-    assert model.coef_ == pytest.approx([0.5, 20.0, 8.0], abs=3.0)
-    assert model.score(frame(seed=2)) > 0.8
-
-
 def test_a_gap_is_no_record_and_a_text_that_is_no_level_is_refused() -> None:
     rows = frame()
     rows.loc[:399, "smoker"] = None
@@ -322,29 +274,6 @@ def test_a_crowd_learns_a_formula() -> None:
     assert model.predict(frame(seed=2)).shape == (CLIENTS,)
 
 
-def test_no_constant_in_the_formula_is_no_constant_in_the_model() -> None:
-    rows = frame()
-    means = rows.groupby("sex")["pressure"].mean()
-    model = LinearRegressionInBounds(formula="pressure ~ 0 + sex", method="plain").fit(federation())
-    assert model.posterior_.names == ("intercept", "sex[f]", "sex[m]")
-    assert model.intercept_ == 0.0
-    assert model.coef_ == pytest.approx(means.to_numpy(), rel=0.03)
-    through = LinearRegressionInBounds(formula="pressure ~ age - 1", method="plain").fit(
-        federation()
-    )
-    slope = (rows["age"] @ rows["pressure"]) / (rows["age"] @ rows["age"])
-    assert through.coef_ == pytest.approx([slope], rel=0.15)  # long rows are shrunk
-    assert through.intercept_ == 0.0
-
-
-def test_folds_keep_the_levels_of_the_whole() -> None:
-    rows = frame()
-    rows.loc[1:, "sex"] = "f"
-    rows.loc[0, "sex"] = "m"
-    model = LinearRegressionInBounds(formula="pressure ~ age + sex", method="plain")
-    assert len(cross_val_score(model, federation(rows), cv=3)) == 3
-
-
 def test_a_simulation_by_a_dictionary_refuses_what_the_trainer_would_and_fills_gaps() -> None:
     agreed = [
         Number(name="age", meaning="age", lower=18, upper=90, missing="indicator"),
@@ -369,28 +298,6 @@ def test_a_simulation_by_a_dictionary_refuses_what_the_trainer_would_and_fills_g
         raw = LinearRegressionInBounds(features={"smoker": (0, 2)}, target={"pressure": (80, 220)})
         with pytest.raises(ValueError, match="no quantity"):
             raw.fit(where)
-
-
-def test_bounds_given_to_the_estimator_are_those_of_the_formula() -> None:
-    model = LinearRegressionInBounds(
-        formula="pressure ~ log(age)", variables={"age": (10, 100), "pressure": (50, 250)}
-    )
-    there = federation()
-    model.fit(there)
-    [feature] = model._features
-    assert (feature.lower, feature.upper) == (np.log(10), np.log(100))
-    assert (model._target.lower, model._target.upper) == (50.0, 250.0)
-    assert there.variables()["age"].limits[0] > 10  # whose own are as before
-
-
-def test_what_a_frame_looks_like() -> None:
-    found = federation().variables()
-    assert {name: type(each) for name, each in found.items()} == {
-        **{"id": Category, "age": Number, "sex": Category, "smoker": Category},
-        **{"treated": Flag, "seen": Date, "pressure": Number, "high": Category},
-    }
-    smoker = found["smoker"]
-    assert isinstance(smoker, Category) and smoker.levels == ("former", "no", "yes")
 
 
 @pytest.mark.parametrize(
@@ -539,17 +446,6 @@ def test_a_dictionary_is_asked_only_where_it_can_say_more() -> None:
     assert there.asked == 1
     [task] = told.value.args
     assert [each.name for each in task.features] == ["age", "smoker[yes]", "smoker[former]"]
-
-
-def test_where_there_is_no_dictionary_all_variables_must_be_given() -> None:
-    there: Any = Agreed(None)
-    levels = LinearRegressionInBounds(features={"sex": ("m", "f")}, target={"y": (80, 220)})
-    with pytest.raises(InterruptedError) as told:
-        levels.fit(there)
-    [task] = told.value.args
-    assert task.features[0].term == Term(factors=(Level(variable="sex", value=1),))
-    with pytest.raises(JobRefused):
-        LinearRegressionInBounds(formula="y ~ age", variables={"y": (80, 220)}).fit(there)
 
 
 def test_numbers_that_are_none_of_the_levels_listed_are_left_out() -> None:

@@ -1,7 +1,7 @@
 """The analyst's console over a whole federation: every page, every form, and who may not."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import date
 from pathlib import Path
@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.analyst import Analyst
 from shoal_command_groups.console import forms
 from shoal_command_groups.console.pages import console_of
 from shoal_hosting.clock import system_clock
@@ -64,14 +64,14 @@ class Desk:
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
         own = federation.analyst.identity
-        self.app: FastAPI = console_of(self._analyst, token=TOKEN, clock=own.clock)
+        self.app: FastAPI = console_of(self._analyst(), token=TOKEN, clock=own.clock)
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:8470"
         )
 
-    def _analyst(self) -> AsyncAnalyst:
+    def _analyst(self) -> Analyst:
         own, federation = self.federation.analyst.identity, self.federation
-        return AsyncAnalyst(
+        return Analyst(
             name=own.name,
             key=own.key_in,
             book=own.book,
@@ -106,10 +106,9 @@ async def at(federation: Federation) -> AsyncIterator[Desk]:
     """Sign in at the console of a federation."""
     await federation.step()
     opened = Desk(federation)
-    async with opened.app.router.lifespan_context(opened.app):
-        await opened.http.post(SIGN_IN, data={"token": TOKEN})
-        yield opened
-        await opened.http.aclose()
+    await opened.http.post(SIGN_IN, data={"token": TOKEN})
+    yield opened
+    await opened.http.aclose()
 
 
 @pytest.fixture
@@ -268,23 +267,16 @@ class Replay:
         self.identity = told.pop("identity")
         self._told = told
 
-    async def __aenter__(self) -> "Replay":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
     def job(self, job: str) -> "Replay":
         assert job == self._told["state"].job
         return self
 
-    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    def hand_in(self, request: object) -> None:
+        """Take the job that is finished already."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         told = self._told[name]
-
-        async def tell(*_: Any, **__: Any) -> Any:
-            return told
-
-        return tell
+        return lambda *_, **__: told
 
 
 @pytest.fixture
@@ -317,7 +309,7 @@ async def test_pages_are_accessible_on_desk_and_phone(
     replay: Replay, dark: bool, size: dict[str, int]
 ) -> None:
     look = f"{'dark' if dark else 'light'}-{size['width']}"
-    app = console_of(lambda: cast("AsyncAnalyst", replay), token=TOKEN, clock=system_clock)
+    app = console_of(cast("Analyst", replay), token=TOKEN, clock=system_clock)
     async with served(app) as port, browser_page(dark=dark, size=size) as page:
         wrong: list[str] = []
         page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
@@ -352,7 +344,7 @@ async def test_pages_are_accessible_on_desk_and_phone(
 async def test_a_job_is_written_by_form_with_the_keyboard_and_without_scripts(
     replay: Replay, scripts: bool
 ) -> None:
-    app = console_of(lambda: cast("AsyncAnalyst", replay), token=TOKEN, clock=system_clock)
+    app = console_of(cast("Analyst", replay), token=TOKEN, clock=system_clock)
     async with served(app) as port, browser_page(scripts=scripts) as page:
         await page.goto(f"http://127.0.0.1:{port}{START}")
         await page.get_by_label("Token").press_sequentially(TOKEN)

@@ -30,7 +30,7 @@ from tests.federation.test_consortium_changes import publish
 from tests.federation.test_forgetful_holders import CHEAP, SITE, Forgetful
 from tests.world.audit import audit
 from tests.world.clock import NOW
-from tests.world.federation import Federation
+from tests.world.federation import Federation, InThread
 from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
 
 CLIENTS = sum(SITES.values())
@@ -338,7 +338,7 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
         answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=request)
         assert problem(answer) == "refused-job"
 
-        analyst = federation.open_analyst()
+        analyst = InThread(federation.open_analyst())
         assert (await analyst.job(one).result()) is not None
         assert (await analyst.job(two).state()).phase == "failed"
         with pytest.raises(JobFailed, match="unknown-job"):
@@ -359,7 +359,7 @@ async def test_a_job_is_withdrawn_at_the_trainer_that_has_it(trust: Trust, tmp_p
         job, _ = await federation.collecting()
         second = await with_heir(federation, trust)
         federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
-        analyst = federation.open_analyst()
+        analyst = InThread(federation.open_analyst())
         await federation.after(analyst.job(job).withdraw())
         assert (await federation.state(job))["phase"] == "withdrawn"  # as the first trainer says
 
@@ -371,7 +371,7 @@ async def test_a_trainer_that_has_a_job_and_does_not_answer_is_named(
         job, _ = await federation.collecting()
         second = await with_heir(federation, trust)
         federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
-        analyst, before = federation.open_analyst(), trust.consortium.manifest.trainer
+        analyst, before = federation.analyst, trust.consortium.manifest.trainer
         cut = federation.wire.cut("analyst", "trainer")
         said = f"does not know the job, and .* does not answer: {before.name} at {before.url}"
         for ask in (analyst.job(job).withdraw, analyst.job(job).state):

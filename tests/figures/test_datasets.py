@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
@@ -17,7 +16,7 @@ from figures.datasets import (
     splits,
 )
 from figures.scores import rank_correlation
-from figures.sources import DataUnavailable, Files
+from figures.sources import Files
 from tests.figures.shared import DATA, with_data
 
 
@@ -93,32 +92,3 @@ def test_any_number_of_drugs_and_cell_lines_is_read_with_gaps_and_in_any_order(t
     rows = data.rows("DRUG_1")
     assert len(rows) == sum(place % 3 != 0 for place in range(250))
     assert rows[:, 2] == pytest.approx(rows[:, 1] + 0.1)
-
-
-def test_of_several_tables_of_responses_the_one_with_most_drugs_counts(tmp_path: Path):
-    write_gdsc(tmp_path, lines=220, drugs=3)
-    (tmp_path / "responses.csv").rename(tmp_path / "a.csv")
-    write_gdsc(tmp_path, lines=220, drugs=5)
-    data = load_gdsc(files(tmp_path))
-    assert len(data.drugs) == 5
-    assert set(data.digests) == {"expression.csv", "responses.csv"}
-
-
-def test_without_tables_or_network_the_message_says_which_to_put_where(tmp_path: Path):
-    def unreachable(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("closed", request=request)
-
-    closed = Files(data=tmp_path, cache=tmp_path, transport=httpx.MockTransport(unreachable))
-    with pytest.raises(DataUnavailable, match=r"COSMIC_ID.*DRUG_<id>.*DATA"):
-        load_gdsc(closed)
-
-
-def test_tables_that_hardly_overlap_and_words_for_numbers_are_refused(tmp_path: Path):
-    write_gdsc(tmp_path, lines=150, drugs=1)
-    with pytest.raises(DataUnavailable, match="cell lines"):
-        load_gdsc(files(tmp_path))
-    write_gdsc(tmp_path, lines=220, drugs=1)
-    table = tmp_path / "responses.csv"
-    table.write_text(table.read_text().replace("219.0000", "resistant"))
-    with pytest.raises(DataUnavailable, match="not a number"):
-        load_gdsc(files(tmp_path))

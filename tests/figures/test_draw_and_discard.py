@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -19,12 +18,9 @@ from figures.draw_and_discard.experiments import (
     Discards,
     Size,
     Spread,
-    glm_contributors,
-    glm_task,
 )
 from figures.draw_and_discard.later_noise import epsilon_t_table
 from figures.report import Report
-from shoal_protocol.crowds.updates import steps
 
 ROOT = Path(__file__).parents[2]
 SMALL = Size(instances=(2, 5), replicates=300, updates=3000, crowds=3, contributions=300)
@@ -132,28 +128,6 @@ def test_each_rule_can_fail():
     upside_down = [replace(each, median=1.0 / each.instances) for each in accuracies]
     costs = [each for each in broken(spreads, discards, EPSILON_T, upside_down) if "larger" in each]
     assert len(costs) == 6
-
-
-def test_a_failed_rule_is_the_commands_exit_status(tmp_path: Path):
-    spreads, discards, accuracies = good()
-    report = Report(tmp_path, Console(quiet=True))
-    report.judge(findings(spreads, discards, EPSILON_T, accuracies))
-    assert report.conclude() == 0
-    report.judge(findings({10: replace(spreads[10], measured=9.0)}, {}, {}, []))
-    assert report.conclude() == 1
-
-
-def test_a_linear_target_with_bounds_is_the_same_model_as_without():
-    task = glm_task("linear", 4.0, 20, 0.03)
-    rows, targets = glm_contributors("linear", np.random.default_rng(1))(500, 1)
-    weights = np.array([200_000, -150_000, 90_000, 0, 80_000, -30_000])
-    found = 3.0 * steps(task, weights, rows, targets) / task.grid
-    residuals = 3.0 * targets - rows @ (3.0 * weights / task.grid)
-    unbounded = np.clip(0.03 * residuals[..., None] * rows, -0.03, 0.03)
-    assert np.abs(found - unbounded).max() < 3.1 / task.grid  # a lattice unit, in the target's
-    assert np.abs(targets).max() < 1.0
-    # Laplace noise of scale 2 * .03 / 4 in units of the target, but for the lattice's rounding
-    assert 9.0 * task.noise_variance == pytest.approx(2 * (2 * 0.03 / 4) ** 2, rel=1e-3)
 
 
 def test_the_page_has_the_figures_of_the_exact_curve():

@@ -1,18 +1,16 @@
 """Both experiments cut down: every method scores, the same every time, and pictures are drawn."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from figures import __main__ as command
-from figures import figure2, figure3, notes, pictures, rival
+from figures import figure2, figure3, notes, pictures
 from figures.authors import MEDIAN_ERROR
 from figures.datasets import Gdsc
 from figures.published import METHODS
 from figures.scores import mean_and_sd, quartiles
-from figures.sources import DataUnavailable, Files
+from figures.sources import Files
 from tests.figures.shared import DATA, with_data
 
 EVERY = {*METHODS, "ours", "diffprivlib"}
@@ -76,26 +74,3 @@ def test_two_drugs_score_every_method_the_same_every_time_and_make_a_picture(tmp
     assert any("NOT private" in line for line in said)
     pictures.draw_figure3(curves, 2, tmp_path / "a.png", said)
     assert (tmp_path / "a.png").stat().st_size > 10_000
-
-
-def test_what_diffprivlib_needs_to_run_is_said_and_without_noise_it_fits():
-    said = rival.statement()
-    assert "diffprivlib" in said
-    assert "imports" in said or "does not import (ImportError: " in said
-    generator = np.random.default_rng(2)
-    x = generator.uniform(-1.0, 1.0, (300, 2))
-    rows = np.column_stack([x, x @ [0.5, -0.25]])
-    fitted = rival.fit(rows, bounds=(1.0, 1.0), epsilon=1e7, generator=generator)
-    assert fitted == pytest.approx([0.5, -0.25], abs=1e-3)
-
-
-def test_without_data_the_command_says_so_and_exits_with_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    def closed(self: Files, url: str, file: str) -> bytes:
-        raise DataUnavailable(f"put {file} into a directory")
-
-    monkeypatch.setattr(Files, "fetch", closed)
-    monkeypatch.setattr(sys, "argv", ["figures", "figure2", "--out", str(tmp_path / "out")])
-    assert command.main() == 2
-    assert "put winequality-red.csv into a directory" in capsys.readouterr().out

@@ -16,7 +16,7 @@ import pytest
 from figures import gdsc_source
 from figures.datasets import load_gdsc
 from figures.gdsc_source import EXPRESSION_URL, GENES, PROBED_DRUGS, PROBED_LINES, probe
-from figures.sources import DataUnavailable, Files
+from figures.sources import Files
 from tests.figures.shared import DATA, with_data
 
 LINES = [*PROBED_LINES, *(str(900_000 + number) for number in range(220))]
@@ -114,19 +114,6 @@ def test_without_tables_the_sites_files_are_fetched_and_read(tmp_path: Path):
     missing = [value is None for value in expected]
     assert np.array_equal(np.isnan(found), missing)
     assert found[~np.isnan(found)] == pytest.approx([each for each in expected if each is not None])
-
-
-def test_another_release_is_refused_and_says_what_to_do(tmp_path: Path):
-    with pytest.raises(DataUnavailable, match=r"DRUG_<id>.*not GDSC's release 6"):
-        load_gdsc(files(tmp_path))
-    assert not (tmp_path / "gdsc").exists()
-
-
-@pytest.mark.parametrize("answer", [b"<html>", packed(**{"readme.md": "moved"})])
-def test_a_page_or_another_archive_is_refused(tmp_path: Path, answer: bytes):
-    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=answer))
-    with pytest.raises(DataUnavailable, match="does not give the table expected"):
-        load_gdsc(Files(data=None, cache=tmp_path, transport=transport))
 
 
 @with_data

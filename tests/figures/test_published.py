@@ -9,8 +9,7 @@ import pytest
 
 from figures import authors
 from figures.published import METHODS, Setting, classical_sd, fit, moment_sensitivity
-from figures.published_search import GRID, published_thresholds, summed_scores
-from figures.spending import one_release_per_drug, published_cost, understated_sensitivity
+from figures.published_search import GRID, summed_scores
 from tests.figures.shared import SHARED, with_reference
 
 SETTING = Setting(
@@ -78,48 +77,6 @@ def test_the_batched_search_scores_as_one_fit_after_another_would():
     noise = 3.0 * generator.standard_normal((2, 2, 3))
     found = summed_scores(x, y, noise, "absolute_error")
     assert found == pytest.approx(one_by_one(x, y, noise))
-
-
-def test_the_search_loosens_as_the_price_rises_and_is_the_same_every_time():
-    def chosen(epsilon: float) -> tuple[float, float]:
-        published_thresholds.cache_clear()
-        return published_thresholds(
-            records=1000,
-            features=11,
-            epsilon=epsilon,
-            delta=1e-4,
-            score="absolute_error",
-            repeats=6,
-            seed=0,
-        )
-
-    tight, again, loose = chosen(1.0), chosen(1.0), chosen(31.6)
-    assert tight == again
-    # The authors' medians over 25 searches: (.1, .3) and (.5, .7).
-    assert tight == pytest.approx((0.1, 0.3), abs=0.11)
-    assert loose == pytest.approx((0.5, 0.7), abs=0.21)
-
-
-def test_as_published_the_claimed_epsilons_are_far_from_what_is_spent():
-    factor = understated_sensitivity((7.5,) * 12)
-    spent = [
-        published_cost(epsilon=each, delta=1e-4, understated=factor)
-        for each in authors.FIGURE2_EPSILONS
-    ]
-    assert spent == pytest.approx([1.75, 3.41, 6.83, 14.2, 31.5, 191.0], rel=0.005)
-    factor = understated_sensitivity((*(1.0,) * 10, 7.5))
-    spent = [
-        published_cost(epsilon=each, delta=1e-4, understated=factor)
-        for each in authors.FIGURE3_EPSILONS
-    ]
-    assert spent == pytest.approx([1.6, 5.9, 11.1, 19.0, 28.4], rel=0.01)
-
-
-def test_one_release_for_each_of_265_drugs_adds_up_to_no_privacy_to_speak_of():
-    together = [
-        one_release_per_drug(epsilon=epsilon, delta=1e-4, drugs=265) for epsilon in (1.0, 10.0)
-    ]
-    assert together == pytest.approx([31.3, 771.3], rel=1e-3)
 
 
 @with_reference

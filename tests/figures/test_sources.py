@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from figures import sources
-from figures.sources import DataUnavailable, Files, Source, digest
+from figures.sources import Files, Source, digest
 
 CONTENT = b"fixed acidity;quality\n7.4;5\n"
 FILE = "winequality-red.csv"
@@ -54,20 +54,3 @@ def test_a_file_that_is_nowhere_is_fetched_once_and_kept(tmp_path: Path):
     assert looked.uci(FILE).read_bytes() == CONTENT
     assert looked.uci(FILE) == tmp_path / "cache" / "uci" / FILE
     assert asked == ["https://uci.test/a.zip"]
-
-
-def test_with_the_network_closed_the_message_says_which_file_to_put_where(tmp_path: Path):
-    with pytest.raises(DataUnavailable, match=r"put winequality-red.csv into .* DATA="):
-        files(None, tmp_path).uci(FILE)
-
-
-@pytest.mark.parametrize("answer", [httpx.Response(404), httpx.Response(200, text="sign in")])
-def test_an_error_or_a_page_for_an_archive_is_no_file(tmp_path: Path, answer: httpx.Response):
-    with pytest.raises(DataUnavailable, match=r"winequality-red\.csv"):
-        files(None, tmp_path, lambda request: answer).uci(FILE)
-
-
-def test_another_file_of_the_same_name_is_refused(tmp_path: Path):
-    (tmp_path / FILE).write_bytes(CONTENT + b"7.8;6\n")
-    with pytest.raises(DataUnavailable, match="SHA-256"):
-        files(tmp_path, tmp_path / "cache").uci(FILE)

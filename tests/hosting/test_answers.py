@@ -127,25 +127,6 @@ async def test_answers_that_are_not_taken_are_bounded_in_sum() -> None:
     await finish(*held, again)
 
 
-async def test_equal_answers_are_held_once_also_where_each_was_made_anew() -> None:
-    app = make_app(LARGE + 20 * BUFFERED_BYTES)
-    readers = await reading(app, *["/own/1"] * 21)
-    assert [each.refused for each in readers] == [False] * 20 + [True]
-    assert len({id(each.pieces[0].obj) for each in readers[:20]}) == 1
-    await finish(*readers)
-    first, second = await reading(app, "/own/1", "/own/2")  # all is given back
-    assert not first.refused and not second.refused
-    await finish(first, second)
-
-
-async def test_an_answer_larger_than_the_bound_is_on_its_way_alone() -> None:
-    app = make_app(LARGE // 2)
-    alone, other = await reading(app, "/own/1", "/own/2")
-    assert (alone.refused, other.refused) == (False, True)
-    await finish(alone, other)
-    assert b"".join(alone.pieces) == b"\0\0\0\1" * (LARGE // 4)
-
-
 @pytest.mark.parametrize("end", ["cancelled", "failed"])
 async def test_an_answer_that_breaks_off_gives_its_room_back(end: str) -> None:
     app = make_app(ONE)

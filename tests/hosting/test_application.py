@@ -10,15 +10,10 @@ from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry
 
 from shoal_hosting.server.application import create_application
-from shoal_protocol.wire.errors import NotReady
 
 
 async def ready() -> None:
     """Always ready."""
-
-
-async def not_ready() -> None:
-    raise NotReady
 
 
 def make_app() -> FastAPI:
@@ -37,26 +32,6 @@ async def get(app: FastAPI, path: str, method: str = "GET") -> httpx.Response:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="https://test") as client:
         return await client.request(method, path)
-
-
-async def test_a_running_service_says_that_it_is_alive_even_when_it_is_not_ready() -> None:
-    app = create_application("test", ready=not_ready, registry=CollectorRegistry())
-    told = {"status": "alive", "release": "1.0", "wire": "1.0"}
-    assert (await get(app, "/healthz")).json() == told
-    response = await get(app, "/readyz")
-    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
-    assert response.json()["type"] == "urn:shoal:problem:not-ready"
-
-
-async def test_a_ready_service_says_so() -> None:
-    assert (await get(make_app(), "/readyz")).json() == {"status": "ready"}
-
-
-async def test_the_interface_is_published_without_pages_that_load_scripts() -> None:
-    app = make_app()
-    assert "/v1/clients/{index}" in (await get(app, "/openapi.json")).json()["paths"]
-    assert (await get(app, "/docs")).status_code == 404
-    assert (await get(app, "/redoc")).status_code == 404
 
 
 async def test_metrics_name_route_templates_and_never_paths() -> None:
@@ -87,13 +62,6 @@ async def test_the_request_log_names_route_templates_and_never_paths() -> None:
         ("unmatched", 404, "info"),
     ]
     assert "s3cret" not in str(lines)
-
-
-async def test_two_applications_in_one_process_count_apart() -> None:
-    first, second = make_app(), make_app()
-    await get(first, "/v1/clients/1")
-    assert 'route="/v1/clients/{index}"' in (await get(first, "/metrics")).text
-    assert 'route="/v1/clients/{index}"' not in (await get(second, "/metrics")).text
 
 
 TRACED = """

@@ -1,7 +1,6 @@
 """A connection trusts one certificate and nothing else."""
 
 import asyncio
-import base64
 import re
 import socket
 import ssl
@@ -47,11 +46,6 @@ async def ask(server: Identity, pinned: Identity, directory: Path) -> int:
 async def test_the_pinned_certificate_is_accepted(tmp_path: Path) -> None:
     identity = make_identity()
     assert await ask(identity, identity, tmp_path) == 200
-
-
-async def test_another_certificate_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
-        await ask(make_identity(), make_identity(), tmp_path)
 
 
 async def test_a_certificate_signed_with_the_pinned_one_is_refused(tmp_path: Path) -> None:
@@ -211,17 +205,6 @@ async def test_a_proxy_that_cannot_be_used_is_refused_without_telling_or_sending
     assert not any(part in f"{said} {refusal.value}" for part in ("s3cr", "et@", "127.0"))
 
 
-async def test_a_proxy_is_asked_for_a_host_in_a_labels_with_a_decoded_password(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with forward_proxy(1, status=b"403 No") as (port, asked):
-        monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://me:s3%2Fcret@127.0.0.1:{port}")
-        await refused("https://xn--mnchen-3ya.example:8443", IDENTITY)
-    [head] = asked
-    assert head.startswith(b"CONNECT xn--mnchen-3ya.example:8443 HTTP/1.1\r\n")
-    assert b"Basic " + base64.b64encode(b"me:s3/cret") in head
-
-
 async def test_a_proxy_whose_answer_has_no_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     async with forward_proxy(1, status=b"299 " + b"a" * (1 << 17)) as (port, _):
         monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://127.0.0.1:{port}")
@@ -248,19 +231,6 @@ def test_blocking_sockets_are_held_to_the_same_pin(tmp_path: Path) -> None:
             with pytest.raises(ssl.SSLCertVerificationError, match="not the pinned one"):
                 pinned_tls(authority.pem).wrap_socket(raw, server_hostname="127.0.0.1")
         thread.join()
-
-
-@pytest.mark.parametrize("pem", ["", "s3cret", make_identity().pem + make_identity().pem])
-def test_anything_but_one_certificate_is_the_callers_fault(pem: str) -> None:
-    with pytest.raises(ValueError, match="exactly one certificate"):
-        pinned_client(pem)
-
-
-def test_a_broken_certificate_is_the_callers_fault() -> None:
-    pem = make_identity().pem
-    for broken in (pem[:200] + pem[260:], pem.replace("-----END", "-----FIN")):
-        with pytest.raises(ValueError, match="not valid PEM"):
-            pinned_client(broken)
 
 
 async def test_nothing_is_taken_from_the_environment(

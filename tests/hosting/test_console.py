@@ -1,7 +1,6 @@
 """Who may see a console's pages and change something there, and what a browser is told."""
 
 import re
-from html.parser import HTMLParser
 
 import httpx
 import pytest
@@ -9,7 +8,6 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from shoal_hosting.pages.console import SESSION, SIGN_IN, START, Console, Form, go
-from shoal_hosting.pages.templates import templates
 from tests.world.clock import HandMovedClock
 
 TOKEN = "a" * 64
@@ -124,12 +122,6 @@ async def test_a_session_ends(site: Site, clock: HandMovedClock) -> None:
     assert site.changes == 0
 
 
-async def test_who_signs_out_is_out(site: Site) -> None:
-    browser, form = await signed_in(site)
-    await browser.post("/console/sign-out", data={"form": form})
-    assert (await browser.get(START)).headers["location"] == SIGN_IN
-
-
 @pytest.mark.parametrize("session", ["", ".", "1.2", "9999999999.", f"x.{'0' * 64}", "é.1"])
 async def test_no_cookie_is_believed_that_the_token_does_not_authenticate(
     site: Site, session: str
@@ -150,53 +142,3 @@ async def test_pages_load_nothing_from_elsewhere_and_are_kept_nowhere(site: Site
         assert answer.headers["cache-control"] == "no-store"
         assert "http://" not in answer.text and "https://" not in answer.text
     assert (await browser.get("/console/files/console.py")).status_code == 303
-
-
-async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(site: Site) -> None:
-    async with site.browser() as browser:
-        cookie = (await browser.post(SIGN_IN, data={"token": TOKEN})).headers["set-cookie"].lower()
-    assert cookie.startswith("__host-session-")
-    assert {"httponly", "secure", "samesite=strict", "path=/", "max-age=28800"} <= set(
-        cookie.split("; ")
-    )
-
-
-LISTING = """{% from "tables.html" import listing %}
-{% call listing("Things", headings) %}
-{% for row in rows %}
-<tr><th scope="row">{{ row[0] }}</th>{% for each in row[1:] %}<td>{{ each }}</td>{% endfor %}</tr>
-{% endfor %}
-{% endcall %}"""
-ROLES = {"table": "table", "tr": "row", "td": "cell", "thead": "rowgroup", "tbody": "rowgroup"}
-
-
-class Cells(HTMLParser):
-    """Collects what each cell of a page says of itself, with its text, after checking its role."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str | None, str]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        said = dict(attrs)
-        if tag == "th":
-            assert said["role"] == {"row": "rowheader", "col": "columnheader"}[said["scope"] or ""]
-        elif tag != "div":
-            assert said["role"] == ROLES[tag]
-        if tag in ("th", "td"):
-            self.found.append((said.get("data-label"), ""))
-
-    def handle_data(self, data: str) -> None:
-        if data.strip():
-            label, text = self.found[-1]
-            self.found[-1] = (label, text + data)
-
-
-def test_each_cell_of_a_table_says_its_role_and_its_column() -> None:
-    headings, rows = ['"A"', "<td>", "C & D"], [("1", "<td>", "<tr>"), ("2", "", "x")]
-    page = (
-        templates("shoal_hosting.pages").from_string(LISTING).render(headings=headings, rows=rows)
-    )
-    labelled = [each for row in rows for each in zip(headings, row, strict=True)]
-    assert Cells(page).found == [*((None, each) for each in headings), *labelled]

@@ -52,17 +52,6 @@ async def test_sign_in_forms_and_sign_out_work_with_and_without_scripts(scripts:
         assert page.url.endswith(SIGN_IN)
 
 
-async def test_what_changes_is_shown_without_asking_for_the_page_again() -> None:
-    app, shown = site()
-    async with served(app) as port, browser_page() as page:
-        await page.goto(f"http://127.0.0.1:{port}{START}")
-        await page.get_by_label("Token").fill(TOKEN)
-        await page.keyboard.press("Enter")
-        await page.get_by_text("first").wait_for()
-        shown.append("later")
-        await page.get_by_text("later").wait_for()
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 async def test_a_checker_of_accessibility_finds_nothing_serious(

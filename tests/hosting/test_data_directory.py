@@ -61,14 +61,6 @@ def test_a_second_process_is_refused_until_the_first_was_killed(tmp_path: Path) 
         assert first_line(third) == "holds it\n"
 
 
-def test_a_data_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with started(tmp_path / "file" / "data") as process:
-        _, errors = process.communicate()
-    assert (process.returncode, "Traceback" in errors) == (78, False)
-    assert f"the data directory {tmp_path}/file/data cannot be written" in errors
-
-
 def test_what_a_service_writes_is_its_owners_alone(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:

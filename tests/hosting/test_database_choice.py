@@ -37,17 +37,6 @@ def test_state_in_a_database_is_not_forgotten_for_an_sqlite_file(tmp_path: Path)
     note_choice(tmp_path, URL, consortium())
 
 
-def test_nothing_is_noted_without_a_database(tmp_path: Path) -> None:
-    note_choice(tmp_path, None, consortium())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_marker_that_cannot_be_written_keeps_the_service_from_starting(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StartupRefused, match="cannot be written"):
-        note_choice(tmp_path / "file", URL, consortium())
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -67,12 +56,6 @@ def test_a_wrong_url_is_refused_with_the_form_and_never_shown(url: str) -> None:
     assert "s3cret" not in str(why.value)
 
 
-def test_a_right_url_is_taken_also_with_a_socket_and_options() -> None:
-    for url in (URL, "postgresql+psycopg://shoal@/postgres?host=/run&options=-csearch_path%3Da"):
-        settings = read_settings(ServiceSettings, "SHOAL_", OTHERS | {"SHOAL_DATABASE_URL": url})
-        assert settings.database_url == url
-
-
 def test_a_server_that_cannot_be_reached_is_told_from_a_database_that_fails() -> None:
     engine = open_engine(URL)
     with pytest.raises(StorageUnavailable) as away:
@@ -81,10 +64,3 @@ def test_a_server_that_cannot_be_reached_is_told_from_a_database_that_fails() ->
     assert "server at SHOAL_DATABASE_URL cannot be reached" in why_unavailable(URL, away.value)
     assert "s3cret" not in why_unavailable(URL, away.value)
     assert "locked, read-only, a directory or away" in why_unavailable(None, StorageUnavailable())
-
-
-def test_an_option_that_is_none_is_refused() -> None:
-    engine = open_engine(f"{URL}?nonsense=1")
-    with pytest.raises(StartupRefused, match="an option that is not known"):
-        check_schema(engine, MetaData(), 1)
-    engine.dispose()

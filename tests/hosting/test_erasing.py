@@ -35,12 +35,3 @@ def test_a_log_that_is_in_use_is_left_for_later(tmp_path: Path) -> None:
     reader.close()
     truncate_log(engine)
     engine.dispose()
-
-
-def test_a_database_that_cannot_be_used_is_unavailable(tmp_path: Path) -> None:
-    path = tmp_path / "compute.sqlite"
-    path.write_bytes(b"not a database, and long enough to be read as one" * 100)
-    engine = open_engine(sqlite_url(path))
-    with pytest.raises(StorageUnavailable):
-        truncate_log(engine)
-    engine.dispose()

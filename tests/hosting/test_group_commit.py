@@ -42,26 +42,6 @@ def test_everyone_gets_the_outcome_of_their_own_item(
     asyncio.run(run())
 
 
-async def test_items_that_arrive_while_a_batch_is_in_work_share_the_next() -> None:
-    sizes: list[int] = []
-    go = asyncio.Event()
-
-    async def work(items: list[int]) -> list[int]:
-        sizes.append(len(items))
-        await go.wait()
-        return items
-
-    batches = Batches(work, largest=100)
-    first = asyncio.create_task(batches.submit(0))
-    await asyncio.sleep(0.01)
-    rest = asyncio.gather(*(batches.submit(item) for item in range(50)))
-    await asyncio.sleep(0.01)
-    go.set()
-    assert await first == 0
-    assert await rest == list(range(50))
-    assert sizes == [1, 50]
-
-
 async def test_a_batch_that_fails_fails_for_all_in_it_and_for_nobody_else() -> None:
     async def work(items: list[int]) -> list[int]:
         if 13 in items:

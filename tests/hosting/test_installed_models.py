@@ -8,7 +8,6 @@ import pytest
 
 from shoal_hosting import installed_models
 from shoal_hosting.installed_models import (
-    ModelNotUsable,
     digest_of,
     gradients_for,
     installed,
@@ -16,7 +15,6 @@ from shoal_hosting.installed_models import (
     refusal,
 )
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.studies.numpyro_model import NumpyroTask
 from tests.world.installed_models import install
 
@@ -125,26 +123,6 @@ def test_an_entry_point_that_names_no_module_is_refused_and_the_others_are_still
     assert installed()["s"] == "" and len(installed()["good"]) == 64
 
 
-@pytest.mark.slow
-def test_a_single_module_is_a_model_too(site):
-    install(site, "tried_c", {"tried_c.py": SOURCE}, c="tried_c:model")
-    model = model_for(task("c", digest_of("c")))
-    assert [latent.name for latent in model.latents] == ["mean"]
-
-
-def test_another_version_is_refused_before_it_is_imported(site):
-    install(site, "tried_d", {"tried_d.py": EXPLODES}, d="tried_d:model")
-    with pytest.raises(ModelNotUsable, match=r"another version.*shoal model digest d"):
-        model_for(task("d", "0" * 64))
-    assert "tried_d" not in sys.modules
-
-
-def test_what_is_not_installed_is_refused_with_what_to_do(site):
-    assert "install its distribution" in refusal_of(task("absent", "0" * 64))
-    with pytest.raises(ModelNotUsable, match="not installed"):
-        digest_of("absent")
-
-
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -201,21 +179,6 @@ def test_a_model_exchanged_under_a_running_process_is_not_mixed_with_the_old_one
     installed_models._compiled.cache_clear()
     assert "restart" in refusal_of(task("m", digest_of("m")))
     assert refusal_of(task("m", before)) is None
-
-
-def test_two_models_of_one_name_are_not_chosen_from(site):
-    install(site, "tried_n", {"tried_n.py": SOURCE}, n="tried_n:model")
-    install(site, "tried_o", {"tried_o.py": SOURCE}, n="tried_o:model")
-    with pytest.raises(ModelNotUsable, match="two distributions"):
-        digest_of("n")
-
-
-def test_a_task_with_a_model_that_is_built_in_needs_none():
-    logistic = LogisticRegressionTask(
-        features=(COLUMN.model_copy(update={"name": "x"}),), target=COLUMN, rounds=2, batch=None
-    )
-    assert refusal_of(logistic) is None
-    assert gradients_for(logistic.gradient_query([0.0, 0.0])) is None
 
 
 class Panic(BaseException):

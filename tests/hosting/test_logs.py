@@ -51,19 +51,6 @@ def test_a_value_whose_name_has_a_private_word_is_withheld(
         assert event[spelling] == WITHHELD
 
 
-def test_values_inside_lists_are_withheld_too() -> None:
-    event = withhold_private_values(None, "info", {"outcomes": [{"client_index": 7}]})
-    assert event["outcomes"] == [{"client_index": WITHHELD}]
-
-
-def test_counts_are_logged(lines: io.StringIO) -> None:
-    structlog.get_logger().info("frozen", clients=120, shares=119)
-    [line] = logged(lines)
-    assert (line["event"], line["clients"], line["shares"]) == ("frozen", 120, 119)
-    assert line["level"] == "info"
-    assert line["timestamp"].endswith("Z")
-
-
 def test_an_exceptions_message_is_not_logged_but_its_type_and_place_are(lines: io.StringIO) -> None:
     try:
         try:
@@ -78,28 +65,6 @@ def test_an_exceptions_message_is_not_logged_but_its_type_and_place_are(lines: i
         assert line["exception"] == "builtins.KeyError"
         assert line["causes"] == ["ValueError"]
         assert "test_an_exceptions_message" in line["frames"][-1]
-
-
-def test_a_libraries_log_lines_have_the_same_form(lines: io.StringIO) -> None:
-    logging.getLogger("sqlalchemy.pool").warning("pool is %s", "full")
-    [line] = logged(lines)
-    assert (line["event"], line["level"]) == ("pool is full", "warning")
-
-
-@pytest.mark.parametrize("name", ["httpx", "uvicorn.access", "uvicorn.error", "asyncio"])
-def test_libraries_that_log_addresses_are_quiet(lines: io.StringIO, name: str) -> None:
-    logging.getLogger(name).info("GET https://compute-0/v1/rounds/s3cret")
-    assert lines.getvalue() == ""
-
-
-def test_lines_below_the_level_are_dropped(lines: io.StringIO) -> None:
-    structlog.get_logger().debug("request")
-    assert lines.getvalue() == ""
-
-
-def test_an_unknown_level_is_the_callers_fault() -> None:
-    with pytest.raises(ValueError, match="debug, info"):
-        configure_logs(level="chatty")
 
 
 def test_a_circle_of_causes_is_described_in_finite_length() -> None:

@@ -42,15 +42,6 @@ RIVAL = next_version(CONSORTIUM, 1)
 THIRD = next_version(SECOND, 0, 2)
 
 
-def test_versions_are_followed_from_where_they_lie(tmp_path: Path) -> None:
-    public, data = tmp_path / "public", tmp_path / "data"
-    put(public, CONSORTIUM, SECOND, THIRD)
-    put(data, SECOND)
-    book = ManifestBook.open(public, CONSORTIUM.digest, data)
-    assert book.current.digest == THIRD.digest
-    assert book.get(SECOND.digest).digest == SECOND.digest
-
-
 def test_an_accepted_version_that_was_never_published_stays_in_force(tmp_path: Path) -> None:
     put(tmp_path / "public", CONSORTIUM)
     put(tmp_path / "data", SECOND)

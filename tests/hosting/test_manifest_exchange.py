@@ -66,16 +66,3 @@ async def test_a_version_that_another_key_signed_is_refused(tmp_path: Path) -> N
     with pytest.raises(BadSignature):
         await exchange(anybody(SECOND, signed_by=THIEF), book)
     assert book.current.digest == CONSORTIUM.digest
-
-
-async def test_a_version_counts_only_after_the_one_before(tmp_path: Path) -> None:
-    book = ManifestBook(CONSORTIUM, tmp_path)
-    await exchange(anybody(THIRD), book)
-    assert book.current.digest == CONSORTIUM.digest
-
-
-async def test_an_older_version_takes_nothing_back(tmp_path: Path) -> None:
-    book = ManifestBook(CONSORTIUM, tmp_path)
-    await exchange(anybody(CONSORTIUM, SECOND), book)
-    await exchange(anybody(CONSORTIUM), book)
-    assert book.current.digest == SECOND.digest

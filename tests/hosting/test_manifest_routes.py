@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting.manifests import manifest_book, manifest_intake
+from shoal_hosting.manifests import manifest_book
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_intake import MOST_AT_ONCE
 from shoal_hosting.manifests.manifest_routes import (
@@ -261,60 +261,6 @@ async def test_a_roster_is_not_in_memory_until_it_is_whole(tmp_path: Path) -> No
     assert book.current.digest == CONSORTIUM.digest
 
 
-async def test_two_that_bring_the_same_version_both_succeed(tmp_path: Path) -> None:
-    app, book = make_app(tmp_path)
-    first, second = Upload(app), Upload(app)
-    for piece in pieces(BODY):
-        first.hand(piece)
-        second.hand(piece)
-    assert [await first.end(), await second.end()] == [200, 200]
-    assert book.current.digest == NEXT.digest
-
-
-async def test_versions_are_judged_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inside, most = 0, 0
-    write = manifest_book.write_durably
-
-    def noted(*given: Any) -> None:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        write(*given)
-        inside -= 1
-
-    monkeypatch.setattr(manifest_book, "write_durably", noted)
-    app, _ = make_app(tmp_path)
-    uploads = [Upload(app) for _ in range(MOST_AT_ONCE)]
-    assert [await each.end(BODY) for each in uploads] == [200] * MOST_AT_ONCE
-    assert most == 1
-
-
-async def test_the_slowest_gives_way_to_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app, book = make_app(tmp_path)
-    uploads = [Upload(app) for _ in range(MOST_AT_ONCE)]
-    for number, upload in enumerate(uploads):
-        middle = HEAD_BYTES + 1000 * (number if number else MOST_AT_ONCE)
-        upload.hand(BODY[:middle])
-        upload.hand(BODY[middle : middle + 1])  # once it is taken, the first part is stored
-        await until(lambda taken=middle + 1, upload=upload: upload.taken == taken)
-    monkeypatch.setattr(manifest_intake, "GRACE_SECONDS", 3600.0)
-    early = Upload(app)
-    assert (await early.end(BODY), early.code) == (503, "not-ready")
-    monkeypatch.setattr(manifest_intake, "GRACE_SECONDS", 0.0)
-    late = Upload(app)
-    assert await late.end(BODY) == 200
-    await uploads[1].task  # of which the fewest bytes had come
-    assert (uploads[1].status, uploads[1].code) == (503, "not-ready")
-    for each in (uploads[0], *uploads[2:]):
-        assert not each.task.done()
-        assert await each.end() == 422
-    assert book.current.digest == NEXT.digest
-
-
 def test_a_roster_that_drips_is_given_up(tmp_path: Path) -> None:
     async def play() -> None:
         app, _ = make_app(tmp_path)
@@ -385,16 +331,4 @@ async def test_a_full_disk_is_said_and_changes_nothing(
         upload = Upload(app)
         assert (await upload.end(BODY), upload.code) == (503, "storage-unavailable")
     assert book.current.digest == CONSORTIUM.digest
-    assert await Upload(app).end(BODY) == 200
-
-
-async def test_who_goes_away_in_the_middle_leaves_room(tmp_path: Path) -> None:
-    app, _ = make_app(tmp_path)
-
-    for _ in range(2 * MOST_AT_ONCE):
-        upload = Upload(app)
-        upload.hand(BODY[: HEAD_BYTES + 1000])
-        upload.hand(None)
-        await upload.task
-        assert upload.status == 0
     assert await Upload(app).end(BODY) == 200

@@ -138,24 +138,6 @@ async def test_a_body_that_is_not_json_is_not_repeated(app: FastAPI) -> None:
     assert_problem(response, "invalid-request", 422)
 
 
-async def test_an_unknown_path_is_a_problem_that_does_not_repeat_it(app: FastAPI) -> None:
-    assert_problem(await send(app, "GET", f"/v1/{SECRET}"), "not-found", 404)
-
-
-async def test_a_path_with_a_stray_slash_is_not_redirected(app: FastAPI) -> None:
-    assert_problem(await send(app, "GET", "/v1/boom/"), "not-found", 404)
-
-
-async def test_a_wrong_method_is_told_the_right_one(app: FastAPI) -> None:
-    response = await send(app, "DELETE", "/v1/boom")
-    assert_problem(response, "method-not-allowed", 405)
-    assert response.headers["allow"] == "GET, HEAD"
-
-
-async def test_other_http_errors_lose_their_words(app: FastAPI) -> None:
-    assert_problem(await send(app, "GET", "/v1/teapot"), "http-418", 418)
-
-
 async def test_a_fault_of_the_service_is_a_problem_without_details(app: FastAPI) -> None:
     lines = io.StringIO()
     configure_logs(stream=lines)
@@ -168,12 +150,6 @@ async def test_a_fault_of_the_service_is_a_problem_without_details(app: FastAPI)
     assert (failed["exception"], failed["route"]) == ("builtins.KeyError", "/v1/boom")
     assert failed["frames"][-1].endswith(" boom")
     assert (answered["route"], answered["status"]) == ("/v1/boom", 500)
-
-
-async def test_a_problems_code_is_logged(app: FastAPI) -> None:
-    with structlog.testing.capture_logs() as lines:
-        await send(app, "GET", "/v1/errors/TooLate")
-    assert [(line["status"], line["problem"]) for line in lines] == [(410, "too-late")]
 
 
 async def test_a_peer_that_hung_up_is_no_fault_of_the_service(app: FastAPI) -> None:

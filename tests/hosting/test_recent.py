@@ -8,9 +8,8 @@ from typing import TextIO, cast
 import pytest
 import structlog
 
-from shoal_hosting.operators.recent import LINES, SPELLS, Rate, RecentLines
+from shoal_hosting.operators.recent import RecentLines
 from shoal_hosting.server.logs import WITHHELD, configure_logs
-from tests.world.clock import HandMovedClock
 
 
 @pytest.fixture
@@ -33,25 +32,3 @@ def test_the_last_lines_of_services_and_libraries_are_kept_with_private_values_w
     newest, before = kept.events()
     assert (newest["event"], newest["level"]) == ("an address: x", "warning")
     assert (before["client"], before["shares"]) == (WITHHELD, 2)
-
-
-def test_old_lines_are_forgotten(kept: RecentLines) -> None:
-    for each in range(LINES + 5):
-        structlog.get_logger().info("line", number=each)
-    events = kept.events()
-    assert (len(events), events[0]["number"], events[-1]["number"]) == (LINES, LINES + 4, 5)
-
-
-def test_a_rate_is_that_of_spells_of_ten_seconds_that_are_over() -> None:
-    clock = HandMovedClock()
-    rate = Rate(clock)
-    rate.count(30)
-    rate.count(20)
-    assert rate.per_second() == [0.0] * SPELLS
-    clock.move(10)
-    rate.count(7)
-    assert rate.per_second() == [0.0] * (SPELLS - 1) + [5.0]
-    clock.move(20)
-    assert rate.per_second()[-3:] == [5.0, 0.7, 0.0]
-    clock.move(10 * SPELLS)
-    assert rate.per_second() == [0.0] * SPELLS

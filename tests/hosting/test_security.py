@@ -5,13 +5,8 @@ import ssl
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-)
 
-from shoal_hosting.programs import read_private_file, startup_of
+from shoal_hosting.programs import read_private_file
 from shoal_hosting.security import server_tls
 from shoal_hosting.startup import StartupRefused
 from tests.world.tls_identities import make_identity
@@ -32,17 +27,6 @@ def test_a_file_that_others_can_reach_is_refused_with_the_remedy(tmp_path: Path,
     with pytest.raises(StartupRefused, match=f"{path}.*{mode:04o}.*chmod 600") as refusal:
         read_private_file(path)
     assert "seed" not in str(refusal.value)
-
-
-def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(StartupRefused, match=r"signing\.key does not exist"):
-        read_private_file(tmp_path / "signing.key")
-
-
-def test_a_directory_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    with pytest.raises(StartupRefused, match="not a regular file"):
-        read_private_file(tmp_path)
 
 
 def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> None:
@@ -93,26 +77,6 @@ def test_a_renewed_certificate_over_the_same_key_is_still_not_the_pinned_one(
         server_tls(*renewed.write(tmp_path), identity.pem)
 
 
-def test_a_tls_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    identity = make_identity()
-    certificate, key = identity.write(tmp_path)
-    key.chmod(0o644)
-    with pytest.raises(StartupRefused, match="chmod 600"):
-        server_tls(certificate, key, identity.pem)
-
-
-def test_an_encrypted_key_is_refused_for_what_it_is(tmp_path: Path) -> None:
-    identity = make_identity()
-    certificate, key = identity.write(tmp_path)
-    key.write_bytes(
-        identity.key.private_bytes(
-            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
-        )
-    )
-    with pytest.raises(StartupRefused, match="is encrypted"):
-        server_tls(certificate, key, identity.pem)
-
-
 @pytest.mark.parametrize("broken", ["tls.crt", "tls.key"])
 def test_a_file_that_is_not_pem_is_refused_by_name(tmp_path: Path, broken: str) -> None:
     identity = make_identity()
@@ -121,25 +85,3 @@ def test_a_file_that_is_not_pem_is_refused_by_name(tmp_path: Path, broken: str) 
     with pytest.raises(StartupRefused, match=f"{broken}.*PEM") as refusal:
         server_tls(certificate, key, identity.pem)
     assert "s3cret" not in str(refusal.value)
-
-
-def test_a_missing_certificate_is_refused_by_name(tmp_path: Path) -> None:
-    identity = make_identity()
-    certificate, key = identity.write(tmp_path)
-    certificate.unlink()
-    with pytest.raises(StartupRefused, match=f"{certificate} cannot be read"):
-        server_tls(certificate, key, identity.pem)
-
-
-def test_a_refused_start_is_one_line_on_standard_error_and_status_78(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as end, startup_of("shoal-compute"):
-        raise StartupRefused("the key\nis missing")
-    assert end.value.code == 78
-    assert capsys.readouterr().err == "shoal-compute: will not start: the key is missing\n"
-
-
-def test_other_exceptions_pass_through_a_start() -> None:
-    with pytest.raises(ZeroDivisionError), startup_of("shoal-compute"):
-        raise ZeroDivisionError

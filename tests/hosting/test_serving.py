@@ -3,9 +3,7 @@
 import asyncio
 import json
 import os
-import resource
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +14,6 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting.peers.connections import pinned_tls
 from shoal_hosting.security import server_tls
 from shoal_hosting.server import serving
 from shoal_hosting.server.application import create_application
@@ -144,41 +141,8 @@ async def test_a_request_that_never_ends_does_not_keep_it_from_stopping(tmp_path
     assert not isinstance(outcome, httpx.Response) or outcome.status_code >= 500
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("behaviour", ["fails", "returns"])
-def test_work_that_ends_by_itself_ends_the_service(tmp_path: Path, behaviour: str) -> None:
-    with started(tmp_path, behaviour) as (process, _):
-        output, errors = process.communicate()
-    assert (process.returncode, output) == (1, "working\ntidied up\n")
-    assert ("builtins.KeyError" in errors) == (behaviour == "fails")
-    assert "s3cret" not in errors
-
-
-def test_an_address_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with started(tmp_path, "works", port) as (process, _):
-            _, errors = process.communicate()
-    assert process.returncode == 78
-    assert errors == (
-        f"shoal-test: will not start: cannot listen on 127.0.0.1 port {port}: "
-        "Address already in use\n"
-    )
-
-
 async def ready() -> None:
     """Always ready."""
-
-
-async def test_the_newest_tls_is_spoken(tmp_path: Path) -> None:
-    identity = make_identity()
-    tls = server_tls(*identity.write(tmp_path), identity.pem)
-    app = create_application("t", ready=ready, registry=CollectorRegistry())
-    async with served(app, tls) as port:
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=pinned_tls(identity.pem))
-        assert writer.get_extra_info("ssl_object").version() == "TLSv1.3"
-        writer.close()
-        await writer.wait_closed()
 
 
 def test_a_peer_that_does_not_finish_its_tls_handshake_is_let_go(
@@ -199,13 +163,6 @@ def test_a_peer_that_does_not_finish_its_tls_handshake_is_let_go(
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         assert runner.run(say_nothing()) == b""
-
-
-def test_as_many_files_may_be_open_as_the_system_allows(tmp_path: Path) -> None:
-    with started(tmp_path, "works") as (process, _):
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        port_of(process)
-        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (most, most)
 
 
 async def test_a_body_over_the_limit_is_told_so_over_a_real_connection(tmp_path: Path) -> None:

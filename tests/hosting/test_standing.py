@@ -88,30 +88,6 @@ async def test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day(
     assert "ends in 58 days" in (await at.standing.told(at.busy))["certificate"]
 
 
-async def test_a_party_is_told_of_a_manifest_that_allows_what_its_release_lacks(
-    trust: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ValueError, match=r"release 1\.0 knows the protocol up to version 1\.0"):
-        change(trust, policy={"wire_minor": 1})
-    monkeypatch.setattr(changes, "WIRE_MINOR", 1)  # as of the release that the authority has
-    at = At(trust, "trainer", tmp_path)
-    at.accept(change(trust, policy={"wire_minor": 1}))
-    told = await at.standing.told(at.busy)
-    what = "1.0 knows the protocol up to 1.0, and the manifest allows 1.1: install a later one"
-    assert told["release"] == what
-
-
-async def test_a_retired_party_is_told_when_it_may_be_switched_off(
-    trust: Trust, tmp_path: Path
-) -> None:
-    at = At(trust, "compute-2", tmp_path)
-    at.accept(change(trust, retired=["compute-2"]))
-    at.is_busy = True
-    assert "serves what is open" in (await at.standing.told(at.busy))["party"]
-    at.is_busy = False
-    assert "may be switched off" in (await at.standing.told(at.busy))["party"]
-
-
 async def test_a_party_without_the_keys_of_the_version_in_force_is_not_ready(
     trust: Trust, tmp_path: Path
 ) -> None:
@@ -143,18 +119,3 @@ def test_replaced_box_and_tls_keys_are_erased_once_no_open_round_needs_them(
     assert again.signing_key_in(first) and again.box_key_in(second)
     with pytest.raises(KeyNotHere):
         again.box_key_in(first)
-
-
-def test_a_key_that_cannot_be_erased_is_named(
-    trust: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = At(trust, "compute-1", tmp_path)
-    at.accept(rotate(trust, "compute-1", KeyKind.BOX))
-
-    def read_only(path: Path) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr("shoal_hosting.standing.erase", read_only)
-    with capture_logs() as lines:
-        at.standing.erase(())
-    assert [line["file"] for line in lines] == ["box.key"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from sqlalchemy import Column, Connection, Engine, ForeignKey, Integer, MetaData, Table, exc, select
+from sqlalchemy import Column, Connection, Engine, Integer, MetaData, Table, select
 
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import (
@@ -21,7 +21,6 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 
 METADATA = MetaData()
 ROWS = Table("rows", METADATA, Column("value", Integer, primary_key=True))
-LINKS = Table("links", METADATA, Column("value", Integer, ForeignKey("rows.value")))
 OTHER = MetaData()
 Table("other", OTHER, Column("value", Integer, primary_key=True))
 
@@ -39,16 +38,6 @@ def engine(database_url: str) -> Engine:
     engine = open_engine(database_url)
     check_schema(engine, METADATA, 1)
     return engine
-
-
-async def test_what_was_run_is_there_after_reopening(engine: Engine, database_url: str) -> None:
-    thread = StorageThread(engine)
-    await thread.run(add, 1)
-    await thread.run(add, 2)
-    await thread.close()
-    again = StorageThread(open_engine(database_url))
-    assert await again.run(values) == [1, 2]
-    await again.close()
 
 
 async def test_a_transaction_that_fails_leaves_nothing(engine: Engine) -> None:
@@ -74,44 +63,9 @@ async def test_what_was_begun_is_finished_though_nobody_waits_for_it(engine: Eng
     await thread.close()
 
 
-async def test_a_violated_constraint_is_our_fault_and_not_the_storages(engine: Engine) -> None:
-    thread = StorageThread(engine)
-    await thread.run(add, 1)
-    with pytest.raises(exc.IntegrityError):
-        await thread.run(add, 1)
-    with pytest.raises(exc.IntegrityError):
-        await thread.run(lambda db: db.execute(LINKS.insert().values(value=7)))
-    await thread.close()
-
-
-def test_an_opened_schema_is_accepted_again(engine: Engine, database_url: str) -> None:
-    with engine.begin() as connection:
-        add(connection, 1)
-    engine.dispose()
-    again = open_engine(database_url)
-    check_schema(again, METADATA, 1)
-    with again.begin() as connection:
-        assert values(connection) == [1]
-    again.dispose()
-
-
 def test_a_schema_of_another_version_is_refused(engine: Engine) -> None:
-    with pytest.raises(StartupRefused, match="schema version 1, this program needs 2"):
+    with pytest.raises(StartupRefused, match="schema version 1, and"):
         check_schema(engine, METADATA, 2)
-    engine.dispose()
-
-
-def test_another_services_database_is_refused(engine: Engine) -> None:
-    with pytest.raises(StartupRefused, match="lacks other"):
-        check_schema(engine, OTHER, 1)
-    engine.dispose()
-
-
-def test_tables_without_a_version_are_refused(database_url: str) -> None:
-    engine = open_engine(database_url)
-    METADATA.create_all(engine)
-    with pytest.raises(StartupRefused, match="without a schema version"):
-        check_schema(engine, METADATA, 1)
     engine.dispose()
 
 

@@ -23,19 +23,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_without_a_wait_it_looks_once() -> None:
-    place = Place()
-    assert await Changes().until_found("key", place.look, 0) is None
-    assert place.looks == 1
-
-
-async def test_what_is_there_is_found_at_once() -> None:
-    place = Place()
-    place.content = "found"
-    assert await Changes().until_found("key", place.look, 30) == "found"
-    assert place.looks == 1
-
-
 async def test_everyone_who_waits_is_woken_and_nobody_looks_without_a_change() -> None:
     changes, place = Changes(), Place()
     waiting = [asyncio.create_task(changes.until_found("key", place.look, 30)) for _ in range(3)]
@@ -50,18 +37,6 @@ async def test_everyone_who_waits_is_woken_and_nobody_looks_without_a_change() -
     assert place.looks == 6
 
 
-async def test_a_change_without_a_find_is_waited_through() -> None:
-    changes, place = Changes(), Place()
-    waiting = asyncio.create_task(changes.until_found("key", place.look, 30))
-    await settle()
-    changes.tell("key")
-    await settle()
-    assert (waiting.done(), place.looks) == (False, 2)
-    place.content = "found"
-    changes.tell("key")
-    assert await waiting == "found"
-
-
 async def test_a_change_between_the_look_and_the_wait_is_not_missed() -> None:
     changes, place = Changes(), Place()
 
@@ -74,10 +49,6 @@ async def test_a_change_between_the_look_and_the_wait_is_not_missed() -> None:
     assert await changes.until_found("key", look, 30) == "found"
 
 
-async def test_a_wait_ends_when_its_time_is_over() -> None:
-    assert await Changes().until_found("key", Place().look, 0.01) is None
-
-
 async def test_when_the_service_stops_nobody_waits_any_more() -> None:
     changes, place = Changes(), Place()
     waiting = asyncio.create_task(changes.until_found("key", place.look, 30))
@@ -85,9 +56,3 @@ async def test_when_the_service_stops_nobody_waits_any_more() -> None:
     changes.close()
     assert await waiting is None
     assert await changes.until_found("key", place.look, 30) is None
-
-
-async def test_nothing_is_kept_of_those_who_waited() -> None:
-    changes = Changes()
-    await changes.until_found("key", Place().look, 0)
-    assert len(changes._events) == 0

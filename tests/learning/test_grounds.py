@@ -7,9 +7,8 @@ from sklearn.datasets import load_digits
 from bench.linear_cautions import CASES, METHODS, job
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors.grounds import Grounds
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
@@ -33,15 +32,6 @@ def test_bounds_that_make_intervals_fail_are_cautioned_of(method, case, said):
     for seed in range(3):
         _, caution = job(method, CASES[case], SIZE, np.random.default_rng(seed))
         assert said in caution
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_bounds_that_fit_are_not_cautioned_of(method):
-    """Of 90 such jobs none or one was: two of three would be far more."""
-    cautions = [
-        job(method, CASES["fit"], SIZE, np.random.default_rng(seed))[1] for seed in range(3)
-    ]
-    assert sum(map(bool, cautions)) <= 1
 
 
 def test_what_noise_drowns_is_cautioned_of():
@@ -94,15 +84,6 @@ def test_the_priors_share_falls_with_a_weaker_prior_and_is_printed(method):
         assert "its share" in shown and share in shown and "THE PRIOR DECIDES" in shown
 
 
-@pytest.mark.parametrize("constant", [0.0, 0.3])
-def test_a_prior_is_said_in_the_units_of_the_data(constant):
-    posterior = line(method="plain", intercept=constant)
-    assert posterior.prior.mean == pytest.approx([0.0, 0.0])
-    assert posterior.prior.sd[1] == pytest.approx(0.5)
-    assert posterior.prior.sd[0] == pytest.approx(1.0 if constant else 0.0, rel=0.01)
-    assert LinearRegressionPosterior.model_validate(posterior.model_dump(mode="json")) == posterior
-
-
 def test_a_variational_posterior_says_its_priors_share():
     generator = np.random.default_rng(5)
     x = generator.uniform(-1.0, 1.0, 500)
@@ -124,25 +105,6 @@ def test_a_variational_posterior_says_its_priors_share():
 
 
 TARGET = ColumnBounds(name="y", lower=0.0, upper=1.0)
-
-
-def test_grounds_of_another_shape_are_refused():
-    fields = {
-        "prior_mean": (0.0, 0.0),
-        "prior_sd": (1.0, 1.0),
-        "spreads": (0.3, None),
-        "middles": (None, None),
-        "signals": (9.0,),
-        "kept": 0.6,
-        "mismeasured": 1.25,
-    }
-    assert Grounds(**fields).cautions(("x", "y")) == ()
-    for changes in ({"kept": 0.59}, {"mismeasured": 1.51}):
-        assert "CUT OR SHRUNK" in Grounds(**(fields | changes)).cautions(("x", "y"))[0]
-    assert "CROWD" in Grounds(**(fields | {"spreads": (0.9, 0.56)})).cautions(("x", "y"))[0]
-    for name in ("prior_mean", "prior_sd", "spreads", "middles", "signals"):
-        with pytest.raises(ValueError, match="grounds"):
-            Grounds(**(fields | {name: (*fields[name], 1.0)}))
 
 
 def test_a_target_that_its_bounds_cut_is_cautioned_of():

@@ -7,7 +7,6 @@ import pytest
 from statsmodels.datasets import heart
 from statsmodels.duration.hazard_regression import PHReg
 
-from shoal_learning.contract import RequestedRound
 from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
@@ -134,17 +133,3 @@ def test_noise_that_hides_everything_is_not_trusted() -> None:
     values = people(300, np.random.default_rng(SEED))
     found: Any = carried_out(task_of(), values, epsilon=0.1).posterior
     assert found.verdict.kind in ("doubtful", "prior")
-
-
-@pytest.mark.slow
-def test_sums_of_other_rounds_are_refused() -> None:
-    values = people(500, np.random.default_rng(SEED))
-    sums = carried_out(task_of(), values, epsilon=3.0).sums
-    learner = PiecewiseExponential(task_of())
-    assert len(sums) == 5
-    assert isinstance(learner.next(500, sums[:4]), RequestedRound)
-    for wrong in (sums[::-1], (*sums, sums[-1]), sums[1:]):
-        with pytest.raises(ValueError, match="not those of this task's rounds"):
-            learner.next(500, wrong)
-    with pytest.raises(ValueError, match="population"):
-        learner.next(0, ())

@@ -71,22 +71,6 @@ def test_coefficients_hold_whatever_part_of_the_clients_has_no_record(method, me
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("centring", ["bounds", "private"])
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("method", METHODS)
-def test_where_no_client_has_a_record_a_regression_returns_its_prior(method, mechanism, centring):
-    # Of 20 draws of noise: as wide as the prior to a third on average; no chance at this seed.
-    generator = np.random.default_rng(22)
-    nobody = np.full((CLIENTS, 3), np.nan)
-    learner = LinearRegression(task_of(method, centring=centring))
-    found = [run(learner, nobody, setting(mechanism, 2.0), generator).posterior for _ in range(20)]
-    # of slopes, in units of the last round's columns: a projection has narrowed them
-    widths = np.mean([posterior.sd[1:] for posterior in found], axis=0)
-    assert np.all(widths > 0.2) and np.all(widths < 0.6)
-    assert max(posterior.records for posterior in found) < 60
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_a_variational_posterior_holds_whatever_part_of_the_clients_has_no_record(share):
     # Gaussian noise alone: 20 lines of 2 slopes, coverage of 90 % intervals .75 or more, missed by

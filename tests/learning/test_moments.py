@@ -18,7 +18,6 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.moments import MomentsPosterior, MomentsTask
-from shoal_protocol.studies.moments.posterior import MOST_SHOWN
 from shoal_protocol.wire.errors import RefusedSpec
 from tests.learning.test_measured_regressions import nonsense
 
@@ -118,15 +117,6 @@ def test_with_little_noise_components_are_those_of_the_records() -> None:
     assert np.all(low < found.shares) and np.all(found.shares < high)
 
 
-def test_the_model_that_made_the_records_is_the_most_probable() -> None:
-    _, answers = exactly()
-    models = [["age"], ["age", "dose", "flag"], ["age", "dose", "flag", "weight"], []]
-    found = answers.compare("y", models)
-    assert found.best == ("age", "dose", "flag")
-    assert found.probabilities.sum() == pytest.approx(1.0)
-    assert "1 + age + dose + flag" in str(found)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "told_apart"), [(0.3, 0.0), (1.0, 0.5), (3.0, 0.8)])
 def test_components_hold_their_intervals_or_say_that_noise_hides_them(
@@ -189,23 +179,6 @@ def test_nine_of_ten_intervals_hold_about_nine_times_in_ten() -> None:
     assert all(0.83 <= mean <= 0.97 for mean in means.values()), means
 
 
-def test_laplace_noise_is_known_of_too() -> None:
-    records = people(4_000, np.random.default_rng(SEED))
-    found = learned(records, epsilon=30.0, seed=1, delta=0.0)
-    truth = np.corrcoef(records.T)[np.triu_indices(5, 1)]
-    assert np.all(np.abs(found.mean - truth) <= 4.0 * found.sd)
-
-
-def test_noise_widens_what_is_said() -> None:
-    records = people(2_000, np.random.default_rng(SEED))
-    clear, dim = (Answers(learned(records, epsilon=each, seed=1)) for each in (50.0, 1.0))
-    assert np.all(dim.posterior.sd > clear.posterior.sd)
-    assert np.all(dim.linear_model("y").sd > clear.linear_model("y").sd)
-    few = Answers(learned(records[:120], epsilon=0.2, seed=1))
-    assert np.all(np.isfinite(few.posterior.mean)) and few.posterior.sd.max() <= 3.0**-0.5 + 1e-6
-    assert few.linear_model("y").verdict.kind != "trustworthy"
-
-
 def test_the_posterior_goes_over_the_wire_and_answers_the_same() -> None:
     _, answers = exactly()
     adapter: TypeAdapter[Any] = TypeAdapter(Posterior)
@@ -220,51 +193,6 @@ def test_the_posterior_goes_over_the_wire_and_answers_the_same() -> None:
     ):
         with pytest.raises(ValidationError):
             MomentsPosterior.model_validate(back.model_dump() | change)
-
-
-def test_draws_and_quantiles_of_correlations_agree() -> None:
-    records = people(800, np.random.default_rng(SEED))
-    found = learned(records, epsilon=2.0, seed=1)
-    draws = found.sample(20_000, np.random.default_rng(1))
-    assert np.abs(draws).max() <= 1.0
-    assert draws.mean(axis=0) == pytest.approx(found.mean, abs=0.01)
-    assert draws.std(axis=0) == pytest.approx(found.sd, abs=0.01)
-    ends = np.quantile(draws, [0.05, 0.95], axis=0).T
-    assert ends == pytest.approx(found.interval(0.9), abs=0.02)
-    assert "correlation[age, y]" in str(found.summary())
-
-
-def test_a_summary_of_many_columns_shows_the_clearest() -> None:
-    generator = np.random.default_rng(SEED)
-    columns = tuple(ColumnBounds(name=f"c{each}", lower=-4.0, upper=4.0) for each in range(12))
-    setting = Federation(
-        population=500, missing=0, dropouts=5, colluders=5, epsilon=50.0, delta=1e-5
-    )
-    task = MomentsTask(columns=columns)
-    records = generator.normal(size=(500, 12))
-    found = run(Moments(task), records, setting, generator).posterior
-    summary = found.summary()
-    assert len(summary.rows) == MOST_SHOWN < len(found.names)
-    assert "of 66" in str(summary)
-
-
-def test_what_is_no_column_or_no_model_is_refused() -> None:
-    _, answers = exactly()
-    for ask, said in [
-        (lambda: answers.linear_model("height"), "no column 'height'"),
-        (lambda: answers.linear_model("y", ["y"]), "each of them once"),
-        (lambda: answers.linear_model("y", []), "one feature"),
-        (lambda: answers.correlations(["y"]), "two columns"),
-        (lambda: answers.partial_correlations(["y", "age"]), "three columns"),
-        (lambda: answers.compare("y", []), "two models"),
-        (
-            lambda: answers.principal_components(np.random.default_rng(1), count=6),
-            "number of columns",
-        ),
-        (lambda: Answers.of(answers.linear_model("y")), "study"),
-    ]:
-        with pytest.raises(ValueError, match=said):
-            ask()  # type: ignore[no-untyped-call]
 
 
 def test_rounds_are_replayed_from_their_sums_alone_and_within_the_terms() -> None:
@@ -312,11 +240,3 @@ def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.Data
     assert isinstance(step, MomentsPosterior)
     model = Answers(step).linear_model("y")
     assert np.all(np.isfinite(model.mean)) and np.all(model.sd > 0.0)
-
-
-def test_what_no_such_task_can_be_is_refused() -> None:
-    columns = TASK.columns
-    named = columns[0].model_copy(update={"name": "intercept"})
-    for other in (columns[:1], columns[:1] * 2, (named, *columns[1:])):
-        with pytest.raises(ValidationError):
-            MomentsTask(columns=other)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from bench.five_rounds import classes
 from shoal_learning.contract import RequestedRound
@@ -114,26 +113,6 @@ def test_real_columns_are_predicted_better_than_by_shares_alone_and_intervals_ho
     assert figures["held"] >= 0.85
 
 
-def test_classes_that_are_apart_are_said_to_be() -> None:
-    generator = np.random.default_rng(SEED)
-    x = generator.normal(60.0, 8.0, 4_000)
-    values = np.column_stack([x, generator.binomial(1, 0.3, 4_000), np.digitize(x, [55.0, 65.0])])
-    found: Any = carried_out(task_of(), values, epsilon=20.0).posterior
-    assert found.verdict.kind == "doubtful" and "apart" in str(found.verdict)
-
-
-def test_what_noise_outweighs_is_not_trusted() -> None:
-    values = people(300, np.random.default_rng(SEED)).values
-    found: Any = carried_out(task_of(), values, epsilon=0.5).posterior
-    assert found.verdict.kind != "trustworthy"
-
-
-def test_laplace_noise_is_known_of_too() -> None:
-    whole = people(3_000, np.random.default_rng(SEED))
-    found: Any = carried_out(task_of(), whole.values, epsilon=20.0, delta=0.0).posterior
-    assert np.all(np.abs(found.mean - whole.exact().ravel()) <= 4.0 * found.sd)
-
-
 def test_rounds_are_replayed_from_their_sums_alone() -> None:
     values, task = people(1_000, np.random.default_rng(SEED)).values, task_of()
     outcome = carried_out(task, values, epsilon=2.0)
@@ -174,23 +153,6 @@ def test_probabilities_are_of_all_levels_and_their_intervals_hold_them() -> None
     assert np.all((ends[..., 0] < mean) & (mean < ends[..., 1]))
     with pytest.raises(ValueError, match="one per feature"):
         found.predict(values[:20])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"levels": [{"name": "early", "value": 0.0}]},
-        {"levels": [{"name": name, "value": 0.0} for name in STAGES]},
-        {"levels": [{"name": "early", "value": float(place)} for place in range(3)]},
-        {"target": "age"},
-        {"features": []},
-        {"features": [{"name": "stage[late]", "lower": 0.0, "upper": 1.0}]},
-        {"prior_sd": 0.0},
-    ],
-)
-def test_what_no_such_regression_can_be_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        MultinomialRegressionTask.model_validate(task_of().model_dump() | change)
 
 
 def test_a_round_that_asks_more_than_its_terms_is_refused() -> None:

@@ -13,7 +13,6 @@ from shoal_learning.curvature import drawn, fitted
 from shoal_learning.learners import learner_for
 from shoal_learning.noise_aware import Path, inferred
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.posteriors.convergence import FALSE_ALARMS, Convergence
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -21,9 +20,6 @@ from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
 )
-from shoal_protocol.wire.documents import from_json
-from shoal_protocol.wire.errors import MalformedDocument
-from tests.world import examples
 
 CURVATURE = np.array([[60.0, 25.0], [25.0, 40.0]])
 PRIOR = np.eye(2)
@@ -230,14 +226,6 @@ def test_a_path_is_said_to_have_arrived_where_little_noise_and_no_clipping_can_b
     assert max(abs(float(each.away[0])) for each in arrived) < 0.5
 
 
-def test_a_learning_rate_that_pulls_values_is_a_reason_not_to_tell():
-    """That job with .2 pulls the slope by nothing, with 2 by two thirds of a deviation."""
-    slow, fast = (readme(200, rate).convergence for rate in (0.2, 2.0))
-    assert not any("learning_rate" in each for each in slow.doubts)
-    assert fast.verdict == "cannot_tell"
-    assert any("learning_rate" in each for each in fast.doubts)
-
-
 KIND = {
     "rounds": 50,
     "slopes": (0.0, 9.0),  # what is left to go does not count, however well it is seen
@@ -271,38 +259,12 @@ def test_a_path_has_arrived_only_if_nothing_speaks_against_it(changes, verdict, 
         assert path.caution is None and path.doubts == ()
 
 
-def test_a_path_of_more_numbers_than_have_correlations_is_never_said_to_have_arrived():
-    names = ("slopes", "distances", "noise_shares", "scatters")
-    numbers = {name: (0.0,) * 65 for name in names} | {"signals": (9.0,) * 65}
-    assert Convergence(rounds=500, may_clip=False, **numbers).verdict == "cannot_tell"
-
-
 def test_every_posterior_of_clipped_gradients_says_that_clipping_is_in_no_interval():
     posterior = correlated()
     assert posterior.convergence.verdict == "arrived"
     assert "clipping" in posterior.caution and "clipping" in repr(posterior)
     cautions = [line for line in str(posterior.summary()).splitlines() if "Caution" in line]
     assert len(cautions) == 1 and "clipping" in cautions[0]
-
-
-def test_too_few_rounds_for_any_answer_leave_the_mean_field_one_which_says_so():
-    posterior = readme(8)
-    assert posterior.inference == "mean_field" and posterior.convergence is None
-    assert "too narrow" in posterior.caution
-
-
-def test_of_many_numbers_each_is_alone_and_the_posterior_says_so():
-    """70 numbers, independent here: of their 90 % intervals fewer than 75 % hold by chance with
-    probability .0001."""
-    generator, size = np.random.default_rng(6), 70
-    curvature = generator.uniform(30.0, 90.0, size)
-    truth = generator.standard_normal(size)
-    mode = truth + generator.standard_normal(size) / np.sqrt(curvature)
-    points = mode + 0.4 * generator.standard_normal((300, size))
-    gradients = (mode - points) * curvature + 40.0 * generator.standard_normal(points.shape)
-    found = inferred(Path(points, gradients, np.full(300, 1600.0), 0.0, 1e4, lambda point: -point))
-    assert found.factor is None and found.convergence.verdict != "not_arrived"
-    assert np.mean(np.abs(found.location - truth) < 1.6449 * found.scale) > 0.75
 
 
 def correlated(**changes):
@@ -345,46 +307,3 @@ def test_correlations_are_in_all_that_a_posterior_says():
     assert sd == pytest.approx(expected.std(axis=0), abs=0.0056)
     again = LogisticRegressionPosterior.model_validate_json(posterior.model_dump_json())
     assert again == posterior and again.inference == "noise_aware"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"correlation": packed(np.eye(2))},
-        {"correlation": packed(np.array([[1.0, 0, 0], [0.6, 0.6, 0], [0, 0, 1.0]]))},
-        {"correlation": packed(np.array([[1.0, 0, 0], [0, -1.0, 0], [0, 0, 1.0]]))},
-        {"correlation": packed(np.full((3, 3), np.nan))},
-        {"convergence": None},
-        {
-            "convergence": Convergence(
-                rounds=1,
-                slopes=(0.0,),
-                distances=(0.0,),
-                noise_shares=(0.0,),
-                scatters=(0.0,),
-                signals=(5.0,),
-                may_clip=True,
-            )
-        },
-    ],
-)
-def test_correlations_that_are_none_are_refused(changes):
-    with pytest.raises(ValueError, match=r"correlation|length|convergence"):
-        correlated(**changes)
-
-
-def test_a_posterior_without_correlations_is_written_as_before_there_were_any():
-    written = correlated(correlation=None, convergence=None).model_dump(mode="json")
-    assert not {"correlation", "convergence"} & written.keys()
-    assert LogisticRegressionPosterior.model_validate(written).inference == "mean_field"
-
-
-def test_what_a_posterior_lacks_is_left_out_of_a_report_and_never_null():
-    posterior = correlated(correlation=None, convergence=None)
-    report = examples.named(
-        "trainer", examples.REPORT.model_copy(update={"posterior": posterior})
-    ).to_json()
-    assert from_json(report, PosteriorReport).body.posterior == posterior
-    report["body"]["posterior"]["correlation"] = None
-    with pytest.raises(MalformedDocument, match="canonical"):
-        from_json(report, PosteriorReport)

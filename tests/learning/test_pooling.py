@@ -4,14 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import TypeAdapter, ValidationError
 
 from shoal.estimators import LinearRegression, LogisticRegression, PoissonRegression
 from shoal_learning.regression.measured import Measured
 from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_learning.simulated_federation import SimulatedFederation
-from shoal_protocol.studies import Posterior
-from shoal_protocol.studies.regression import PooledFactor, RegressionTask
+from shoal_protocol.studies.regression import RegressionTask
 
 SEED = 20_250_201
 SLOPES = np.array([0.5, -0.3])
@@ -108,51 +106,6 @@ def test_the_estimate_is_that_of_the_hierarchical_model() -> None:
     )
     assert ours.mean[1] == pytest.approx(exact[1], abs=1e-6)
     assert effects.mean == pytest.approx(exact[2:] - exact[2:].mean(), abs=1e-6)
-
-
-def test_sites_that_are_alike_are_pulled_together() -> None:
-    frame, _ = hospitals(8, 0.0, seed=1)
-    pooled = fitted(LinearRegression, frame, 8, epsilon=3.0, seed=1)
-    alone = fitted(LinearRegression, frame, 8, epsilon=3.0, seed=1, pooled=None)
-    assert np.abs(pooled.mean[3:]).max() < np.abs(alone.mean[3:]).max()
-    assert pooled.sd[3:].max() < 0.6 * alone.sd[3:].min()
-    assert pooled.pooled.mean < 0.25 and pooled.pooled.interval(0.9)[0] < 0.05
-
-
-def test_a_summary_shows_the_spread_of_the_sites_and_each_of_them() -> None:
-    frame, effects = hospitals(4, 1.0, seed=2)
-    found = fitted(
-        LogisticRegression, frame | {"y": (frame["y"] > 0) * 1.0}, 4, epsilon=50.0, seed=1
-    )
-    text = str(found.summary())
-    assert "sd of site" in text and "site[site 01] about the mean" in text
-    assert "reference about the mean" in text
-    shown = found.pooled_effects
-    assert shown.mean.sum() == pytest.approx(0.0, abs=1e-9) and shown.interval(0.9).shape == (4, 2)
-    assert np.corrcoef(shown.mean, [*effects[1:], effects[0]])[0, 1] > 0.9
-    low, high = found.pooled.interval(0.9)
-    assert low < found.pooled.mean < high and found.pooled.sd > 0.0
-    back: Any = TypeAdapter(Posterior).validate_json(found.model_dump_json())
-    assert back == found
-    frame, _ = hospitals(4, 1.0, seed=2)
-    without = fitted(LinearRegression, frame, 4, epsilon=50.0, seed=1, pooled=None)
-    assert "sd of site" not in str(without.summary())
-    with pytest.raises(ValueError, match="no factor was pooled"):
-        _ = without.pooled_effects
-
-
-def test_what_cannot_be_pooled_is_refused() -> None:
-    for changes in ({"pooled": "a"}, {"pooled": "ward"}, {"purpose": "prediction"}):
-        with pytest.raises(ValidationError):
-            task(**changes)
-    with pytest.raises(ValueError, match="no feature is a level of 'site'"):
-        PoissonRegression(features={"a": (0, 1)}, target={"y": (0, 9)}, pooled="site").to_task()
-    factor = PooledFactor(variable="s", columns=("s[1]",), spreads=(0.1, 1.0), shares=(0.5, 0.5))
-    for changes in ({"shares": (0.5, 0.4)}, {"spreads": (1.0, 0.1)}, {"shares": (1.0,)}):
-        with pytest.raises(ValidationError):
-            PooledFactor.model_validate(factor.model_dump() | changes)
-    with pytest.raises(ValueError, match="level"):
-        factor.interval(1.0)
 
 
 @pytest.mark.slow

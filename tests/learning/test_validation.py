@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib import pyplot
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from sklearn.datasets import load_wine
 
 from shoal.estimators import (
@@ -19,7 +19,6 @@ from shoal.estimators import (
 )
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.studies import Posterior
-from shoal_protocol.studies.validation import ValidationTask
 
 SEED = 20_250_301
 SITES = ("north", "south", "west")
@@ -215,59 +214,6 @@ def test_what_cannot_be_left_out_is_refused_before_anything_is_spent(
         LeaveOneSiteOut(model, **({"site": {"site": SITES}} | change)).fit(there)
     with pytest.raises(NotFittedError, match="call fit first"):
         LeaveOneSiteOut(model, site={"site": SITES}).summary()
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"sites": dict.fromkeys(SITES, (1.0, 2.0))}, "each feature"),
-        ({"sites": {"north": (1.0, 2.0, 3.0)}}, "each of north, south, west"),
-        ({"sites": [(1.0, 2.0, 3.0)] * 3}, "each of north, south, west"),
-        ({"site": "site"}, "sites"),
-        ({"site": {"s" * 65: SITES}}, "64"),
-        ({"features": {"y": (0, 1), "b": (0, 1)}}, "same name"),
-        ({"target": {"y": (-1, 1)}, "family": "poisson"}, "lower bound must be 0"),
-        ({"features": {"a": (0, 1e9), "b": (0, 1)}}, "less than or equal to 1000000"),
-    ],
-)
-def test_a_validation_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        scoring(**({"family": "normal"} | change)).to_task()
-
-
-def test_two_sites_are_told_apart_by_name_and_by_value() -> None:
-    task = scoring("normal").to_task()
-    first, second, _ = task.sites
-    for change in ({"name": first.name}, {"value": first.value}):
-        with pytest.raises(ValidationError, match="two sites have the same"):
-            ValidationTask.model_validate(
-                {**dict(task), "sites": (first, second.model_copy(update=change))}
-            )
-
-
-def test_scores_that_were_cut_are_counted_and_cautioned() -> None:
-    """A target with a long tail: its largest errors are beyond the limit, and nothing else is."""
-    generator = np.random.default_rng(4)
-    count = 4_000
-    x = generator.uniform(0.0, 1.0, count)
-    y = np.minimum(0.1 + 0.1 * x + np.where(generator.random(count) < 0.03, 0.8, 0.0), 1.0)
-    who = {"x": x, "y": y, "site": generator.choice(SITES, count)}
-    points = dict.fromkeys(SITES, (0.1, 0.1))
-    for limit, is_cut in ((None, True), (1.0, False)):
-        model = Validation(
-            family="normal",
-            features={"x": (0, 1)},
-            target={"y": (0, 1)},
-            site={"site": SITES},
-            sites=points,
-            score_limit=limit,
-        ).fit(federation(who, epsilon=5.0, seed=1))
-        [*_, whole] = model.posterior_.scores
-        exact = np.mean((y - 0.1 - 0.1 * x) ** 2)
-        assert whole.cut.mean == pytest.approx(0.03 if is_cut else 0.0, abs=0.008)
-        assert ("larger than shown" in str(model.summary())) == is_cut
-        assert whole.score is not None
-        assert (whole.score.mean < 0.5 * exact) == is_cut
 
 
 def test_a_score_that_noise_hides_is_withheld_and_all_jobs_prices_are_summed() -> None:

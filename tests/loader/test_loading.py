@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -104,27 +103,6 @@ def test_every_type_becomes_numbers_and_a_null_is_missing(tmp_path: Path) -> Non
     )
 
 
-def test_aggregates_are_over_the_rows_of_one_id(tmp_path: Path) -> None:
-    found = loaded(directory_with(tmp_path, ROWS, AGGREGATES))
-
-    assert found.values.tolist()[:2] == [
-        [2, 0, 987.75 / 2 / 3, 1],
-        [1, 60.5, pytest.approx(np.nan, nan_ok=True), 0],
-    ]
-    assert found.values[2, :2].tolist() == [2, 41]
-    assert found.starts.tolist() == [0, 1, 2, 3]
-
-
-def test_a_literal_says_of_all_records_whose_they_are(tmp_path: Path) -> None:
-    site = """[columns.site]
-    sql = "'north'"
-    type = "category"
-    levels = ["east", "north"]
-    """
-    found = loaded(directory_with(tmp_path, ROWS, "rows_per_record = 2\n" + site))
-    assert found.values.tolist() == [[1.0]] * 5
-
-
 @pytest.mark.parametrize("columns", [SCALARS, AGGREGATES])
 def test_without_one_id_all_others_values_are_the_same_bit_by_bit(
     tmp_path: Path, columns: str
@@ -221,13 +199,6 @@ def test_what_is_no_scalar_of_a_row_or_aggregate_of_an_id_is_refused(
         evaluate(directory, Mapping.from_directory(directory))
 
 
-def test_a_column_outside_an_aggregate_is_refused_beside_aggregates(tmp_path: Path) -> None:
-    columns = "[columns.n]\nsql = 'count(*)'\n[columns.age]\nsql = 'CAST(age AS DOUBLE)'\n"
-    directory = directory_with(tmp_path, ROWS, columns)
-    with pytest.raises(ValueError, match="'age' outside an aggregate"):
-        evaluate(directory, Mapping.from_directory(directory))
-
-
 SECRET = "Zaphod"
 
 
@@ -280,27 +251,6 @@ def test_a_broken_row_is_refused_without_being_shown(tmp_path: Path, line: str, 
     assert done.returncode == 1
     assert said in done.stderr
     assert SECRET not in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("name", ["rowid", "ROWID", "Shoal Record Id"])
-def test_a_column_is_not_taken_for_one_of_the_loaders_own(tmp_path: Path, name: str) -> None:
-    columns = f"[columns.x]\nsql = 'CAST(\"{name}\" AS DOUBLE)'\n"
-    directory = directory_with(tmp_path, ROWS, columns)
-    raw = directory / "raw.csv"
-    raw.write_text(raw.read_text().replace("lab", name, 1))
-    with pytest.raises(ValueError, match=f"rename column '{name}'"):
-        evaluate(directory, Mapping.from_directory(directory))
-
-
-@pytest.mark.parametrize("name", ["Age (years)", "Age years", "Age-years", "Age/years", "Age %"])
-def test_a_name_that_is_no_word_of_sql_is_said_to_need_double_quotes(
-    tmp_path: Path, name: str
-) -> None:
-    directory = directory_with(tmp_path, ROWS, f"[columns.x]\nsql = 'CAST({name} AS DOUBLE)'\n")
-    raw = directory / "raw.csv"
-    raw.write_text(raw.read_text().replace("age", name, 1))
-    with pytest.raises(ValueError, match=f'needs double quotes: "{re.escape(name)}"'):
-        evaluate(directory, Mapping.from_directory(directory))
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> None:
@@ -392,33 +342,6 @@ def test_a_database_server_needs_its_owners_extension(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "INSTALL postgres" in done.stderr
     assert "hidden" not in done.stderr
-
-
-def test_a_check_shows_what_maps_to_what_and_writes_nothing(tmp_path: Path) -> None:
-    columns = (
-        "[columns.age]\nsql = 'CAST(age AS DOUBLE)'\n[columns.lab]\nsql = 'CAST(lab AS DATE)'\n"
-        "[columns.sex]\nsql = 'sex'\ntype = 'category'\nlevels = ['M']\n"
-    )
-    directory = directory_with(tmp_path, ROWS, columns)
-    command = CliRunner().invoke(
-        app, ["check", str(directory), "--columns", "age=18:50", "--json"], catch_exceptions=False
-    )
-    found = json.loads(command.stdout)
-
-    assert (found["records"], found["rows"]) == (3, 5)
-    assert found["records_with_more_rows_than_count"] == 2
-    age, lab, sex = found["variables"]
-    assert (age["made_of"], age["missing"], age["unknown_levels"]) == (
-        "CAST(age AS DOUBLE)",
-        1,
-        None,
-    )
-    assert (age["outside_bounds"], age["fault"]) == (0.5, None)  # of 40, 41, 0 and 60.5
-    assert "raw.csv, line 2: a cast or function" in lab["fault"]
-    assert (sex["missing"], sex["unknown_levels"], sex["outside_bounds"]) == (1, 2, None)
-    assert {each.name for each in directory.iterdir()} == {"raw.csv", "records.toml"}
-    shown = CliRunner().invoke(app, ["check", str(directory)]).stdout
-    assert "CAST(age AS DOUBLE)" in shown and "no bounds given" in shown
 
 
 def test_the_command_loads_and_says_in_one_line_why_not(tmp_path: Path) -> None:
@@ -531,11 +454,6 @@ def test_a_mapping_that_the_dictionary_contradicts_is_refused(
         Mapping.from_directory(directory, dictionary(text))
 
 
-def test_a_category_needs_levels_where_there_is_no_dictionary(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"columns\.sex: a category needs levels"):
-        Mapping.from_directory(directory_with(tmp_path, ROWS, without_levels()))
-
-
 def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     tmp_path: Path,
 ) -> None:
@@ -632,23 +550,6 @@ def test_a_time_with_a_zone_is_read_as_the_clock_showed_in_the_zone_that_is_stat
     }.items():
         directory = zoned(tmp_path, source, f'time_zone = "{zone}"\n')
         assert loaded(directory).values.tolist() == expected
-
-
-def test_a_format_with_a_zone_needs_a_stated_zone_too(tmp_path: Path) -> None:
-    sql = """[columns.x]
-    sql = "strptime(seen, '%d.%m.%Y %H:%M %z')"
-    type = "date"
-    """
-    rows = {"a": [("", "", "31.03.2024 23:30 +0000", "", "")]}
-    directory = directory_with(tmp_path, rows, sql)
-    with pytest.raises(ValueError, match="write time_zone"):
-        loaded(directory)
-    for zone, day in {"UTC": 19813, "Europe/Helsinki": 19814}.items():
-        directory = directory_with(tmp_path, rows, f'time_zone = "{zone}"\n{sql}')
-        assert loaded(directory).values.tolist() == [[day]]
-    unknown = directory_with(tmp_path, rows, f'time_zone = "Mars/Phobos"\n{sql}')
-    with pytest.raises(ValueError, match="there is no time zone 'Mars/Phobos'"):
-        loaded(unknown)
 
 
 @pytest.mark.slow
@@ -780,42 +681,9 @@ def test_what_is_no_flag_is_refused_in_numbers_and_in_texts(tmp_path: Path) -> N
             np.testing.assert_array_equal(loaded(tmp_path).values.ravel(), expected)
 
 
-def test_columns_of_a_parquet_file_are_checked_as_those_of_a_csv_file(tmp_path: Path) -> None:
-    path = tmp_path / "raw.parquet"
-    columns = '[columns.x]\nsql = "CAST(age AS DOUBLE)"\n'
-    (tmp_path / "records.toml").write_text(f'source = "raw.parquet"\nid = "id"\n{columns}')
-    ids = pa.array([2**63 + 1], pa.uint64())
-    for names, said in (
-        (["id", "age", "age"], "schema: fields 2 and 3 are the same name"),
-        (["id", " age", "AGE"], "schema: fields 2 and 3 are the same name"),
-        (["id", "age", "7"], "schema: field 3 is not a column's name"),
-    ):
-        parquet.write_table(pa.table([ids, pa.array([1]), pa.array([2])], names=names), path)
-        for read in (loaded, lambda directory: read_records(directory / "raw.parquet")):
-            with pytest.raises(ValueError, match=said):
-                read(tmp_path)
-    values = [ids, pa.array([1]), pa.array([{"age": 1, "age_1": 2}])]
-    parquet.write_table(pa.table(values, names=["id ", "age ", "other"]), path)
-    found = loaded(tmp_path)
-    assert found.identity is not None
-    assert (found.identity.ids, found.values.tolist()) == ((str(2**63 + 1),), [[1.0]])
-    path.write_bytes(path.read_bytes()[:-30])
-    for read in (loaded, lambda directory: read_records(directory / "raw.parquet")):
-        with pytest.raises(ValueError, match="not a Parquet file, or is damaged"):
-            read(tmp_path)
-
-
 @pytest.mark.parametrize("text", ["24-03-01", "infinity", "01/02/2024", "2024-02-30", "45352"])
 def test_what_is_no_day_with_a_year_of_four_digits_is_refused(tmp_path: Path, text: str) -> None:
     columns = '[columns.x]\nsql = "seen"\ntype = "date"\n'
     done = run(directory_with(tmp_path, {"one": [("", "", text, "", "")]}, columns))
     assert done.returncode == 1
     assert "raw.csv, line 2" in done.stderr and text not in done.stderr
-
-
-def test_the_first_text_that_is_no_level_is_named_by_its_line(tmp_path: Path) -> None:
-    columns = "[columns.sex]\nsql = 'sex'\ntype = 'category'\nlevels = ['F', 'M']\n"
-    directory = directory_with(tmp_path, {"one": [("1", "F", "", "", "")]}, columns)
-    with (directory / "raw.csv").open("a") as file:
-        file.write("two,1,m,,,\n")
-    assert "first in " in (said := run(directory).stderr) and "raw.csv, line 3:" in said

@@ -98,19 +98,6 @@ def test_no_record_is_a_neighbour_of_every_record_and_has_no_gradient(query, mec
         assert not exceeds(query, mechanism, records, nobody)
 
 
-def test_a_model_sees_as_many_rows_of_a_client_without_records_as_of_any_other():
-    shapes = []
-
-    def gradients(point, rows):
-        shapes.append(rows.shape)
-        return rows
-
-    query = gradient_sum(any_model(3), 3, clip=1.0, records=2)
-    for count in range(3):
-        query.encode(np.ones((count, 3)), gradients)
-    assert shapes == [(2, 3)] * 3
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("factor", [math.inf, math.nan])
 def test_a_gradient_that_is_not_finite_counts_as_zero(mechanism, factor):

@@ -5,17 +5,13 @@ adversary's bounds go above the claim with probability 1e-6 at most; how often t
 what they must is stated at each test (`test_bounds.py` simulates it).
 """
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from pathlib import Path
 
 import pytest
 
 from audit import __main__ as command
 from audit import crowd_scenarios, scenarios
-from audit.bounds import Counts
-from audit.game import Adversary
 from audit.report import problems
 from audit.running import Outcome, processes, run
 from audit.scenarios import Scenario
@@ -142,39 +138,6 @@ def test_an_audit_that_finds_an_honest_round_too_dear_or_a_fault_unseen_says_so(
         measured=blind.measured,
     )
     assert problems([unseen], quick=True) == ["unseen: the fault was not caught"]
-
-
-def test_only_a_quick_audit_may_show_half_a_claim_by_the_bound_for_gaussians_alone() -> None:
-    for runs, seen in (100_000, False), (1_000_000, True):  # quick and full, without any chance
-        scenario = scenarios.honest(1.0, runs)
-        claim = scenario.game.claim
-        counts = [
-            Counts(
-                trials=runs,
-                hits=round(runs * claim.tail(threshold - claim.distance)),
-                alarms=round(runs * claim.tail(threshold)),
-            )
-            for threshold in claim.thresholds(trials=runs, failure=FAILURE)
-        ]
-        measured = dict.fromkeys(Adversary, claim.measured(counts, failure=FAILURE))
-        outcome = Outcome(scenario=scenario, measured=measured)
-        assert problems([outcome], quick=True) == []
-        assert (problems([outcome], quick=False) == []) is seen
-
-
-def test_the_command_prints_a_table_writes_json_and_fails_if_something_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "of" / "audit.json"
-    caught = scenarios.sensitivity_of_values(1.0, 10_000)
-    for planned, status in ([caught], 0), ([caught, scenarios.honest(1.0, 100)], 1):
-        monkeypatch.setattr(command, "plan", lambda quick, planned=planned: planned)
-        assert command.main(["--quick", "--output", str(file)]) == status
-        printed = capsys.readouterr()
-        written = json.loads(file.read_text())
-        assert [each["name"] for each in written["scenarios"]] == [one.name for one in planned]
-        assert "| sensitivity c for c², ε = 1 | worst case | 10,000 | 1.00 |" in printed.out
-        assert ("so it is blind" in printed.err) == bool(written["problems"]) == bool(status)
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal_protocol.queries import Axis, Column, EdgeCut, LevelCut, NoiseDesign, Table, Tables
-from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.queries.terms import Power, Term
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds
 
@@ -101,19 +100,6 @@ def test_pitfall_15_no_float_whatever_moves_tables_further(mechanism, numbers, s
     assert not exceeds(query, mechanism, one, other[:records])
 
 
-def test_a_missing_value_is_a_cell_like_any_other():
-    query = make(records=9, indicator=2)
-    values = [
-        *[(-5.0, 5.0, 0.0), (0.0, 5.0, 0.0), (1.0, 7.0, 0.0), (3.9, -1.0, 0.5), (4.0, -1.0, 0.0)],
-        *[(math.nan, 5.0, 0.0), (2.0, 5.0, 1.0), (2.0, 5.0, math.nan), (2.0, math.nan, 0.0)],
-    ]
-    halves, bins, crossed = tables_from(query, query.encode(np.array(values)).astype(float)[:])
-    assert halves.tolist() == [3, 3, 3]
-    assert bins.tolist() == [2, 1, 1, 2, 3]
-    assert crossed.tolist() == [2, 0, 1, 0, 2, 0, 4]
-    assert (query.encode(np.empty((0, 3))) == 0).all()
-
-
 @pytest.mark.parametrize("bad", [math.inf, -math.inf])
 def test_pitfall_15_what_is_infinite_is_not_counted(bad):
     with pytest.raises(ValueError, match="not a finite number"):
@@ -171,13 +157,3 @@ def test_a_planted_bound_for_adding_a_client_or_for_fewer_tables_is_caught(mecha
 def test_tables_that_contradict_themselves_are_refused(change):
     with pytest.raises(ValidationError):
         Tables.model_validate(make().model_dump() | change)
-
-
-def test_there_are_no_more_cells_than_can_be_answered_for():
-    wide = EdgeCut(column=0, edges=tuple(map(float, range(1025))))
-    changes = {
-        "cuts": (wide, make().cuts[1]),
-        "tables": (*[Table(axes=(Axis(cut=0),))] * 15, CROSS),
-    }
-    with pytest.raises(ValidationError, match="at most 16384 cells"):
-        Tables.model_validate(make().model_dump() | changes)

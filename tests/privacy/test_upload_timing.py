@@ -205,13 +205,6 @@ def test_the_moment_follows_from_public_numbers_as_long_as_the_draw_is_in_time(
     assert leaves - began <= allowed + GRID_SECONDS + 1e-9
 
 
-@given(blocks=BLOCKS, slots=st.integers(2, 5_000))
-def test_more_noise_is_given_more_time(blocks: list, slots: int) -> None:
-    of_many = [(coordinates, part.of(slots)) for coordinates, part in blocks]
-    assert sampling_seconds(blocks) <= sampling_seconds(of_many)
-    assert sampling_seconds(blocks) < sampling_seconds([*blocks, blocks[0]])
-
-
 @pytest.mark.parametrize("mean", [1.0, 2.5, 10.0, 66.0, 1e3, 1e5, 1e7])
 def test_the_time_that_is_given_is_exceeded_less_often_than_one_in_2_to_the_40(
     mean: float,

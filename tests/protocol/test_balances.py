@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose
+from shoal_protocol.privacy.accounting import Cap, Cost, compose
 from shoal_protocol.privacy.balances import Balances
 
 costs = st.one_of(
@@ -74,19 +74,3 @@ def test_a_job_reserves_what_its_rounds_have_not_cost_yet(charged, joined, price
         found = balances.largest(BitMap([client]))
         assert math.isclose(found.mu**2, max(0.0, price.mu**2 - cost.mu**2), abs_tol=1e-9)
     assert not before.charged
-
-
-def test_memory_follows_from_how_many_there_are():
-    balances = Balances(of_few=True)
-    balances.add(BitMap([2**32 - 1, 7]), Cost.pure(1.0))
-    balances.add(BitMap([9]), Cost.pure(0.5))
-    assert balances.of(BitMap([7, 8, 9])) == {
-        7: Cost.pure(1.0),
-        8: NOTHING,
-        9: Cost.pure(0.5),
-    }
-
-
-def test_nobody_was_charged_at_first():
-    assert Balances().largest(BitMap([10**6])) == NOTHING
-    assert Balances().largest(BitMap()) == NOTHING

@@ -105,24 +105,6 @@ def test_the_rule_is_the_one_on_the_protocol_page(job, data):
             asked[client] += 1
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.data())
-def test_while_all_stay_each_data_holder_is_asked_its_part_rounded_up_or_down(sizes, data):
-    population = sum(sizes)
-    size = data.draw(st.integers(1, population))
-    order = data.draw(st.permutations(range(population)))  # ranges of slots may be anyhow
-    owners = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[order]
-    participation = Participation(BitMap(range(population)))
-    for _ in range(12):
-        asked = choose(participation, owners=owners, size=size)
-        participation.add(asked, COST)
-        parts = np.bincount(owners[list(asked)], minlength=len(sizes))
-        exact = np.array(sizes) * size
-        assert np.all((parts == exact // population) | (parts == -(-exact // population)))
-        for holders in (1, 2, 3):
-            most = largest_part(sizes, holders=holders, size=size, population=population)
-            assert np.sort(parts)[::-1][:holders].sum() <= most
-
-
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.data())
 def test_the_largest_part_covers_every_population_that_a_job_could_have(sizes, data):
     joined = data.draw(st.lists(st.sampled_from(range(len(sizes))), min_size=1, unique=True))
@@ -131,28 +113,6 @@ def test_the_largest_part_covers_every_population_that_a_job_could_have(sizes, d
     size, holders = data.draw(st.integers(1, least)), data.draw(st.integers(1, 3))
     promised = largest_part(sizes, holders=holders, size=size, population=least)
     assert largest_part(able, holders=holders, size=size, population=sum(able)) <= promised <= size
-
-
-@pytest.mark.parametrize("sizes", [[64] * 4, [200, 30, 20, 6], [1000, 1, 1, 1], [1] * 300])
-def test_a_job_by_another_name_is_no_less_even(sizes):
-    """By chance alone, batches of 64 of four holders with 64 each asked one for 30 of its."""
-    owners = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
-    batch = len(owners) // 4
-    for job in range(20):
-        participation = Participation(BitMap(range(len(owners))))
-        for _ in range(5):
-            asked = choose(participation, owners=owners, size=batch, job=f"{job:02x}" * 32)
-            participation.add(asked, COST)
-            parts = np.bincount(owners[list(asked)], minlength=len(sizes))
-            assert np.abs(parts - np.array(sizes) * batch / len(owners)).max() < 1.0
-
-
-def test_another_job_asks_in_another_order():
-    participation = Participation(BitMap(range(1000)))
-    other = choose(participation, job="5b" * 32, size=64)
-    again = choose(participation, size=64)
-    assert again == choose(participation, size=64)
-    assert len(other & again) < 32
 
 
 def test_there_is_no_batch_when_too_few_may_be_asked():
@@ -227,10 +187,3 @@ def test_a_client_pays_for_the_rounds_that_asked_it_and_no_others(rounds, of):
     assert largest.epsilon == pytest.approx(max((each.epsilon for each in paid), default=0.0))
     counts = [sum(client in clients for clients, _ in rounds) for client in range(21)]
     assert np.array_equal(participation.rounds, counts)
-
-
-def test_a_round_that_asks_strangers_is_not_counted():
-    participation = Participation(BitMap([1, 5]))
-    with pytest.raises(ValueError, match="not of the job's population"):
-        participation.add(BitMap([1, 2]), COST)
-    assert participation.largest() == Cost(mu=0.0, epsilon=0.0)

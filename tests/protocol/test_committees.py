@@ -68,15 +68,6 @@ def test_a_committee_is_nodes_in_a_row_and_all_have_the_same_load(
     assert len(set(shares.values())) == len(set(vectors.values())) == 1
 
 
-@WITH_SCHEMES
-def test_starts_are_the_committees_that_a_node_is_in(sharing: Sharing, nodes: int) -> None:
-    for node in range(nodes):
-        starts = committee_sums.starts(sharing, node=node, nodes=nodes)
-        assert sorted(starts) == [
-            start for start in range(nodes) if node in sharing.members(holder=start, nodes=nodes)
-        ]
-
-
 def secret(holder: int) -> np.ndarray:
     return np.array([holder + 1, -(10**9) * (holder + 3), 7], np.int64)
 
@@ -271,14 +262,6 @@ def test_a_holder_counts_if_enough_of_its_committee_hold_one_answer(
     assert cohort_in(spec, stored) == StoredAnswers.of(expected)
 
 
-def test_the_digest_of_a_cohort_names_the_nodes_that_are_to_publish() -> None:
-    spec, cohort = SPECS["threshold"], examples.held(range(8))
-    whole, part = spec.compute_nodes, spec.compute_nodes[:4]
-    assert digest_in(spec, cohort, whole) != digest_in(spec, cohort, part)
-    plain = examples.spec()
-    assert digest_in(plain, cohort, whole) == digest_in(plain, cohort, part)
-
-
 @pytest.mark.parametrize(
     "named",
     [None, ("compute-0", "compute-1"), tuple(f"compute-{node}" for node in (1, 0, 2, 3))],
@@ -314,11 +297,6 @@ def test_chances_are_those_of_all_coalitions_counted_one_by_one(nodes: int) -> N
                 found = coalition(size, nodes=nodes, committee=committee, opening=opening)
                 assert found.opens_some == pytest.approx(some / comb(nodes, size), abs=1e-15)
                 assert found.opens_own == pytest.approx(own / comb(nodes, size), abs=1e-15)
-
-
-def test_a_coalition_is_of_the_nodes() -> None:
-    with pytest.raises(ValueError, match="of the nodes"):
-        coalition(7, nodes=6, committee=3, opening=2)
 
 
 # A round's outcome, and its account

@@ -96,16 +96,6 @@ def test_a_task_that_makes_no_sense_is_refused(changes: dict[str, Any], reason: 
         task(**changes)
 
 
-def test_the_price_of_a_contribution_is_the_variants() -> None:
-    assert task().contribution_epsilon == 2.0
-    assert task(variant="all").contribution_epsilon == 2.0
-    assert task(variant="feature").contribution_epsilon == 6.0
-    assert task(variant="all").noise_scale == pytest.approx(3 * task().noise_scale)
-    # 8 clip^2 / epsilon^2, the variance in the proof of Theorem 2
-    assert task().noise_variance == pytest.approx(8 * 0.0625**2 / 4, rel=1e-6)
-    assert task().update_variance == pytest.approx(task().noise_variance / 3)
-
-
 def check_closing(closing: CrowdClosing, request: CrowdJobRequest = CROWD_JOB) -> None:
     """Check a closing that is shown when the job's time is over."""
     now = CROWD_JOB.closes_at
@@ -370,13 +360,3 @@ def test_drawn_and_replaced_instances_are_uniform_and_independent() -> None:
         pair = draws.drawn_instance(SEED, nonce, 5), draws.replaced_instance(SEED, nonce, 5)
         counts[pair] += 1
     assert ((counts - 800.0) ** 2 / 800.0).sum() < 74.9
-
-
-def test_an_opening_of_another_shape_is_refused() -> None:
-    late = OPENING.opened_at + timedelta(days=1)
-    draws.check_opening(OPENING.model_copy(update={"opened_at": late}), CROWD_JOB)
-    for changes in ({"instances": OPENING.instances[1:]}, {"instances": ((1,),) * 4}):
-        with pytest.raises(MalformedDocument):
-            draws.check_opening(OPENING.model_copy(update=changes), CROWD_JOB)
-    with pytest.raises(MalformedDocument):
-        draws.check_opening(OPENING.model_copy(update={"job": "00" * 32}), CROWD_JOB)

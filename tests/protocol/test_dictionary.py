@@ -49,15 +49,6 @@ def following(first: DataDictionary, *variables: Any) -> DataDictionary:
     return dictionary(sequence=first.sequence + 1, previous=first.digest, variables=variables)
 
 
-def test_each_type_says_which_numbers_a_record_may_hold() -> None:
-    assert [each.limits for each in dictionary().variables] == [
-        (18, 100),
-        (0, 1),
-        (0, 2),
-        (1, 3652),
-    ]
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -172,21 +163,6 @@ def test_a_term_reads_variables_as_the_dictionary_has_them(
         assert found is None
     else:
         assert found is not None and found.startswith("column 2") and fault in found
-
-
-def test_a_retired_variable_is_read_by_no_term() -> None:
-    retired = dictionary(variables=(AGE.model_copy(update={"retired": True}), SMOKER))
-    read = ColumnBounds.of_term("age again", Term(factors=(AGE_ITSELF,)))
-    assert retired.fault_of([read], as_levels=False) == (
-        "column 1, age, is retired in the data dictionary"
-    )
-
-
-def test_a_misspelt_column_is_named_by_its_place_and_its_neighbours() -> None:
-    fault = dictionary().fault_of([column("age"), column("smokr")], as_levels=False)
-    assert fault == "column 2 is not in the consortium's data dictionary; near to it are smoker"
-    far = dictionary().fault_of([column("patient 4711")], as_levels=False)
-    assert far == "column 1 is not in the consortium's data dictionary"
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,10 @@ from shoal_protocol.wire.encoding import (
     parse_canonical_json,
     sha256,
 )
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.world.examples import DOCUMENTS
-from tests.world.strategies import client_sets, finite_floats, json_values, ring_vectors
+from tests.world.strategies import client_sets, finite_floats, json_values
 
 # RFC 8785, appendix B: bits of a double and its canonical form.
 RFC_8785_NUMBERS = {
@@ -78,11 +78,6 @@ def test_a_value_comes_back_from_its_canonical_encoding(value: object) -> None:
 @given(json_values)
 def test_the_fast_way_and_the_slow_way_write_the_same_bytes(value: object) -> None:
     assert canonical_json(value) == rfc8785.dumps(value)
-
-
-def test_every_control_character_is_escaped_as_rfc_8785_says() -> None:
-    text = "".join(map(chr, range(0x100)))
-    assert canonical_json({text[:0x80]: text}) == rfc8785.dumps({text[:0x80]: text})
 
 
 @pytest.mark.parametrize(
@@ -272,12 +267,6 @@ def test_a_set_in_loose_base64_is_refused(encoded: str) -> None:
         decode_clients(encoded)
 
 
-def test_a_bitmap_with_bytes_behind_it_is_refused() -> None:
-    content = base64.b64decode(encode_clients({1, 2, 5}))
-    with pytest.raises(MalformedDocument):
-        decode_clients(base64.b64encode(content + b"\0").decode())
-
-
 def test_a_small_bitmap_that_claims_all_clients_is_refused_before_it_is_unpacked() -> None:
     everyone = BitMap()
     everyone.add_range(0, LARGEST_SET + 1)
@@ -293,16 +282,6 @@ def test_a_small_bitmap_that_claims_all_clients_is_refused_before_it_is_unpacked
 def test_a_client_index_outside_32_bits_is_the_callers_fault(clients: list[int]) -> None:
     with pytest.raises(ValueError, match="outside"):
         encode_clients(clients)
-
-
-def test_a_million_clients_are_encoded_and_decoded() -> None:
-    every_third = BitMap(np.arange(0, 3_000_000, 3, dtype=np.uint32))
-    assert decode_clients(encode_clients(every_third)) == every_third
-
-
-@given(ring_vectors)
-def test_a_vector_comes_back_from_its_encoding(vector) -> None:
-    assert np.array_equal(decode_uint64(encode_uint64(vector)), vector)
 
 
 def test_a_vector_is_little_endian() -> None:
@@ -382,8 +361,3 @@ def test_only_canonical_base64_is_taken(content: bytes) -> None:
 def test_base64_with_stray_trailing_bits_is_refused() -> None:
     with pytest.raises(pydantic.ValidationError):
         pydantic.TypeAdapter(Base64).validate_python("QR==")  # QQ== is the encoding of b"A"
-
-
-def test_a_malformed_document_is_a_protocol_error() -> None:
-    assert issubclass(MalformedDocument, ProtocolError)
-    assert not issubclass(MalformedDocument, ValueError)

@@ -18,27 +18,12 @@ KINDS = sorted(
 )
 
 
-def test_codes_and_titles_tell_errors_apart() -> None:
-    assert len({kind.code for kind in KINDS}) == len(KINDS)
-    assert len({kind.title for kind in KINDS}) == len(KINDS)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_says_what_is_wrong_and_what_to_do(kind: type[ProtocolError]) -> None:
     assert str(kind()) == kind.title
     assert str(kind("this detail")) == "this detail"
     assert kind.remedy.endswith(".")
     assert 400 <= kind.status < 600
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_code_is_the_class_name_in_kebab_case(kind: type[ProtocolError]) -> None:
-    assert "".join(word.capitalize() for word in kind.code.split("-")) == kind.__name__
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_only_what_may_pass_by_itself_says_when_to_come_again(kind: type[ProtocolError]) -> None:
-    assert (kind.retry_after_seconds is not None) == (kind.status == 503)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,6 @@ from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest, check_study
 from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand, check_job
 from shoal_protocol.jobs.membership import Join
-from shoal_protocol.jobs.terms import Terms
 from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.queries import QueryName
 from shoal_protocol.studies import Task
@@ -39,21 +38,6 @@ def changed(**changes: Any) -> StudyRequest:
 
 def demand(**changes: Any) -> PrivacyDemand:
     return PrivacyDemand.model_validate(JOB.privacy.model_dump() | changes)
-
-
-def test_a_job_within_the_policy_is_accepted() -> None:
-    check_job(JOB, MANIFEST)
-
-
-def test_a_job_may_ask_for_all_that_the_policy_allows() -> None:
-    check_job(
-        changed(
-            privacy=demand(epsilon=POLICY.maximum_epsilon, delta=POLICY.delta),
-            minimum_population=POLICY.minimum_cohort + JOB.privacy.dropouts,
-            round_seconds=POLICY.maximum_round_seconds - JOB.grace_seconds,
-        ),
-        MANIFEST,
-    )
 
 
 @pytest.mark.parametrize(
@@ -149,20 +133,6 @@ def test_a_request_that_is_nested_too_deep_is_malformed_and_nothing_worse() -> N
             decode(encoded, JobRequest)
 
 
-def test_terms_without_a_word_for_each_column_are_none() -> None:
-    terms = JOB.terms.model_dump()
-    for change in (
-        {"bounds": terms["bounds"][1:]},
-        {"bounds": terms["bounds"] + terms["bounds"][:1]},
-        {"kinds": ()},
-        {"kinds": (terms["kinds"][0] | {"rounds": 100_000},) * 2},
-        {"kinds": (terms["kinds"][0] | {"radius": {"least": 1e-6, "most": 2e-6}},)},
-        {"kinds": (terms["kinds"][0] | {"stretch": {"least": 2.0, "most": 1.0}},)},
-    ):
-        with pytest.raises(pydantic.ValidationError):
-            Terms.model_validate(terms | change)
-
-
 @given(st.floats(1e-9, 100.0), st.floats(1e-300, 0.999999))
 def test_any_demand_is_accepted_or_refused_by_its_cost(epsilon: float, delta: float) -> None:
     asked = changed(privacy=demand(epsilon=epsilon, delta=delta))
@@ -198,10 +168,6 @@ def test_any_demand_is_accepted_or_refused_by_its_cost(epsilon: float, delta: fl
 def test_a_request_that_contradicts_itself_is_refused(changes: Any, reason: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=reason):
         changed(**changes)
-
-
-def test_requests_that_differ_in_their_nonce_only_are_two_jobs() -> None:
-    assert changed(nonce="00" * 16).digest != JOB.digest
 
 
 @pytest.mark.parametrize("client", [-1, 2**32])

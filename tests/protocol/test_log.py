@@ -159,11 +159,6 @@ def test_tiles_lie_where_the_specification_says() -> None:
         assert [list(each) for each in found if each[2] != 256] == fact["partial"]
 
 
-@given(st.sampled_from([0, 7, "entries"]), st.integers(0, 2**40), st.integers(1, 256))
-def test_each_tile_has_one_path(level: int | str, index: int, width: int) -> None:
-    assert tiles.tile_at(tiles.tile_path(level, index, width)) == (level, index, width)
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -246,12 +241,6 @@ def test_a_cosignature_that_is_cut_off_is_refused() -> None:
     for length in (5, 11, 12, 75):
         with pytest.raises(BadSignature):
             notes.Note(HEAD.text, (own, (name, signature[:length]))).signed_at(key)
-
-
-def test_the_same_line_is_kept_once() -> None:
-    note = cosigned()
-    again = "".join(notes.line(*each) for each in note.signatures)
-    assert note.with_lines(again) == note
 
 
 @pytest.mark.parametrize(

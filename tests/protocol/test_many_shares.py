@@ -45,14 +45,6 @@ def test_many_streams_are_those_of_a_library(length: int) -> None:
             assert np.array_equal(found[number], expected)
 
 
-def test_rfc_8439_has_the_same_block() -> None:
-    """Section 2.3.2, which begins with block 1: the second here, with its own nonce."""
-    key, nonce = bytes(range(32)), bytes.fromhex("000000090000004a00000000")
-    [stream] = next(many_streams.streams(key, nonce, 16))
-    begins = "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
-    assert stream[8:12].tobytes().hex() == begins
-
-
 def test_first_blocks_are_a_librarys_for_any_counter_and_nonce() -> None:
     count = 5000
     starts = b"".join(seed(f"start {number}")[:16] for number in range(count))

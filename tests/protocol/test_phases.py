@@ -33,9 +33,6 @@ NOT_IN_A_TABLE = [
     for phase, event in itertools.product(phases, events)
     if (phase, event) not in table
 ]
-IN_A_TABLE = [
-    (name, phase, event) for name, (table, *_) in TABLES.items() for phase, event in table
-]
 
 
 def reachable(table: Any, start: StrEnum) -> set[StrEnum]:
@@ -54,32 +51,10 @@ def test_anything_not_in_the_table_is_refused(name: str, phase: StrEnum, event: 
         after(TABLES[name][0], phase, event)
 
 
-@pytest.mark.parametrize(("name", "phase", "event"), IN_A_TABLE)
-def test_what_is_in_the_table_happens(name: str, phase: StrEnum, event: StrEnum) -> None:
-    table = TABLES[name][0]
-    assert after(table, phase, event) is table[phase, event]
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_every_event_moves_something_on(name: str) -> None:
-    table, _, events, _ = TABLES[name]
-    assert {event for _, event in table} == set(events)
-
-
 def test_every_phase_of_a_round_and_of_a_job_can_be_reached() -> None:
     assert reachable(ROUND, Phase.ANNOUNCED) == set(Phase)
     assert reachable(JOB, JobPhase.JOINING) == set(JobPhase)
     assert reachable(AGGREGATION, Phase.ANNOUNCED) == set(Phase) - {Phase.FROZEN, Phase.AGREED}
-
-
-@pytest.mark.parametrize("table", [ROUND, AGGREGATION], ids=["round", "aggregation"])
-def test_a_finished_round_stays_as_it_is(table: Any) -> None:
-    assert {Phase.PUBLISHED, Phase.ABANDONED} == FINISHED
-    assert not [pair for pair in table if pair[0] in FINISHED]
-
-
-def test_a_finished_or_failed_job_stays_as_it_is() -> None:
-    assert not [pair for pair in JOB if pair[0] in {JobPhase.FINISHED, JobPhase.FAILED}]
 
 
 @pytest.mark.parametrize("phase", sorted(set(Phase) - FINISHED))

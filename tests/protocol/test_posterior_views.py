@@ -1,6 +1,5 @@
 """Posteriors and reports that show themselves: as a picture, as text, and in a notebook."""
 
-import sys
 from collections.abc import Iterator
 from statistics import NormalDist
 from typing import Literal
@@ -107,36 +106,6 @@ def test_several_numbers_are_drawn_as_a_forest_without_the_intercept() -> None:
     assert inner[0][1, 0] - inner[0][0, 0] == pytest.approx(2 * NormalDist().inv_cdf(0.75))
 
 
-def test_zero_is_marked_where_it_is_near_and_else_left_out() -> None:
-    near, far = regression("age", "bmi"), regression(*(f"x{n}" for n in range(30)))
-    assert any(line.get_xdata()[0] == 0.0 for line in near.plot().lines[:-1])
-    assert far.plot(names=["x28", "x29"]).get_xlim()[0] > 20.0
-
-
-def test_only_the_names_asked_for_are_drawn_in_their_order() -> None:
-    axes = regression("age", "bmi").plot(names=["bmi", "intercept"])
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["bmi", "intercept"]
-
-
-@pytest.mark.parametrize("names", [["weight"], [], "age"])
-def test_a_name_that_the_posterior_has_not_is_refused(names: list[str]) -> None:
-    with pytest.raises(ValueError, match="names"):
-        regression("age", "bmi").plot(names=names)
-
-
-def test_one_number_is_drawn_as_its_density() -> None:
-    axes = StandardNormal(names=("rate",), records=5).plot()
-    points, heights = axes.lines[0].get_data()
-    exact = [NormalDist(3.0, 2.0).pdf(point) for point in points]
-    np.testing.assert_allclose(heights, exact, rtol=1e-6)
-
-
-def test_what_is_given_to_draw_on_is_drawn_on() -> None:
-    _, axes = pyplot.subplots()
-    assert regression("age").plot(axes) is axes
-    assert regression("age").plot_predictions(np.array([[1.0]]), axes=axes) is axes
-
-
 def test_predictions_are_drawn_in_their_order_with_band_and_targets() -> None:
     rows, targets = np.array([[3.0], [1.0], [2.0]]), np.array([30.0, 10.0, 20.0])
     axes = regression("age").plot_predictions(rows, targets, level=0.8)
@@ -147,26 +116,6 @@ def test_predictions_are_drawn_in_their_order_with_band_and_targets() -> None:
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert band.min() == pytest.approx(min(mean - z * sd))
     assert band.max() == pytest.approx(max(mean + z * sd))
-
-
-def test_targets_of_another_length_are_refused() -> None:
-    with pytest.raises(ValueError, match="one number for each row"):
-        regression("age").plot_predictions(np.ones((2, 1)), np.ones(3))
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
-def test_a_level_that_is_none_is_refused(level: float) -> None:
-    with pytest.raises(ValueError, match="level"):
-        regression("age").plot(level=level)
-    with pytest.raises(ValueError, match="level"):
-        regression("age").plot_predictions(np.ones((1, 1)), level=level)
-    with pytest.raises(ValueError, match="level"):
-        regression("age").summary(level)
-
-
-def test_a_reports_picture_says_what_it_cost() -> None:
-    found = texts(report(regression("age", "bmi")).plot())
-    assert any("epsilon 0.75 at delta 1e-06" in each for each in found)
 
 
 def test_hostile_names_are_drawn_as_they_are() -> None:
@@ -195,10 +144,3 @@ def test_a_reports_summary_names_numbers_cohorts_and_price() -> None:
     assert "1,985 to 1,990 of 2,000 clients" in said
     assert "epsilon 0.75 at delta 1e-06 for each client" in said
     assert "Of it: 5 % for norms of the rows; 95 % for moments of the columns" in said
-
-
-def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    monkeypatch.delattr(matplotlib, "pyplot")
-    with pytest.raises(ImportError, match=r"shoal\[analysis\]"):
-        regression("age").plot()

@@ -12,7 +12,6 @@ from scipy import stats
 
 from shoal_protocol.sharing import prime_field, summation
 from shoal_protocol.sharing.prime_field import LARGEST_INTEGER, MODULUS
-from shoal_protocol.sharing.shamir import expand
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.service_errors import WrongLength, WrongResidue, WrongShareKind
@@ -221,19 +220,6 @@ def test_no_seed_depends_on_the_secret(setting, one, other, client) -> None:
         return [share.payload for share in shares if share.kind is ShareKind.SEED]
 
     assert seeds_of(one) == seeds_of(other)
-
-
-@given(seeds, st.integers(1, 300), st.integers(1, 300))
-def test_a_seed_stands_for_one_stream_of_any_length(seed: bytes, short: int, more: int) -> None:
-    assert np.array_equal(expand(seed, short + more)[:short], expand(seed, short))
-
-
-@pytest.mark.parametrize("bit", range(61))
-def test_each_bit_of_a_stream_is_a_fair_coin(bit: int) -> None:
-    # Two-sided binomial over 20,000 draws: false-alarm rate 1e-6 for each of the 61 bits; the
-    # seed is fixed.
-    ones = int(np.sum(expand(b"\7" * 32, 20_000) >> np.uint64(bit) & np.uint64(1)))
-    assert stats.binomtest(ones, 20_000).pvalue > 1e-6
 
 
 # Wrong sums

@@ -4,15 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
-from shoal_hosting import service
-from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.crowds.documents import (
@@ -23,15 +20,13 @@ from shoal_protocol.crowds.documents import (
     weights_digest,
 )
 from shoal_protocol.crowds.draws import commitment, replaced_instance
-from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_trainer import schema
-from shoal_trainer.assembly import Service, assemble_serving
+from shoal_trainer.assembly import Service
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.assembly import Replica
-from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.replacing import Replaced, Replacement, replace_all
 from shoal_trainer.crowds.store import close
 from tests.world import examples
@@ -49,7 +44,7 @@ from tests.world.around_trainer_crowds import (
     verified,
 )
 from tests.world.clock import HandMovedClock
-from tests.world.parties import book, party, problem_code
+from tests.world.parties import problem_code
 
 REQUEST = crowd()
 JOB = REQUEST.digest
@@ -160,26 +155,6 @@ async def test_one_submission_at_all_processes_at_once_counts_once(asker: Asker)
     assert (await asker.state(JOB))["contributions"] == 1
 
 
-async def test_of_rival_answers_to_one_draw_one_is_taken(asker: Asker) -> None:
-    drawn = await asker.draw(JOB, "a")
-    contents = [answer_to(drawn, client) for client in range(9)]
-    answers = await asyncio.gather(
-        *(asker.submit(JOB, content, app=app) for app, content in enumerate(contents))
-    )
-    assert sorted(each.status_code for each in answers) == [201] + [409] * 8
-
-
-async def test_a_client_cannot_contribute_more_by_asking_all_processes_at_once(
-    asker: Asker,
-) -> None:
-    most = REQUEST.contributions_per_client
-    drawn = [await asker.draw(JOB, number) for number in range(most + 10)]
-    answers = await asyncio.gather(
-        *(asker.submit(JOB, answer_to(each, 3), app=app) for app, each in enumerate(drawn))
-    )
-    assert sorted(each.status_code for each in answers) == [201] * most + [403] * 10
-
-
 async def test_a_job_is_filled_exactly_and_then_closed(trainer: Trainer) -> None:
     asker, request = trainer.asker(), crowd(contributions=25)
     await asker.open(request)
@@ -193,24 +168,6 @@ async def test_a_job_is_filled_exactly_and_then_closed(trainer: Trainer) -> None
     assert sorted(each.status_code for each in answers) == [201] * 25 + [410] * 15
     await trainer.step()
     assert (await asker.check_all(request)).contributions == 25
-
-
-async def test_one_who_waits_at_a_process_hears_what_another_closed(
-    trainer: Trainer, clock: HandMovedClock
-) -> None:
-    asker = trainer.asker()
-    await asker.open(REQUEST)
-    await trainer.step()
-    query = HolderQuery(manifest=CONSORTIUM.digest, holder=3, at=clock.now)
-    content = examples.named("holder", query).encode()
-    listed = await asker.ask("POST", f"{CROWDS}/list?phase=open", content, app=2)
-    assert listed.json() == {"crowds": [{"job": JOB, "phase": "open"}]}
-    closing = asyncio.create_task(asker.ask("GET", f"{CROWDS}/{JOB}/closing?wait=30", app=2))
-    await asyncio.sleep(0)
-    clock.now = REQUEST.closes_at
-    await trainer.conducting.step()
-    await trainer.step()
-    assert (await closing).status_code == 200
 
 
 async def test_a_client_revoked_at_one_process_is_soon_revoked_at_all(
@@ -239,35 +196,6 @@ async def test_a_job_of_a_new_manifest_is_served_by_a_process_that_was_not_hande
     content = answer_to(drawn, 4, manifest=later.digest)
     path = f"{CROWDS}/{request.digest}/submissions"
     assert (await asker.ask("POST", path, content, app=2)).status_code == 201
-
-
-async def test_a_replica_has_no_jobs_with_rounds(trainer: Trainer) -> None:
-    answer = await trainer.asker().ask("GET", "/v1/jobs", app=1)
-    assert problem_code(answer) == "not-found"
-
-
-def test_a_replica_needs_the_database_that_it_shares(tmp_path: Path, clock: HandMovedClock) -> None:
-    with pytest.raises(StartupRefused, match="set SHOAL_DATABASE_URL"):
-        assemble_serving(
-            serves="crowds",
-            party=party("trainer", CONSORTIUM),
-            book=book(tmp_path, CONSORTIUM),
-            data_directory=tmp_path,
-            database_url=None,
-            clock=clock,
-        )
-
-
-def test_beside_replicas_there_is_one_process_that_conducts_rounds(
-    trainer: Trainer,
-    tmp_path: Path,
-    postgresql_url: str,
-    clock: HandMovedClock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(service, "check_schema", partial(check_schema, pause=lambda _: None))
-    with pytest.raises(StartupRefused, match="another process uses the database"):
-        trainer_of(tmp_path, postgresql_url, clock)
 
 
 class Lives:
@@ -315,21 +243,6 @@ async def test_a_trainer_that_starts_again_goes_on_with_seed_counts_and_chains(
     await service.step()
     lives.begin()
     assert (await asker.check_all(REQUEST)).contributions == 4
-
-
-async def test_a_job_that_was_closed_early_stays_so_after_a_restart(
-    lives: Lives, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if the process dies between the commit and its answer."""
-    asker = lives.asker
-    await asker.contribute(JOB, 0)
-    with monkeypatch.context() as fault:
-        fault.setattr(Conductor, "_tell_closed", _dies)
-        assert (await asker.close(REQUEST)).status_code == 500
-    lives.begin()
-    assert (await asker.close(REQUEST)).status_code == 200
-    closing = await asker.check_all(REQUEST)
-    assert closing.contributions == 1 and closing.closing_request is not None
 
 
 async def test_what_was_stored_when_the_process_died_is_acknowledged_to_who_asks_again(

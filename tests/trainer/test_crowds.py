@@ -13,7 +13,6 @@ from sqlalchemy import func, select
 from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
-    CrowdJobRequest,
     CrowdOpening,
     Draw,
     SubmissionReceipt,
@@ -22,10 +21,9 @@ from shoal_protocol.crowds.documents import (
 from shoal_protocol.crowds.draws import commitment, drawn_instance
 from shoal_protocol.crowds.sanity import largest_change
 from shoal_protocol.jobs.membership import HolderQuery
-from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.encoding import canonical_json, format_time
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import UnknownManifest
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service, assemble
@@ -85,17 +83,6 @@ async def test_a_crowd_job_is_opened_drawn_from_answered_and_closed_as_everybody
     assert (await opened.state(JOB))["phase"] == "closed"
 
 
-async def test_opening_again_changes_nothing_even_when_it_is_closed(
-    opened: Asker, trainer: Service, clock: HandMovedClock
-) -> None:
-    first = await opened.document(f"{CROWDS}/{JOB}/opening", CrowdOpening)
-    assert (await opened.open(REQUEST)).status_code == 200
-    clock.now = REQUEST.closes_at
-    await trainer.step()
-    assert (await opened.open(REQUEST)).status_code == 200
-    assert await opened.document(f"{CROWDS}/{JOB}/opening", CrowdOpening) == first
-
-
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "for another manifest": ({"manifest": "0" * 64}, "wrong-manifest"),
     "when it is too late": ({"closes_at": examples.OPENED_AT}, "refused-job"),
@@ -119,16 +106,6 @@ async def test_a_crowd_job_is_refused(asker: Asker, why: str) -> None:
 async def test_a_crowd_job_that_the_trainer_signed_itself_is_refused(asker: Asker) -> None:
     answer = await asker.ask("POST", CROWDS, signed(REQUEST, "trainer").encode())
     assert problem_code(answer) == "wrong-signer"
-
-
-async def test_every_instance_begins_with_the_start_that_was_asked_for(asker: Asker) -> None:
-    warm = crowd(task=TASK.model_copy(update={"start": (0.25, -1.5)}))
-    assert (await asker.open(warm)).status_code == 201
-    opening = await asker.document(f"{CROWDS}/{warm.digest}/opening", CrowdOpening)
-    on_lattice = (2**18, -3 * 2**19)
-    assert opening.body.instances == (on_lattice,) * TASK.instances
-    shown = await asker.instances(warm.digest)
-    assert [tuple(each["weights"]) for each in shown["instances"]] == [on_lattice] * TASK.instances
 
 
 async def test_a_draw_is_what_the_nonce_and_the_committed_seed_say_and_stores_nothing(
@@ -164,63 +141,11 @@ async def test_a_trainer_does_not_start_without_the_manifest_of_an_open_job(
         )
 
 
-async def test_two_jobs_have_two_seeds(asker: Asker) -> None:
-    other = crowd(nonce="d0" * 16)
-    for request in (REQUEST, other):
-        assert (await asker.open(request)).status_code == 201
-    commitments = {
-        (await asker.document(f"{CROWDS}/{each.digest}/opening", CrowdOpening)).body.commitment
-        for each in (REQUEST, other)
-    }
-    assert len(commitments) == 2
-
-
 async def test_many_nonces_are_answered_in_their_order(opened: Asker) -> None:
     nonces = [nonce(number) for number in range(12)]
     asked = b'{"nonces":["' + '","'.join(nonces).encode() + b'"]}'
     answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
     assert [each["body"]["nonce"] for each in answer.json()["documents"]] == nonces
-
-
-@pytest.mark.slow
-async def test_one_answer_holds_a_bounded_number_of_weights(asker: Asker) -> None:
-    columns = tuple(ColumnBounds(name=f"x{number}", lower=0.0, upper=1.0) for number in range(511))
-    wide = crowd(task=TASK.model_copy(update={"features": columns}))
-    await asker.open(wide)
-    for count, status in ((256, 200), (257, 422)):
-        asked = canonical_json({"nonces": [nonce(number) for number in range(count)]})
-        answer = await asker.ask("POST", f"{CROWDS}/{wide.digest}/draws", asked)
-        assert (answer.status_code, len(answer.content) < 1 << 22) == (status, True)
-
-
-NO_NONCES = (
-    b"{}",
-    b"[]",
-    b'{"nonce":7}',
-    b'{"nonce":"abc"}',
-    b'{"nonces":[]}',
-    b'{"nonces":{}}',
-    b'{"nonce": "' + b"0" * 64 + b'"}',  # not canonical
-    b'{"nonce":"' + b"0" * 64 + b'","nonces":[]}',
-    b'{"nonce":"' + b"A" * 64 + b'"}',
-)
-
-
-async def test_what_is_no_nonce_draws_nothing(opened: Asker) -> None:
-    for asked in NO_NONCES:
-        answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
-        assert problem_code(answer) == "malformed-document", asked
-
-
-async def test_a_nonce_draws_and_spaces_are_refused_with_a_word_on_them(
-    opened: Asker,
-) -> None:
-    asked = b'{"nonce":"%b"}' % nonce("a").encode()
-    answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
-    assert verified(answer.content, Draw).body.nonce == nonce("a")
-    spaced = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked.replace(b":", b": "))
-    assert problem_code(spaced) == "malformed-document"
-    assert "no spaces" in spaced.json()["remedy"]
 
 
 async def test_a_submission_replaces_the_instance_that_its_receipt_names(opened: Asker) -> None:
@@ -283,11 +208,6 @@ async def test_a_draw_expires(opened: Asker, clock: HandMovedClock) -> None:
     clock.move(REQUEST.session_seconds)
     assert problem_code(await opened.submit(JOB, content)) == "session-expired"
     assert (await opened.state(JOB))["contributions"] == 0
-
-
-async def test_no_draw_lasts_longer_than_its_job(opened: Asker, clock: HandMovedClock) -> None:
-    clock.now = REQUEST.closes_at - timedelta(seconds=5)
-    assert (await opened.draw(JOB, "a")).body.expires_at == REQUEST.closes_at
 
 
 async def test_weights_that_no_honest_step_reaches_are_refused(opened: Asker) -> None:
@@ -371,14 +291,6 @@ async def test_a_job_that_is_due_is_closed_in_due_course_though_its_analyst_asks
     assert (await opened.check_all(REQUEST)).closing_request is None
 
 
-async def test_a_closing_is_not_dated_before_its_opening_though_the_clock_was_set_back(
-    opened: Asker, clock: HandMovedClock
-) -> None:
-    clock.move(-3600)
-    assert (await opened.close(REQUEST)).status_code == 201
-    assert (await opened.check_all(REQUEST)).closing_request is not None
-
-
 FOREIGN = {
     "of another job": (closing_request(REQUEST, job="ab" * 32), "analyst", "malformed-document"),
     "by the trainer": (closing_request(REQUEST), "trainer", "wrong-signer"),
@@ -432,13 +344,6 @@ async def test_a_draw_that_the_trainer_did_not_make_is_not_answered(opened: Aske
         assert problem_code(await opened.submit(JOB, answer_to(forged, 3))) == code
 
 
-async def test_a_draw_of_another_job_is_not_answered(opened: Asker) -> None:
-    other = crowd(nonce="d0" * 16)
-    await opened.open(other)
-    drawn = await opened.draw(other.digest, "a")
-    assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "refused-submission"
-
-
 async def test_a_client_who_was_revoked_since_contributes_no_more(
     opened: Asker, trainer: Service
 ) -> None:
@@ -447,42 +352,6 @@ async def test_a_client_who_was_revoked_since_contributes_no_more(
     trainer.resources.book.accept(later.signed_manifest.encode(), later.roster.encode())
     assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "revoked-holder"
     assert (await opened.submit(JOB, answer_to(drawn, 4))).status_code == 201
-
-
-async def test_the_state_tells_contributions_contributors_and_the_spread(opened: Asker) -> None:
-    fresh = await opened.state(JOB)
-    assert fresh == {
-        "job": JOB,
-        "phase": "open",
-        "contributions": 0,
-        "contributors": 0,
-        "wanted": REQUEST.contributions,
-        "instances": TASK.instances,
-        "spread": [0.0, 0.0],
-        "approvals": {"waits": 0, "refused": 0, "holders": len(CONSORTIUM.roster.enrolled_set)},
-        "closes_at": "2026-03-01T13:00:00.000Z",
-    }
-    entry = verified((await opened.contribute(JOB, "a")).content, SubmissionReceipt).body.entry
-    assert entry.revision == 1
-    shown = await opened.state(JOB)
-    assert (shown["contributions"], shown["contributors"]) == (1, 1)
-    # one of five is at 1000 lattice units, and the others at 0
-    assert shown["spread"] == pytest.approx([(1000 / 2**20) ** 2 / 5, 0.0])
-
-
-async def test_a_job_with_one_instance_has_no_spread(asker: Asker) -> None:
-    request = crowd(task=TASK.model_copy(update={"instances": 1}))
-    await asker.open(request)
-    assert (await asker.state(request.digest))["spread"] is None
-
-
-async def test_contributors_are_counted_once_each(opened: Asker) -> None:
-    for number, client in enumerate((3, 4, 3, 3, 5)):
-        await opened.contribute(JOB, number, client=client)
-    drawn = [await opened.draw(JOB, f"at once {number}") for number in range(4)]
-    answers = [answer_to(each, client) for each, client in zip(drawn, (5, 6, 6, 7), strict=True)]
-    await opened.submit(JOB, bulk(answers))
-    assert (await opened.state(JOB))["contributors"] == 5
 
 
 async def test_who_contributed_how_often_is_erased_when_a_job_is_closed(
@@ -538,78 +407,6 @@ async def test_data_holders_and_analysts_see_crowd_jobs_by_phase_and_nobody_else
     for phase, found in (("open", []), ("closed", [{"job": JOB, "phase": "closed"}])):
         listed = await opened.ask("POST", f"{CROWDS}/list?phase={phase}", fresh.encode())
         assert listed.json() == {"crowds": found}
-
-
-async def test_analysts_see_crowd_jobs_page_by_page_the_newest_first(
-    opened: Asker, clock: HandMovedClock
-) -> None:
-    others = [crowd(nonce=f"{number:032x}") for number in range(1, 4)]
-    for each in others:
-        await opened.open(each)
-    newest = [*(each.digest for each in reversed(others)), JOB]
-    await opened.contribute(JOB, 1)
-
-    async def page(after: int, count: int) -> Any:
-        query = JobsQuery(
-            manifest=CONSORTIUM.digest, analyst="analyst", at=clock.now, after=after, count=count
-        )
-        asked = examples.named("analyst", query).encode()
-        return (await opened.ask("POST", f"{CROWDS}/list", asked)).json()
-
-    for after, following in ((0, 3), (3, None)):
-        shown = await page(after, 3)
-        assert [each["job"] for each in shown["crowds"]] == newest[after : after + 3]
-        assert shown["next"] == following
-    [oldest] = (await page(3, 1))["crowds"]
-    assert oldest == {
-        "job": JOB,
-        "phase": "open",
-        "analyst": "analyst",
-        "family": REQUEST.task.family,
-        "epsilon": REQUEST.task.epsilon,
-        "contributions": 1,
-        "wanted": REQUEST.contributions,
-        "closes_at": format_time(REQUEST.closes_at),
-        "approvals": {"waits": 0, "refused": 0, "holders": len(CONSORTIUM.roster.enrolled_set)},
-    }
-
-
-UNKNOWN = f"{CROWDS}/{'0' * 64}"
-
-
-ASKED_OF_A_JOB = (
-    ("GET", "", b""),
-    ("GET", "/request", b""),
-    ("GET", "/opening", b""),
-    ("GET", "/closing", b""),
-    ("GET", "/instances", b""),
-    ("GET", "/log/0", b""),
-    ("POST", "/draws", b'{"nonce":"' + b"0" * 64 + b'"}'),
-    ("POST", "/submissions", b"{}"),
-)
-
-
-async def test_a_job_that_is_not_there_is_unknown(asker: Asker) -> None:
-    for method, path, content in ASKED_OF_A_JOB:
-        answer = await asker.ask(method, UNKNOWN + path, content)
-        assert problem_code(answer) == "unknown-job", path
-
-
-async def test_an_instance_that_is_not_there_is_unknown(opened: Asker) -> None:
-    answer = await opened.ask("GET", f"{CROWDS}/{JOB}/log/{TASK.instances}")
-    assert problem_code(answer) == "unknown-instance"
-
-
-async def test_the_request_is_served_as_it_was_signed(opened: Asker) -> None:
-    served = await opened.document(f"{CROWDS}/{JOB}/request", CrowdJobRequest)
-    assert served == signed(REQUEST, "analyst")
-
-
-async def test_no_metric_names_a_client_or_a_job(opened: Asker) -> None:
-    await opened.contribute(JOB, "a", client=13)
-    text = (await opened.ask("GET", "/metrics")).text
-    assert "shoal_trainer_crowd_contributions_total 1.0" in text
-    assert JOB not in text and "client" not in text
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import pytest
 
 from shoal_protocol.certificates import foreseen_refusals
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
-from shoal_protocol.wire.documents import decode
 from shoal_trainer import declarations
 from shoal_trainer.assembly import Service
 from tests.trainer.test_jobs import JOB, post
@@ -82,12 +81,3 @@ async def test_holders_behind_the_most_that_are_read_are_taken_to_join(
         assert await post(trainer, "/v1/declarations", declared(holder, FOREIGN)) == 201
     assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 201
     assert judged == [0]
-
-
-def test_two_declarations_that_say_the_same_are_alike_and_others_are_not() -> None:
-    same = {declarations._said(declared(holder, RULES)) for holder in range(3)}
-    assert len(same) == 1 and all(same)
-    odd = RULES.model_copy(update={"columns": ('a,"rules":', '},"signature":')})
-    others = [declared(1, FOREIGN), declared(1, odd), declared(1, RULES, variables=("x",))]
-    assert len(same | {declarations._said(each) for each in others}) == 4
-    assert decode(others[1], HolderDeclaration).body.rules == odd

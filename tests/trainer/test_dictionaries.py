@@ -15,7 +15,6 @@ from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.assembly import Service
 from shoal_trainer.dictionaries import Dictionaries
-from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, get, post
 from tests.world.around_trainer import CONSORTIUM, signed_job
 from tests.world.examples import AUTHORITY, named
@@ -49,22 +48,6 @@ async def refusal(service: Service, request: StudyRequest) -> str:
         answer = await http.post("/v1/jobs", content=signed_job(request))
     assert problem_code(answer) == "refused-job"
     return str(answer.json()["detail"])
-
-
-async def test_versions_are_taken_in_order_and_kept(assembled: Assemble) -> None:
-    trainer = assembled()
-    assert await get(trainer, PATH) == ("unknown-dictionary", (await get(trainer, PATH))[1])
-    first = version(*COLUMNS)
-    second = version(*COLUMNS, Number(name="new", meaning="new", lower=0, upper=1), before=first)
-    assert await put(trainer, second) == "malformed-document"
-    assert await put(trainer, first) == 201
-    assert await put(trainer, first) == 200
-    assert await put(trainer, version(COLUMNS[0])) == "wrong-manifest"
-    assert await put(trainer, version(COLUMNS[0], before=first)) == "malformed-document"
-    assert await put(trainer, second, SigningKey(b"m" * 32)) == "bad-signature"
-    assert await put(trainer, second) == 201
-    again = assembled()
-    assert await get(again, PATH) == (200, sign(second, "authority", AUTHORITY).encode())
 
 
 async def test_a_column_that_is_not_in_the_dictionary_is_refused(trainer: Service) -> None:

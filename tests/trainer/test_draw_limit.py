@@ -2,19 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting.settings import read_settings
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import Service
 from shoal_trainer.crowds import drawing
 from shoal_trainer.crowds.drawing import DrawLimit, TooManyDraws
-from shoal_trainer.settings import TrainerSettings
-from tests.world.around_trainer_crowds import CROWDS, Asker, answer_to, crowd, nonce, trainer_of
+from tests.world.around_trainer_crowds import CROWDS, Asker, crowd, nonce, trainer_of
 from tests.world.clock import HandMovedClock
 from tests.world.parties import problem_code
 
@@ -51,14 +48,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "LONGEST_WAIT_SECONDS", 0.0)
 
 
-async def test_more_draws_than_there_are_places_for_wait_and_are_all_answered(
-    asker: Asker,
-) -> None:
-    drawn = await asyncio.gather(*(asker.draw(JOB, number) for number in range(40)))
-    assert len({each.body.nonce for each in drawn}) == 40
-    assert drawn == [await asker.draw(JOB, number) for number in range(40)]
-
-
 async def test_a_draw_that_waited_too_long_is_refused_says_when_to_come_back_and_is_counted(
     asker: Asker, trainer: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,18 +62,6 @@ async def test_a_draw_that_waited_too_long_is_refused_says_when_to_come_back_and
     metrics = (await asker.ask("GET", "/metrics")).text
     assert "shoal_trainer_crowd_draw_requests_refused_total 1.0" in metrics
     assert f"shoal_trainer_crowd_draws_total {PLACES + 1}.0" in metrics
-
-
-async def test_submissions_are_taken_while_draws_find_no_place(
-    asker: Asker, trainer: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draw = await asker.draw(JOB, 1)
-    impatient(monkeypatch)
-    limit = limit_of(trainer)
-    async with limit.places(PLACES, until=limit.latest()):
-        taken = await asker.ask("POST", SUBMISSIONS, answer_to(draw, 0))
-        assert taken.status_code == 201
-        assert (await asker.state(JOB))["contributions"] == 1
 
 
 async def test_who_asks_for_many_draws_gives_others_their_turn_in_between(
@@ -103,36 +80,6 @@ async def test_who_asks_for_many_draws_gives_others_their_turn_in_between(
         few = asyncio.create_task(ask("few", bulk_of(1, "few")))
     await asyncio.gather(many, few)
     assert ended == ["few", "many"]
-
-
-async def test_who_asks_for_many_draws_has_those_that_found_places_in_time(
-    asker: Asker, trainer: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit, portions = limit_of(trainer), iter(range(3))
-    free = limit.places
-
-    @asynccontextmanager
-    async def two_portions(draws: int, *, until: float) -> AsyncIterator[None]:
-        if next(portions) == 2:
-            raise TooManyDraws
-        async with free(draws, until=until):
-            yield
-
-    monkeypatch.setattr(limit, "places", two_portions)
-    answered = await asker.ask("POST", DRAWS, bulk_of(5 * PLACES, "many"))
-    assert answered.status_code == 200
-    drawn = [document["body"]["nonce"] for document in answered.json()["documents"]]
-    assert drawn == [nonce(f"many {number}") for number in range(2 * PLACES)]
-
-
-async def test_who_asks_for_many_draws_is_refused_if_none_found_a_place(
-    asker: Asker, trainer: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    impatient(monkeypatch)
-    limit = limit_of(trainer)
-    async with limit.places(PLACES, until=limit.latest()):
-        refused = await asker.ask("POST", DRAWS, bulk_of(5, "many"))
-    assert (refused.status_code, problem_code(refused)) == (503, "too-many-draws")
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 7])
@@ -176,15 +123,3 @@ async def test_who_is_refused_while_others_hold_a_part_gives_back_what_it_had(
                 pass
         async with limit.places(1, until=limit.latest()):
             pass
-
-
-def test_the_number_of_places_is_a_setting() -> None:
-    environment = {
-        "SHOAL_PARTY": "p",
-        "SHOAL_CONSORTIUM": "c",
-        "SHOAL_DATA": "d",
-        "SHOAL_PORT": "8440",
-    }
-    assert read_settings(TrainerSettings, "SHOAL_", environment).draws_at_once == 16
-    more = environment | {"SHOAL_DRAWS_AT_ONCE": "100"}
-    assert read_settings(TrainerSettings, "SHOAL_", more).draws_at_once == 100

@@ -13,7 +13,7 @@ from shoal_protocol.queries import Moments, QueryName
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.wire.errors import RefusedJob
-from shoal_trainer import dry_run, jobs
+from shoal_trainer import dry_run
 from shoal_trainer.dry_run import dry_run_specs
 from shoal_trainer.jobs import check_request
 from shoal_trainer.specs import next_spec
@@ -76,24 +76,6 @@ def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_su
     )
     with pytest.raises(RefusedJob, match="clients: the noise is too small against"):
         check_request(request, CONSORTIUM, now=examples.OPENED_AT.replace(hour=11))
-
-
-def test_a_job_that_fails_only_with_a_population_in_between_is_refused() -> None:
-    request = asked(PROJECTION, epsilon=12.0)
-    request = request.model_copy(update={"minimum_population": 14, "maximum_population": 16})
-    enrolled = CONSORTIUM.roster.enrolled_set
-    now = examples.OPENED_AT.replace(hour=11)
-    for size in (14, 16):
-        dry_run_specs(request, CONSORTIUM, enrolled[:size], now=now)
-    with pytest.raises(RefusedJob, match="with 15 clients: the noise is too small against"):
-        check_request(request, CONSORTIUM, now=now)
-
-
-@pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 2**20), (13, 16), (19, 20)])
-def test_the_least_and_the_largest_population_are_always_tried(least: int, most: int) -> None:
-    sizes = jobs.dry_run_sizes(least, most)
-    assert (sizes[0], sizes[-1]) == (least, most)
-    assert len(sizes) == min(most - least + 1, jobs.DRY_RUN_SIZES)
 
 
 def test_a_round_that_a_learner_wants_and_the_task_does_not_ask_is_not_made() -> None:

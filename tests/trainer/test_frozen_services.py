@@ -39,20 +39,3 @@ async def test_a_job_that_waits_for_a_frozen_service_does_not_hold_up_the_others
     frozen.set()
     while (await state(trainer, FIRST))["phase"] != "finished":
         await trainer.step()
-
-
-async def test_a_service_is_not_asked_again_while_it_has_yet_to_answer(
-    trainer: Service, federation: Federation
-) -> None:
-    await waiting_for("compute-1", trainer, federation)
-    for _ in range(3):
-        await trainer.step()
-    assert federation.requests.count(("compute-1", "POST", "/v1/rounds")) == 1
-
-
-async def test_a_trainer_stops_while_a_service_has_yet_to_answer(
-    trainer: Service, federation: Federation
-) -> None:
-    await waiting_for("aggregator", trainer, federation)
-    async with asyncio.timeout(60):
-        await trainer.close()

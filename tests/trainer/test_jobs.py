@@ -27,8 +27,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.wire.documents import decode, from_json
-from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
@@ -205,17 +204,6 @@ async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
     CONSORTIUM.verify(signed)
     assert status == 200
     assert [list(federation.rounds[name]) for name in SERVICES] == [[signed.digest]] * 4
-
-
-async def test_a_service_that_accepted_is_not_asked_again(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided, federation.down = False, {"compute-2"}
-    await running(trainer, clock)
-    await trainer.step()
-    announcements = [name for name, method, _ in federation.requests if method == "POST"]
-    assert announcements.count("aggregator") == announcements.count("compute-0") == 1
-    assert announcements.count("compute-2") == 2
 
 
 async def test_a_refusal_fails_the_job_and_is_passed_on(
@@ -411,20 +399,6 @@ async def test_a_result_that_another_party_signed_is_never_used(
     assert (await state(trainer))["reason"].startswith(NOT_VALID + "wrong-signer")
 
 
-async def test_an_aggregator_that_is_away_costs_time_but_not_the_round(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await running(trainer, clock)
-    federation.down, federation.decided = {"aggregator"}, True
-    clock.move(JOB.round_seconds + JOB.grace_seconds + 600)
-    await trainer.step()
-    assert (await state(trainer))["phase"] == "running"
-    federation.down = set()
-    await trainer.step()
-    assert (await state(trainer))["rounds"][0]["phase"] == "published"
-
-
 async def test_an_aggregator_that_never_comes_back_fails_the_job_in_the_end(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
@@ -474,86 +448,6 @@ async def test_who_waits_for_a_round_gets_it_as_soon_as_it_is_accepted(
     clock.now = JOB.join_deadline
     await trainer.step()
     assert (await waiting)[0] == 200
-
-
-async def test_who_waits_for_the_report_gets_it_as_soon_as_it_is_there(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await joined(trainer)
-    waiting = asyncio.create_task(get(trainer, f"/v1/jobs/{JOB.digest}/result?wait=30"))
-    clock.now = JOB.join_deadline
-    await trainer.step()
-    assert (await waiting)[0] == 200
-
-
-async def test_a_finished_job_still_shows_its_rounds_and_has_no_further_ones(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await running(trainer, clock)
-    path = f"/v1/jobs/{JOB.digest}/rounds"
-    assert [(await get(trainer, f"{path}/{number}"))[0] for number in (0, 1)] == [200, 200]
-    assert (await get(trainer, f"{path}/2"))[0] == "job-finished"
-
-
-async def test_the_request_is_served_as_its_analyst_signed_it(trainer: Service) -> None:
-    await joined(trainer)
-    assert await get(trainer, f"/v1/jobs/{JOB.digest}/request") == (200, signed_job(JOB))
-
-
-async def test_a_report_that_the_asker_has_is_not_sent_again(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await running(trainer, clock)
-    path = f"/v1/jobs/{JOB.digest}/result"
-    async with client_of(trainer.app) as http:
-        tag = (await http.get(path)).headers["etag"]
-    assert await get(trainer, path, **{"if-none-match": tag}) == (304, b"")
-
-
-async def test_a_job_that_joins_closed_without_enough_clients_fails_and_says_so(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    await running(trainer, clock, clients=11)
-    shown = await state(trainer)
-    assert shown["phase"] == "failed"
-    assert shown["reason"].startswith("11 clients joined, 12 are needed: ")
-    assert "data holders: not heard of since" in shown["reason"]
-    assert federation.requests == []
-    assert (await ledger(trainer))["entries"] == []
-
-
-async def test_a_full_job_begins_before_its_deadline(
-    trainer: Service, federation: Federation
-) -> None:
-    await joined(trainer, clients=18)
-    assert trainer.wake.is_set()
-    await trainer.step()
-    assert (await state(trainer))["population_size"] == 18
-
-
-async def test_two_jobs_run_side_by_side_and_one_may_fail(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    other = job(nonce="1" * 32, minimum_population=15)
-    await joined(trainer, other)
-    await running(trainer, clock)
-    assert (await state(trainer))["phase"] == "finished"
-    assert (await state(trainer, other))["phase"] == "failed"
-
-
-@pytest.mark.parametrize("ending", ["", "/request", "/result", "/rounds/0"])
-@pytest.mark.parametrize("job_id", ["0" * 64, "x", "%00" * 64])
-async def test_a_job_that_was_never_submitted_is_not_found(
-    trainer: Service, job_id: str, ending: str
-) -> None:
-    assert (await get(trainer, f"/v1/jobs/{job_id}{ending}"))[0] == "unknown-job"
-    assert await post(trainer, f"/v1/jobs/{job_id}/joins", join("0" * 64, 1)) == "unknown-job"
-
-
-def test_a_signed_request_survives_the_wire() -> None:
-    value = parse_canonical_json(signed_job(JOB))
-    assert from_json(value, StudyRequest).body == JOB
-    assert JOB.join_deadline > examples.OPENED_AT
 
 
 async def test_a_job_whose_model_is_gone_waits_for_it_and_says_so_to_the_operator(

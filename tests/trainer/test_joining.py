@@ -1,24 +1,20 @@
 """Who may submit, who may join, and what budgets allow, over HTTP."""
 
 import asyncio
-import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyroaring import BitMap
-from structlog.testing import capture_logs
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.server.replies import MOST_DOCUMENTS
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.trust.manifest import Analyst, Consortium
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
-from shoal_trainer.assembly import Service, assemble
+from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, joined, ledger, post, running, state
 from tests.trainer.test_listing import ask, query
@@ -32,7 +28,7 @@ from tests.world.around_trainer import (
     successor,
 )
 from tests.world.clock import HandMovedClock
-from tests.world.parties import client_of, party, problem_code, reachable
+from tests.world.parties import client_of, problem_code
 
 JOINS = f"/v1/jobs/{JOB.digest}/joins"
 
@@ -53,14 +49,6 @@ async def join_all(service: Service, *documents: bytes, request: StudyRequest = 
         else each["status"]
         for each in response.json()["outcomes"]
     ]
-
-
-async def test_submitting_again_changes_nothing_even_when_joining_is_over(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 201
-    clock.now = JOB.join_deadline
-    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 200
 
 
 def demand(**changes: Any) -> dict[str, Any]:
@@ -104,31 +92,6 @@ async def test_only_an_analyst_of_the_manifest_may_submit(
     trainer: Service, signer: str, code: str
 ) -> None:
     assert await post(trainer, "/v1/jobs", signed_job(job(analyst=signer), signer)) == code
-
-
-async def test_an_analyst_cannot_speak_for_another(
-    database_url: str, tmp_path: Path, clock: HandMovedClock
-) -> None:
-    analysts = tuple(
-        Analyst(
-            name=name,
-            operator="Operator",
-            verify_key=bytes(examples.signing_key(name).verify_key).hex(),
-        )
-        for name in ("analyst", "rival")
-    )
-    consortium = reachable(analysts=analysts)
-    service = assemble(
-        party=party("trainer", consortium),
-        book=ManifestBook(consortium, tmp_path),
-        data_directory=tmp_path,
-        database_url=database_url,
-        clock=clock,
-    )
-    request = job(manifest=consortium.digest)
-    assert await post(service, "/v1/jobs", signed_job(request, "rival")) == "wrong-signer"
-    assert await post(service, "/v1/jobs", signed_job(request)) == 201
-    await service.close()
 
 
 @pytest.mark.parametrize(
@@ -209,15 +172,6 @@ async def test_a_body_that_cannot_be_read_stores_nothing(trainer: Service, body:
     assert await post(trainer, JOINS, body) == "malformed-document"
 
 
-async def test_nobody_joins_a_full_job_but_those_who_did_are_told_so(trainer: Service) -> None:
-    await joined(trainer, clients=17)
-    assert await join_all(trainer, *(join(JOB.digest, c) for c in (16, 17, 18))) == [
-        200,
-        201,
-        "wrong-phase",
-    ]
-
-
 async def test_nobody_joins_after_the_deadline_but_those_who_did_are_told_so(
     trainer: Service, clock: HandMovedClock
 ) -> None:
@@ -292,21 +246,6 @@ async def test_jobs_add_up_until_the_policys_budget_is_spent(
 
 
 @pytest.mark.slow
-async def test_a_client_that_is_committed_elsewhere_cannot_join_but_others_can(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    limit = CONSORTIUM.manifest.policy.cap.mu**2
-    jobs = [cheap(n, clock) for n in range(int(limit / cheap(0, clock).privacy.cost.mu ** 2) + 1)]
-    for request in jobs:
-        assert await post(trainer, "/v1/jobs", signed_job(request)) == 201
-    for request in jobs[:-1]:
-        assert await join_all(trainer, join(request.digest, 3), request=request) == [201]
-    last = jobs[-1]
-    asked = (join(last.digest, 3), join(last.digest, 4))
-    assert await join_all(trainer, *asked, request=last) == ["budget-exceeded", 201]
-
-
-@pytest.mark.slow
 async def test_a_job_that_fails_before_its_first_round_gives_the_budget_back(
     trainer: Service, clock: HandMovedClock
 ) -> None:
@@ -354,18 +293,6 @@ async def test_a_client_revoked_between_two_rounds_is_left_out_of_the_second(
     assert (await state(trainer))["phase"] == "finished"
 
 
-async def test_a_job_fails_if_too_many_of_its_clients_are_revoked(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await running(trainer, clock)
-    accept(trainer, successor(CONSORTIUM, with_revoked(examples.roster(), (3, 7, 8))))
-    federation.decided = True
-    await trainer.step()
-    expected = "too many clients of the population were revoked"
-    assert (await state(trainer))["reason"] == expected
-
-
 async def test_a_client_revoked_after_joining_is_left_out(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
@@ -378,18 +305,3 @@ async def test_a_client_revoked_after_joining_is_left_out(
     await trainer.step()
     assert (await state(trainer))["population_size"] == 13
     assert await join_all(trainer, join(JOB.digest, 3)) == ["revoked-holder"]
-
-
-async def test_no_log_line_is_linked_to_a_client(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    with capture_logs() as lines:
-        await running(trainer, clock)
-        await join_all(trainer, join(JOB.digest, 17))
-    assert lines
-    for line in lines:
-        assert line.keys() <= {
-            *("event", "log_level", "job", "round", "number", "size", "method", "route"),
-            *("status", "seconds", "problem"),
-        }
-    assert logging.getLogger("sqlalchemy.engine").isEnabledFor(logging.INFO) is False

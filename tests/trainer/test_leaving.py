@@ -11,7 +11,6 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave, check_ending
-from shoal_protocol.trust.limits import CLOCKS_APART
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.assembly import Service
@@ -22,7 +21,7 @@ from tests.trainer.test_joining import bulk
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, Federation, job, join, signed_job
 from tests.world.clock import HandMovedClock
-from tests.world.parties import client_of, reachable
+from tests.world.parties import reachable
 
 POLICY = CONSORTIUM.manifest.policy
 WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"
@@ -50,22 +49,6 @@ def committed(service: Service) -> dict[int, float]:
 async def fail_reason(service: Service) -> tuple[str, str]:
     shown = await state(service)
     return shown["phase"], shown["reason"]
-
-
-@pytest.mark.parametrize(
-    ("ahead", "answer"),
-    [
-        (timedelta(seconds=POLICY.maximum_join_seconds), 201),
-        (timedelta(seconds=POLICY.maximum_join_seconds) + CLOCKS_APART, 201),
-        (timedelta(seconds=POLICY.maximum_join_seconds + 1) + CLOCKS_APART, "refused-job"),
-        (timedelta(days=365 * 7900), "refused-job"),
-    ],
-)
-async def test_the_time_to_join_is_bounded(
-    trainer: Service, clock: HandMovedClock, ahead: timedelta, answer: Any
-) -> None:
-    request = job(join_deadline=clock.now + ahead)
-    assert await post(trainer, "/v1/jobs", signed_job(request)) == answer
 
 
 async def test_the_time_of_a_whole_job_is_bounded(
@@ -146,18 +129,6 @@ async def test_a_withdrawal_while_a_round_runs_leaves_its_price_and_no_other(
     assert (await state(again))["phase"] == "withdrawn"
 
 
-async def test_a_round_that_no_client_was_told_of_is_given_back_with_a_withdrawal(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.down = {"aggregator"}
-    await running(trainer, clock)
-    assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
-    federation.down.clear()
-    await trainer.step()
-    assert committed(trainer) == {}
-    assert [entry["kind"] for entry in (await ledger(trainer))["entries"]] == ["charge", "return"]
-
-
 async def test_a_withdrawal_during_an_announcement_ends_it(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
@@ -211,14 +182,6 @@ async def waiting(lock: asyncio.Lock, count: int) -> None:
     """Wait until so many wait for a lock."""
     while len(lock._waiters or ()) < count:  # noqa: ASYNC110 -- a lock tells nobody
         await asyncio.sleep(0.01)
-
-
-async def test_a_finished_job_is_withdrawn_no_more(trainer: Service, clock: HandMovedClock) -> None:
-    await running(trainer, clock)
-    async with client_of(trainer.app) as http:
-        answer = await http.post(WITHDRAWAL, content=withdrawal())
-    assert answer.status_code == 409 and "the job has finished already" in answer.text
-    assert (await state(trainer))["phase"] == "finished"
 
 
 async def test_who_left_before_the_population_is_fixed_is_not_of_it(

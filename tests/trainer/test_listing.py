@@ -16,7 +16,6 @@ from tests.world.parties import client_of, problem_code
 
 LIST = "/v1/jobs/list"
 JOINING = "/v1/jobs/joining"
-DECLARATIONS = "/v1/declarations/list"
 
 
 def query(clock: HandMovedClock, **changes: Any) -> Signed[JobsQuery]:
@@ -119,21 +118,3 @@ async def test_jobs_that_may_be_joined_are_listed_to_data_holders_alone(
     body = body.model_copy(update={"at": clock.now})
     listed = await ask(trainer, examples.named("holder", body), JOINING)
     assert listed.json() == {"jobs": []}
-
-
-async def test_declarations_are_listed_to_analysts_alone(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    example = examples.DOCUMENTS["holder_declaration"].body
-    body = example.model_copy(update={"manifest": CONSORTIUM.digest})
-    declared = examples.named("holder", body)
-    assert await post(trainer, "/v1/declarations", declared.encode()) == 201
-    listed = await ask(trainer, query(clock), DECLARATIONS)
-    assert listed.json() == {"documents": [declared.to_json()], "next": None}
-    holder = HolderQuery(manifest=CONSORTIUM.digest, holder=3, at=clock.now)
-    signed = examples.named("holder", holder)
-    assert problem_code(await ask(trainer, signed, DECLARATIONS)) == "malformed-document"
-    old = query(clock, at=clock.now - timedelta(minutes=11))
-    assert problem_code(await ask(trainer, old, DECLARATIONS)) == "stale-query"
-    async with client_of(trainer.app) as http:
-        assert (await http.get("/v1/declarations")).status_code == 405

@@ -77,16 +77,6 @@ async def test_the_trainer_is_woken_when_the_aggregator_has_decided(
     assert patient.long_polls == patient.results == 2  # what a long poll brings is not asked again
 
 
-async def test_a_question_that_nobody_answers_ends_with_the_service(
-    polling: Service, clock: HandMovedClock, patient: PatientFederation
-) -> None:
-    await running(polling, clock)
-    await settle()
-    assert patient.long_polls == 1
-    await polling.runner.close()
-    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-
-
 async def test_a_lost_question_is_asked_again_by_the_next_step(
     polling: Service, clock: HandMovedClock, patient: PatientFederation
 ) -> None:

@@ -48,13 +48,3 @@ def test_a_job_whose_model_is_not_installed_is_refused() -> None:
 def test_a_job_whose_model_is_installed_in_another_version_is_refused(digest: str) -> None:
     with pytest.raises(RefusedJob, match="shoal model digest robust_regression"):
         check(request())
-
-
-@pytest.mark.slow
-def test_a_job_that_miscounts_its_models_latents_is_refused(digest: str) -> None:
-    with pytest.raises(RefusedJob, match="3 unconstrained numbers, not 2"):
-        check(request(digest=digest, unconstrained=2))
-
-
-def test_a_job_whose_model_is_installed_may_run(digest: str) -> None:
-    check(request(digest=digest))

@@ -10,7 +10,7 @@ from shoal_protocol.jobs.approvals import ApprovalNotice, State
 from shoal_protocol.wire.documents import sign
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, joined, post, running, state
+from tests.trainer.test_jobs import JOB, joined, post, state
 from tests.trainer.test_joining import bulk
 from tests.trainer.test_leaving import LEAVES, leave
 from tests.trainer.test_listing import ask, query
@@ -113,10 +113,3 @@ async def test_owners_of_a_crowd_job_are_waited_for_until_they_approve_or_refuse
 
 def fresh(query: JobsQuery, clock: HandMovedClock) -> bytes:
     return examples.named("analyst", query.model_copy(update={"at": clock.now})).encode()
-
-
-async def test_a_job_that_runs_or_is_over_takes_no_notice(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await running(trainer, clock)
-    assert await post(trainer, NOTICES, notice(17)) == "wrong-phase"

@@ -37,22 +37,6 @@ def test_predictions_add_the_residual_to_the_coefficients_uncertainty():
     assert sd == pytest.approx([np.sqrt(0.04 + 0.25), np.sqrt(0.04 - 0.06 + 0.81 + 0.25)])
 
 
-def test_a_posterior_survives_its_document():
-    assert LinearRegressionPosterior.model_validate_json(POSTERIOR.model_dump_json()) == POSTERIOR
-
-
-@pytest.mark.parametrize("shape", [(2,), (2, 2), (0,)])
-def test_rows_of_another_width_are_refused(shape):
-    with pytest.raises(ValueError, match="one per feature"):
-        POSTERIOR.predict(np.zeros(shape))
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, float("nan")])
-def test_a_level_that_is_no_probability_is_refused(level):
-    with pytest.raises(ValueError, match="level"):
-        POSTERIOR.interval(level)
-
-
 @pytest.mark.parametrize(
     "change",
     [

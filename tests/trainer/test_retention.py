@@ -1,6 +1,6 @@
 """Documents of jobs go in bounded parts, on either database; a crash or a busy disk loses none."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -38,18 +38,6 @@ def test_no_kind_of_documents_of_jobs_in_rounds_is_forgotten() -> None:
     of_jobs = {name for name, table in schema.metadata.tables.items() if "job" in table.columns}
     crowds = {"crowd_instances", "crowd_log", "crowd_contributors"}  # which stay for ever
     assert of_jobs - crowds <= listed
-
-
-async def test_nothing_goes_in_the_second_that_it_is_due_nor_before(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await running(trainer, clock)
-    before = left(trainer)
-    assert not delete(trainer, JOB.ends_by)
-    assert left(trainer) == before
-    assert delete(trainer, JOB.ends_by + timedelta(milliseconds=1))
-    assert left(trainer) == NEWEST
-    assert not delete(trainer)
 
 
 async def test_the_certificate_that_the_ledger_is_checked_by_stays_until_there_is_a_newer_one(
@@ -93,21 +81,6 @@ async def test_a_crash_after_any_part_leaves_a_state_from_which_deletion_goes_on
         assert await post(service, "/v1/jobs", signed_job(JOB)) == 200
         assert not service.resources.storage.run_here(store.open_jobs)
     assert before == NEWEST
-
-
-async def test_an_open_job_is_kept_however_old_it_is(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await joined(trainer)
-    assert not delete(trainer, datetime(9000, 1, 1, tzinfo=UTC))
-
-
-async def test_a_finished_job_is_kept_until_it_is_certified(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    await running(trainer, clock)
-    trainer.resources.storage.run_here(lambda db: db.execute(schema.certificates.delete()))
-    assert not delete(trainer)
 
 
 async def test_the_log_is_cut_off_later_if_it_is_in_use_and_after_every_start(

@@ -1,19 +1,15 @@
 """The trainer's store moves jobs only along the table, and its ledger only grows."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
-from pyroaring import BitMap
 from sqlalchemy import Connection, Engine, exc
 
 from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger_checks import verify_chain
-from shoal_protocol.wire.encoding import format_time
-from shoal_protocol.wire.errors import UnknownJob, WrongPhase
-from shoal_protocol.wire.phases import JobEvent, JobPhase, Phase
-from shoal_trainer import listing, releases, schema, store
+from shoal_protocol.wire.phases import JobEvent, Phase
+from shoal_trainer import schema, store
 from shoal_trainer.ledger import Ledger
 from shoal_trainer.store import commitments
 from tests.world import examples
@@ -21,16 +17,6 @@ from tests.world import examples
 JOB = examples.JOB.digest
 REQUEST = examples.named("analyst", examples.JOB)
 SPEC = examples.named("trainer", examples.SPEC)
-JOINS = [
-    (
-        examples.named(
-            "holder", examples.DOCUMENTS["join"].body.model_copy(update={"holder": holder})
-        ),
-        BitMap([2 * holder, 2 * holder + 1]),
-    )
-    for holder in range(3)
-]
-REPORT = examples.DOCUMENTS["posterior_report"]
 NOW = examples.OPENED_AT
 
 
@@ -54,28 +40,6 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def test_a_job_is_added_once(engine: Engine) -> None:
-    with engine.begin() as db:
-        assert not store.add_job(db, REQUEST, at=NOW + timedelta(days=1))
-        assert store.list_jobs(db, JobPhase.JOINING) == [(JOB, JobPhase.JOINING)]
-        assert store.list_jobs(db, JobPhase.RUNNING) == []
-        [(record, submitted_at)] = listing.newest_jobs(db, after=0, count=2)
-        assert (record, submitted_at) == (store.find_job(db, JOB), format_time(NOW))
-        assert listing.newest_jobs(db, after=1, count=2) == []
-
-
-def test_joins_are_counted_with_their_storage(engine: Engine) -> None:
-    with engine.begin() as db:
-        store.add_joins(db, JOB, JOINS)
-    with pytest.raises(exc.IntegrityError), engine.begin() as db:
-        store.add_joins(db, JOB, JOINS[:1])
-    with engine.begin() as db:
-        assert store.joined_slots(db, JOB) == {
-            holder: BitMap([2 * holder, 2 * holder + 1]) for holder in range(3)
-        }
-        assert store.find_job(db, JOB).joined == 6
-
-
 def test_a_jobs_rounds_are_counted_by_phase_and_its_newest_ones_shown(engine: Engine) -> None:
     ledger = Ledger("trainer")
     bodies = [examples.SPEC.model_copy(update={"number": number}) for number in range(5)]
@@ -96,29 +60,6 @@ def test_a_jobs_rounds_are_counted_by_phase_and_its_newest_ones_shown(engine: En
     ]
 
 
-def test_an_unknown_job_is_unknown(engine: Engine) -> None:
-    with engine.begin() as db:
-        assert not store.knows_job(db, "0" * 64)
-        with pytest.raises(UnknownJob):
-            store.find_job(db, "0" * 64)
-        with pytest.raises(UnknownJob):
-            store.find_spec(db, "0" * 64, 0)
-
-
-def test_a_job_leaves_a_phase_only_once(engine: Engine) -> None:
-    with engine.begin() as db:
-        store.fix_population(db, JOB, examples.SPEC.population)
-        with pytest.raises(WrongPhase):
-            store.fix_population(db, JOB, examples.SPEC.population)
-        with pytest.raises(WrongPhase):
-            store.fail_job(db, JOB, JobEvent.POPULATION_TOO_SMALL, "too late for that", at=NOW)
-        releases.finish_job(db, REPORT)
-        with pytest.raises(WrongPhase):
-            store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late for that", at=NOW)
-        assert store.find_job(db, JOB).reason is None
-        assert store.open_jobs(db) == []
-
-
 def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine) -> None:
     with engine.begin() as db:
         store.fix_population(db, JOB, examples.SPEC.population)
@@ -129,16 +70,6 @@ def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine
         assert schema.ledger.charge_of(db, SPEC.digest) == examples.charge(SPEC.body, "trainer")
         assert kinds(db) == ["charge"]
         assert store.newest_rounds(db, JOB, count=1)[0] == {Phase.ANNOUNCED: 1}
-
-
-def test_a_spec_is_found_once_the_round_is_open(engine: Engine) -> None:
-    with engine.begin() as db:
-        store.fix_population(db, JOB, examples.SPEC.population)
-        add_round(db)
-        assert store.find_spec(db, JOB, 0)[1] is None
-        store.open_round(db, SPEC.digest)
-        assert store.find_spec(db, JOB, 0)[1] == SPEC.encode()
-        assert store.find_spec(db, JOB, 1)[1] is None
 
 
 def test_commitments_tell_what_is_allowed_and_in_the_end_who_spent_what(engine: Engine) -> None:

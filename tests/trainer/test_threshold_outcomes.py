@@ -12,7 +12,6 @@ from shoal_protocol.sharing.prime_field import MODULUS
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongResidue
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
-from shoal_trainer.jobs import may_open
 from tests.aggregator.test_threshold import FIVE, SPEC, SUMS
 from tests.world import examples
 
@@ -90,19 +89,3 @@ def test_a_sum_with_a_word_that_is_no_residue_is_refused() -> None:
     bad = SUMS[0].model_copy(update={"values": encode_uint64(values)})
     with pytest.raises(WrongResidue):
         judge(result_of((0, 1, 2)), [bad, *SUMS[1:3]])
-
-
-def test_clients_are_asked_without_the_nodes_that_can_be_spared_but_not_at_once() -> None:
-    early = SPEC.opened_at + (SPEC.deadline - SPEC.opened_at) / 5
-    late = SPEC.opened_at + (SPEC.deadline - SPEC.opened_at) / 4
-    for missing, soon, later in (
-        (set(), True, True),
-        ({"compute-0"}, False, True),
-        ({"compute-0", "compute-4"}, False, True),
-        ({"compute-0", "compute-1", "compute-4"}, False, False),
-        ({"aggregator"}, False, False),
-        ({"aggregator", "compute-0"}, False, False),
-    ):
-        assert may_open(SPEC, missing, now=early) == soon
-        assert may_open(SPEC, missing, now=late) == later
-        assert may_open(examples.SPEC, missing, now=late) == (not missing)

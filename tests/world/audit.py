@@ -79,7 +79,7 @@ def look_at(federation: Federation) -> Seen:
         if message.path == "/v1/rounds":
             spec = decode(message.body, RoundSpec)
             seen.specs[spec.digest] = spec.body
-        elif message.path.endswith(("/shares", "/shares/bulk", "/shares/relayed")):
+        elif message.path.endswith(("/shares", "/shares/bulk")):
             bulk = not message.path.endswith("/shares")
             for encoded in unframe(message.body) if bulk else [message.body]:
                 envelope = parse_any(encoded)

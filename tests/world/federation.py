@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,7 +21,7 @@ from unittest.mock import patch
 import httpx
 from starlette.types import ASGIApp
 
-from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_settings import JobSettings
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.directory import ShutOut
@@ -49,6 +50,19 @@ PRIVACY = PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=2)
 JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 10, 40, 40
 
 T = TypeVar("T")
+
+
+class InThread:
+    """An analyst or one of her jobs, whose methods are awaited: each runs in a thread."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._inner, name)
+        if name in ("job", "crowd") and isinstance(self._inner, Analyst):
+            return lambda job: InThread(attribute(job))
+        return partial(asyncio.to_thread, attribute) if callable(attribute) else attribute
 
 
 @dataclass
@@ -113,13 +127,13 @@ class Federation:
         self._stack.push_async_callback(self.wire.close)
         await self.start_the_dead()
         self.analyst_book = self._book("analyst")
-        self.analyst = self.open_analyst()
+        self.analyst = InThread(self.open_analyst())
         return self
 
-    def open_analyst(self) -> AsyncAnalyst:
-        """Return the analyst, of the trainer that her manifest in force names."""
+    def open_analyst(self) -> Analyst:
+        """Return the analyst, whose methods are called in a thread."""
         home = self.trust.directory / "parties" / "analyst"
-        analyst = AsyncAnalyst(
+        return Analyst(
             name="analyst",
             key=load_party(home).signing_key,
             book=self.analyst_book,
@@ -127,8 +141,6 @@ class Federation:
             random_bytes=fixed_bytes("analyst"),
             transport=self.wire.of(self._analyst_life),
         )
-        self._stack.push_async_callback(analyst.close)
-        return analyst
 
     async def __aexit__(
         self,

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from sqlalchemy.util import await_only, greenlet_spawn
+
 from shoal_hosting.storage import database
 
 _THEIR_NAMES = (
@@ -40,6 +42,9 @@ def one_thread() -> Iterator[None]:
     """Let all services that are assembled inside do their work in the event loop's thread."""
     asyncio.get_running_loop().set_default_executor(InPlace(1))
     with ExitStack() as patches:
+        # what an analyst does in a thread, her conversations among it, goes on in place
+        patches.enter_context(patch("asyncio.to_thread", greenlet_spawn))
+        patches.enter_context(patch("shoal.jobs.trainer_line.run", await_only))
         for name in _THEIR_NAMES:
             patches.enter_context(patch(name, InPlace))
         pragmas = (*database._PRAGMAS, *_FASTER)

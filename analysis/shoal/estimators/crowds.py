@@ -1,13 +1,11 @@
 """Estimators that crowds learn by Draw and Discard: coefficients and predictions, no posterior.
 
-They have neither intervals nor standard deviations: theory gives the error from noise alone, but
-not the model's distance from a fit without noise.
+They have neither intervals nor standard deviations: what error to expect, `shoal plan` says.
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatVector
@@ -17,10 +15,8 @@ from shoal.estimators.scores import d_squared, r_squared
 from shoal.jobs.federation import LearningCrowd, WaitingCrowd
 from shoal_learning.coding import Variable
 from shoal_learning.crowds.model import CrowdModel
-from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
-from shoal_learning.crowds.stationarity import SNAPSHOTS_NEEDED, Stationarity
+from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.models.regressions import Family
 
@@ -31,8 +27,8 @@ if TYPE_CHECKING:
 class CrowdRegression(Predictor):
     """A regression that a crowd learns. Parameters: see `CrowdTask`; `epsilon` is of one step.
 
-    After `fit`: `model_`, `snapshots_` (those before it, ascending), `coef_`, shape (m,), and
-    `intercept_`, both in the units of the data, `n_features_in_` and `feature_names_in_`.
+    After `fit`: `model_`, `coef_`, shape (m,), and `intercept_`, both in the units of the data,
+    `n_features_in_` and `feature_names_in_`.
     """
 
     task_type = CrowdTask
@@ -64,7 +60,7 @@ class CrowdRegression(Predictor):
         there, known = described(self, crowd)
         self._variables = self._known().over(known).variables
         task = self.to_task(known)
-        found = self._take(*there.learn(task))
+        found = self._take(there.learn(task))
         self._beyond = there.beyond(task) if isinstance(there, SimulatedCrowd) else ()
         return found
 
@@ -76,15 +72,14 @@ class CrowdRegression(Predictor):
             JobFailed, JobInterrupted, Unavailable: as `SubmittedCrowd.wait`.
         """
         _, known = described(self, job)
-        task, models = self.to_task(known), job.wait()
+        task, model = self.to_task(known), job.wait()
         self._variables = self._known().over(known).variables
-        self._require_same(task, models[-1].task)
-        return self._take(*models)
+        self._require_same(task, model.task)
+        return self._take(model)
 
-    def _take(self, *models: CrowdModel) -> Self:
+    def _take(self, model: CrowdModel) -> Self:
         self._beyond = ()
-        *earlier, self.model_ = models
-        self.snapshots_ = tuple(earlier)
+        self.model_ = model
         self.intercept_, self.coef_ = self.model_.coefficients[0], self.model_.coefficients[1:]
         self._features, self._target = self.model_.task.features, self.model_.task.target
         self._take_names(self.model_.task.features)
@@ -103,18 +98,6 @@ class CrowdRegression(Predictor):
         table = self._table(rows)
         return self.model_.predict(table)
 
-    def stationarity(self, *, window: int | None = None) -> Stationarity:
-        """Tell by the snapshots whether the spread over instances has settled.
-
-        `window`: how many of the last contributions count; 50 k^2 if it is None.
-
-        Raises:
-            NotFittedError: nothing was learned yet.
-            ValueError: there are fewer than two in the window, with the model.
-        """
-        self._require_fit()
-        return self.model_.stationarity(self.snapshots_, pulled=True, window=window)
-
     def summary(self) -> Summary:
         """Return the coefficients and what they cost, as `CrowdModel.summary`.
 
@@ -128,7 +111,7 @@ class CrowdRegression(Predictor):
         return self.model_.summary().with_facts(*beyond)
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
-        """Draw the normalised weights and how far the noise alone should move each.
+        """Draw the normalised weights of every instance, and their average.
 
         See `CrowdModel.plot`.
 
@@ -138,26 +121,6 @@ class CrowdRegression(Predictor):
         """
         self._require_fit()
         return self.model_.plot(axes)
-
-    def plot_stationarity(self, axes: "Axes | None" = None) -> "Axes":
-        """Draw the spread over instances at each snapshot, relative to where it should settle.
-
-        Raises:
-            NotFittedError: nothing was learned yet.
-            ValueError: there are no snapshots before the model, or it is of a single instance.
-            ImportError: matplotlib is not installed.
-        """
-        self._require_fit()
-        if not self.snapshots_ or self.model_.task.instances == 1:
-            raise ValueError(f"it takes several instances, and {SNAPSHOTS_NEEDED}")
-        models = (*self.snapshots_, self.model_)
-        formula = np.array([each.spread for each in self.model_.learning()])
-        return plots.settling(
-            np.array([each.contributions for each in models]),
-            np.array([float(np.mean(each.spread / formula)) for each in models]),
-            axes,
-            caption="by theory, for evenly spread features",
-        )
 
 
 class CrowdLinearRegression(CrowdRegression):

@@ -7,7 +7,7 @@ from shoal.estimators.parameters import Parameters
 from shoal.jobs.federation import CrowdFederation, Federation
 from shoal.jobs.job_failures import JobRefused
 from shoal_learning.coding import Variable
-from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_learning.simulated_federation import SimulatedFederation
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def require_fits(learning: object, targets: object, *, crowd: bool) -> None:
     if not callable(getattr(learning, "learn", None)) or isinstance(learning, others):
         raise ValueError(
             "fit takes a crowd, for records stay with their holders: shoal's CrowdFederation, or "
-            "the SimulatedCrowd of shoal_learning.crowds.simulated_crowd of records that you have"
+            "the SimulatedCrowd of shoal_learning.crowds.simulation of records that you have"
             if crowd
             else "fit takes a federation, for records stay with their holders: shoal's "
             "Federation, or its SimulatedFederation of records that you have"

@@ -1,4 +1,4 @@
-"""An analyst's blocking client for scripts and notebooks, over the asynchronous one.
+"""An analyst's client for scripts and notebooks; asynchronous programs call it in a thread.
 
 analyst = Analyst.open("my-party", "consortium")
 job = analyst.submit(task, JobSettings(epsilon=1.0, delta=1e-6, dropouts=20, colluders=20, ...))
@@ -10,131 +10,429 @@ crowd.snapshot().coefficients     # at any time
 model = crowd.wait()              # when it is closed, by what the trainer signed
 """
 
-from collections.abc import Callable, Coroutine, Iterator
-from functools import partial, wraps
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import httpx
 import nacl.utils
+import pydantic
 from nacl.signing import SigningKey
 
-from shoal.jobs.async_analyst import AsyncAnalyst, opened
-from shoal.jobs.async_jobs import AsyncJob
-from shoal.jobs.blocking import run
-from shoal.jobs.crowd_job import AsyncCrowdJob
-from shoal.jobs.job_check import JobCheckReport
-from shoal.jobs.job_failures import JobInterrupted
-from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.job_states import JobsPage, ListedCrowd
-from shoal.jobs.retry import Notice, unheard
+from shoal.jobs.job_check import DeclarationPage, JobCheckReport, TrainersWord, newest, report
+from shoal.jobs.job_failures import (
+    JobFailed,
+    JobInterrupted,
+    JobRefused,
+    OutOfBudget,
+    failure,
+    naming_columns,
+)
+from shoal.jobs.job_settings import CrowdSettings, JobSettings, Settings
+from shoal.jobs.job_states import (
+    CrowdsPage,
+    CrowdState,
+    JobsPage,
+    JobState,
+    ListedCrowd,
+    ListedJob,
+    Snapshot,
+)
+from shoal.jobs.trainer_line import (
+    PATIENT_TRIES,
+    TRIES,
+    Notice,
+    TrainerLine,
+    no_notice,
+    pause,
+    shaped,
+)
+from shoal_agent.crowds.audit import verify_logs
+from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
+from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.party import load_party, read_pin
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.peer import ACCEPTED, OK, Answer
 from shoal_learning.crowds.model import CrowdModel
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.packing import read_certificate, unpack
+from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
+from shoal_protocol.crowds.documents import CrowdClosing, CrowdClosingRequest, CrowdJobRequest
+from shoal_protocol.crowds.draws import check_closing
 from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
-from shoal_protocol.trust.dictionary import Category, DataDictionary, Date, Flag, Number
+from shoal_protocol.trust.dictionary import (
+    Category,
+    DataDictionary,
+    Date,
+    Flag,
+    Number,
+    read_dictionary,
+)
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.documents import BoundDocument, Signed, decode, describe, sign
+from shoal_protocol.wire.encoding import canonical_json, decode_clients
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    ProtocolError,
+    UnknownJob,
+    UnknownManifest,
+    WrongPhase,
+)
+from shoal_protocol.wire.service_errors import BudgetExceeded
 
-Connect = Callable[[], AsyncAnalyst]
-P = ParamSpec("P")
+POLL_SECONDS: Final = 2  # between two states that `wait` shows
+SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back
+CERTIFICATE_SECONDS: Final = 10  # a large one takes some
+_PAGE: Final = 1000  # jobs
+
 T = TypeVar("T")
+TaskT = TypeVar("TaskT")
+BoundT = TypeVar("BoundT", bound=BoundDocument)
+RequestT = TypeVar("RequestT", StudyRequest, CrowdJobRequest)
+StateT = TypeVar("StateT", JobState, CrowdState)
+ResultT = TypeVar("ResultT")
+PageT = TypeVar("PageT", JobsPage, CrowdsPage)
 
 
-class _BlockingJob:
-    """A blocking handle: runs each method of an asynchronous handle to its end."""
+@dataclass(frozen=True)
+class Identity:
+    """The analyst who asks, her key by a manifest's version, and the versions that she trusts."""
 
-    _handle: ClassVar[Callable[[AsyncAnalyst, str], Any]]
+    name: str
+    key_in: Callable[[Consortium], SigningKey] = field(repr=False)
+    book: ManifestBook
+    clock: Clock
+    random_bytes: RandomBytes
 
-    def __init__(self, job: str, connect: Connect) -> None:
-        """Ask by the connections that `connect` makes: they belong to one event loop each."""
+    def request(self, task: TaskT, settings: Settings[TaskT, BoundT]) -> Signed[BoundT]:
+        """Return a signed request, bound to the manifest in force, of a job that begins now.
+
+        Raises:
+            ValueError: a setting is out of range.
+        """
+        body = settings.request(
+            task,
+            manifest=self.book.current.digest,
+            nonce=self.random_bytes(16).hex(),
+            analyst=self.name,
+            now=self.clock(),
+        )
+        return self.signed(body)
+
+    def signed(self, body: BoundT) -> Signed[BoundT]:
+        """Sign what she asks for, by the key of the version that it is bound to."""
+        return sign(body, self.name, self.key_in(self.book.get(body.manifest)))
+
+
+def refuse(answer: Answer, request: StudyRequest | CrowdJobRequest | None = None) -> None:
+    """Raise what a refusal of a job says; any other answer is left to the caller.
+
+    Raises:
+        OutOfBudget: too few clients can pay for it.
+        JobRefused: the trainer does not take it, for another reason.
+    """
+    if answer.is_refusal:
+        refusal = OutOfBudget if answer.code == BudgetExceeded.code else JobRefused
+        said = answer.reason
+        raise refusal(said if request is None else naming_columns(said, request))
+
+
+class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
+    """A job at the trainer, by its id.
+
+    Every method raises `Unavailable` if the trainer did not answer, several times, `JobFailed`
+    if it does not know the job, and `ProtocolError` for what is not signed as it should be.
+    """
+
+    _path: ClassVar[str]
+    _request_type: type[RequestT]
+    _state_type: type[StateT]
+
+    def __init__(self, job: str, identity: Identity, line: TrainerLine) -> None:
+        """Ask for `job` in the name of `identity`, by `line`."""
         self.id = job
-        self._connect = connect
+        self._identity = identity
+        self._line = line
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
 
-
-def _blocking(
-    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], *, goes_on: bool = False
-) -> Callable[Concatenate[_BlockingJob, P], T]:
-    """Return a method that runs `method` to its end; with `goes_on`, interrupted it says so."""
-
-    @wraps(method)
-    def call(self: _BlockingJob, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        async def connected() -> T:
-            async with self._connect() as analyst:
-                return await method(type(self)._handle(analyst, self.id), *args, **kwargs)
-
-        try:
-            return run(connected())
-        except KeyboardInterrupt:
-            if not goes_on:
-                raise
-            raise JobInterrupted(self.id) from None
-
-    return call
-
-
-class Job(_BlockingJob):
-    """A job in rounds at the trainer, by its id.
-
-    Every method raises `Unavailable` if the trainer did not answer, several times, `JobFailed`
-    if it does not know the job, and `ProtocolError` for what is not signed as it should be.
-    `wait` raises `JobInterrupted` if the user interrupts it; the job goes on.
-    """
-
-    _handle = AsyncAnalyst.job
-    hand_in = _blocking(AsyncJob.hand_in)
-    request = _blocking(AsyncJob.request)
-    state = _blocking(AsyncJob.state)
-    wait = _blocking(AsyncJob.wait, goes_on=True)
-    result = _blocking(AsyncJob.result)
-    certificate = _blocking(AsyncJob.certificate)
-    withdraw = _blocking(AsyncJob.withdraw)
-
-
-class CrowdJob(_BlockingJob):
-    """A crowd job at the trainer, by its id: watch it, take its model, verify how it ended.
-
-    Its methods raise what those of `Job` do.
-    """
-
-    _handle = AsyncAnalyst.crowd
-    hand_in = _blocking(AsyncCrowdJob.hand_in)
-    request = _blocking(AsyncCrowdJob.request)
-    state = _blocking(AsyncCrowdJob.state)
-    wait = _blocking(AsyncCrowdJob.wait, goes_on=True)
-    result = _blocking(AsyncCrowdJob.result)
-    snapshot = _blocking(AsyncCrowdJob.snapshot)
-    later = _blocking(AsyncCrowdJob.later, goes_on=True)
-    close = _blocking(AsyncCrowdJob.close)
-    evidence = _blocking(AsyncCrowdJob.evidence)
-    verify = _blocking(AsyncCrowdJob.verify)
-
-    def follow(self, *, every_seconds: float) -> Iterator[CrowdModel]:
-        """Yield a snapshot every so many seconds, and in the end the model of the signed closing.
-
-        Several of them show whether the spread over instances has settled:
-        `*earlier, last = job.follow(every_seconds=60); last.stationarity(earlier, pulled=True)`.
+    def hand_in(self, request: Signed[RequestT]) -> None:
+        """Hand the job's request to the trainer. The same request is the same job.
 
         Raises:
+            OutOfBudget: too few clients can pay for it.
+            JobRefused: the trainer does not take it, for another reason.
+            JobInterrupted: by the user; the trainer may have taken the job, or not.
+        """
+        try:
+            answer = self._line.post(self._path, request)
+        except KeyboardInterrupt:
+            raise JobInterrupted(self.id, acknowledged=False) from None
+        refuse(answer, request.body)
+
+    def request(self) -> RequestT:
+        """Return the job's request, as its analyst signed it."""
+        return self._submitted().body
+
+    def _submitted(self) -> Signed[RequestT]:
+        path = f"{self._path}/{self.id}/request"
+        answer = self._line.ask(lambda trainer: trainer.get(path))
+        if answer.is_refusal:
+            raise JobFailed(answer.reason)
+        signed = decode(answer.body, self._request_type)
+        self._consortium(signed.body.manifest).verify(signed)
+        if signed.digest != self.id:
+            raise UnknownJob("the request is of another job")
+        return signed
+
+    def _consortium(self, manifest: str) -> Consortium:
+        """Return a version; one that is not known here is asked for, and must follow ours."""
+        book = self._identity.book
+        with suppress(UnknownManifest):
+            return book.get(manifest)
+        self._line.talk(lambda trainer: trainer.catch_up())
+        try:
+            return book.get(manifest)
+        except UnknownManifest:
+            raise UnknownManifest(
+                f"the job is bound to the manifest {manifest}, which is not among the versions at "
+                f"hand, {book.versions[0].manifest.sequence} to {book.current.manifest.sequence}: "
+                "get the consortium's directory of now, with its whole history"
+            ) from None
+
+    def state(self, *, tries: int = TRIES) -> StateT:
+        """Return the job's present state by the trainer's word, unsigned."""
+        return self._line.read(self._state_type, f"{self._path}/{self.id}", tries)
+
+    @abstractmethod
+    def result(self, *, wait_seconds: int = 0, tries: int = TRIES) -> ResultT | None:
+        """Return the job's verified result, or None if there is none yet."""
+
+    def wait(self, progress: Callable[[StateT], None] = lambda state: None) -> ResultT:
+        """Wait for the verified result; `progress` is called with each new state.
+
+        Raises:
+            JobFailed: the job ended without one: `JobWithdrawn` if it was withdrawn.
             JobInterrupted: by the user; the job goes on.
         """
-        is_last = False
-        while not is_last:
-            model, is_last = self.later(seconds=every_seconds)
-            yield model
+        try:
+            return self._waited(progress)
+        except KeyboardInterrupt:
+            raise JobInterrupted(self.id) from None
+
+    def _waited(self, progress: Callable[[StateT], None]) -> ResultT:
+        last = None
+        while True:
+            state = self.state(tries=PATIENT_TRIES)
+            if state != last:
+                progress(state)
+                last = state
+            if state.failure is not None:
+                raise state.failure
+            seconds = 0 if state.has_result else POLL_SECONDS
+            result = self.result(wait_seconds=seconds, tries=PATIENT_TRIES)
+            if result is not None:
+                if not state.has_result:
+                    progress(self.state())
+                return result
+            pause(SHORTEST_PAUSE_SECONDS)
 
 
-JobT = TypeVar("JobT", Job, CrowdJob)
+class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
+    """A job in rounds at the trainer, by its id."""
+
+    _path = "/v1/jobs"
+    _request_type = StudyRequest
+    _state_type = JobState
+
+    def result(self, *, wait_seconds: int = 0, tries: int = TRIES) -> PosteriorReport | None:
+        """Return the verified report, or None if there is none yet.
+
+        The trainer holds its answer back for up to `wait_seconds` while there is none.
+
+        Raises:
+            JobFailed: the job ended without one: `JobWithdrawn` if it was withdrawn.
+        """
+        answer = self._get_large("result", wait_seconds, tries)
+        if answer.status == ACCEPTED:
+            return None
+        if answer.status != OK:
+            raise failure(answer)
+        signed = decode(answer.body, PosteriorReport)
+        self._consortium(signed.body.manifest).verify(signed)
+        if signed.body.job != self.id:
+            raise UnknownJob("the report is of another job")
+        return signed.body
+
+    def certificate(self, *, tries: int = TRIES) -> bytes | None:
+        """Return the verified release certificate, or None if the job is not finished.
+
+        These bytes, kept as they are, can be checked by anyone who has the consortium's manifest:
+        `shoal certificate verify`.
+
+        Raises:
+            JobFailed: the job ended without one.
+            Unavailable: no answer, several times, or a Compute node did not sign its total yet.
+        """
+        answer = self._get_large("certificate", CERTIFICATE_SECONDS, tries)
+        if answer.is_refusal and answer.code == WrongPhase.code:
+            return None
+        if answer.is_refusal and answer.code == "certificate-incomplete":
+            raise Unavailable(answer.reason)
+        if answer.status != OK:
+            raise failure(answer)
+        encoded = unpack(answer.body)
+        bound_to = read_certificate(encoded).body.manifest
+        self._consortium(bound_to)  # and those before it, if it is new here
+        book = self._identity.book
+        verified = verify_certificate(
+            encoded,
+            book.current.signed_manifest.encode(),
+            known=book.versions,
+        )
+        if verified.certificate.job != self.id:
+            raise UnknownJob("the certificate is of another job")
+        return encoded
+
+    def withdraw(self) -> None:
+        """Withdraw the job: it asks nothing more, and reserved budgets are freed.
+
+        What answered rounds cost stays charged. Who waits for it gets `JobWithdrawn`. Every
+        Compute node that answers is told first, so that no trainer goes on with it.
+
+        Raises:
+            JobRefused: the job has ended, or is another analyst's.
+        """
+        request, own = self._submitted(), self._identity
+        if request.body.analyst != own.name:
+            raise JobRefused(f"the job is {request.body.analyst}'s to withdraw")
+        signed = own.signed(
+            JobWithdrawal(manifest=request.body.manifest, job=self.id, analyst=own.name)
+        )
+        both = canonical_json({"request": request.to_json(), "withdrawal": signed.to_json()})
+        self._line.post_to_nodes("/v1/withdrawals", both)
+        answer = self._line.post_of_job(f"{self._path}/{self.id}", "withdrawal", signed)
+        if answer.is_refusal:
+            raise JobRefused(answer.reason)
+
+    def _get_large(self, what: str, wait_seconds: int, tries: int) -> Answer:
+        path = f"{self._path}/{self.id}/{what}"
+        return self._line.ask(lambda trainer: trainer.get_large(path, wait=wait_seconds), tries)
+
+
+class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
+    """A crowd job at the trainer, by its id: watch it, take its model, verify how it ended.
+
+    While it is open nothing that the trainer says of it is signed but request, opening and draws;
+    once it is closed, everything is bound by its closing.
+    """
+
+    _path = "/v1/crowds"
+    _request_type = CrowdJobRequest
+    _state_type = CrowdState
+
+    def __init__(self, job: str, identity: Identity, line: TrainerLine) -> None:
+        """Ask for `job` in the name of `identity`, by `line`."""
+        super().__init__(job, identity, line)
+        self._crowd: Crowd | None = None
+
+    def crowd(self) -> Crowd:
+        """Return the job's request and opening, verified."""
+        if self._crowd is None:
+            consortium = self._consortium(self.request().manifest)
+            self._crowd = self._talk(lambda trainer: trainer.crowd(self.id, consortium))
+        return self._crowd
+
+    def snapshot(self) -> CrowdModel:
+        """Return the model as it is now, by the trainer's word.
+
+        Raises:
+            ProtocolError: it is no model of the job's task.
+        """
+        crowd = self.crowd()
+        shown = self._line.read(Snapshot, f"{self._path}/{self.id}/instances")
+        try:
+            return CrowdModel(
+                task=crowd.request.task,
+                contributions=shown.contributions,
+                instances=tuple(instance.weights for instance in shown.instances),
+            )
+        except pydantic.ValidationError as error:
+            raise MalformedDocument(describe(error, CrowdModel)) from None
+
+    def closing(self, *, wait_seconds: int = 0, tries: int = TRIES) -> Signed[CrowdClosing] | None:
+        """Return the job's closing, which follows from its opening; None while it is open."""
+        crowd = self.crowd()
+        signed = self._talk(
+            lambda trainer: trainer.closing(crowd, wait_seconds=wait_seconds), tries
+        )
+        if signed is not None:
+            now = self._identity.clock()
+            check_closing(signed.body, crowd.opening, crowd.request, crowd.consortium, now=now)
+        return signed
+
+    def result(self, *, wait_seconds: int = 0, tries: int = TRIES) -> CrowdModel | None:
+        """Return the model by the signed closing, or None while the job is open."""
+        closing = self.closing(wait_seconds=wait_seconds, tries=tries)
+        if closing is None:
+            return None
+        return CrowdModel.closed(self.crowd().request.task, closing.body)
+
+    def close(self) -> CrowdClosing:
+        """Have the job closed now, for good; return its closing, which says so.
+
+        Only the analyst who opened a job can. What was contributed stays in the model; draws that
+        were not answered by now are refused. A job that is closed stays as it is.
+
+        Raises:
+            JobRefused: it is another analyst's.
+            JobFailed: the trainer says that it closed the job, and shows no closing.
+        """
+        crowd, own = self.crowd(), self._identity
+        asked = CrowdClosingRequest(manifest=crowd.request.manifest, job=self.id, analyst=own.name)
+        answer = self._line.post_of_job(f"{self._path}/{self.id}", "closing", own.signed(asked))
+        if answer.is_refusal:
+            raise JobRefused(answer.reason)
+        closing = self.closing()
+        if closing is None:
+            raise JobFailed("the trainer took the request to close the job, and it is still open")
+        return closing.body
+
+    def verify(self) -> CrowdClosing | None:
+        """Follow every instance's log from the opening to the closing; None while it is open.
+
+        What data holders kept of draws and receipts they check themselves.
+
+        Raises:
+            ProtocolError: a log does not hold; the message says of which instance, and where.
+        """
+        crowd, signed = self.crowd(), self.closing()
+        if signed is None:
+            return None
+        closing = signed.body
+        self._talk(lambda trainer: verify_logs(trainer, crowd, closing))
+        return closing
+
+    def _talk(self, ask: Callable[[CrowdTrainer], Awaitable[T]], tries: int = TRIES) -> T:
+        try:
+            return self._line.talk(lambda peer: ask(CrowdTrainer(lambda: peer)), tries)
+        except CrowdRefused as refusal:
+            raise JobFailed(str(refusal)) from None
 
 
 class Analyst:
-    """An analyst listed in the consortium's manifest."""
+    """An analyst listed in the consortium's manifest: submits jobs and finds them again."""
 
     def __init__(
         self,
@@ -145,18 +443,16 @@ class Analyst:
         clock: Clock = system_clock,
         random_bytes: RandomBytes = nacl.utils.random,
         transport: httpx.AsyncBaseTransport | None = None,
-        notice: Notice = unheard,
+        notice: Notice = no_notice,
     ) -> None:
-        """Be the analyst of this name; the rest is as `AsyncAnalyst` takes it."""
-        self._connect: Connect = partial(
-            AsyncAnalyst,
-            name=name,
-            key=key,
-            book=book,
-            clock=clock,
-            random_bytes=random_bytes,
-            transport=transport,
-            notice=notice,
+        """Be the analyst of this name; `notice` is told that the trainer does not answer.
+
+        `key` may return the key by the version of the manifest, for an analyst who changed hers.
+        """
+        key_in = (lambda _: key) if isinstance(key, SigningKey) else key
+        self.identity = Identity(name, key_in, book, clock, random_bytes)
+        self._line = TrainerLine(
+            book, clock=clock, random_bytes=random_bytes, transport=transport, notice=notice
         )
 
     @classmethod
@@ -165,7 +461,7 @@ class Analyst:
         party: str | PathLike[str],
         consortium: str | PathLike[str],
         *,
-        notice: Notice = unheard,
+        notice: Notice = no_notice,
     ) -> "Analyst":
         """Open an analyst's party directory and the consortium's public directory.
 
@@ -174,8 +470,33 @@ class Analyst:
         Raises:
             StartupRefused: a file is missing, open to others, or not what the pin vouches for.
         """
-        identity, book = opened(Path(party), Path(consortium))
+        home = Path(party)
+        identity = load_party(home)
+        book = ManifestBook.open(Path(consortium), read_pin(home), home)
         return cls(name=identity.name, key=identity.signing_key_in, book=book, notice=notice)
+
+    def catch_up(self) -> None:
+        """Follow the manifest to the version in force, if the trainer answers."""
+        with suppress(Unavailable, ProtocolError):
+            self._line.talk(lambda trainer: trainer.catch_up(), tries=1)
+
+    def request(self, task: TaskT, settings: Settings[TaskT, BoundT]) -> Signed[BoundT]:
+        """Return a signed request of a job, bound to the manifest in force.
+
+        Raises:
+            ValueError: an argument is out of range; nobody was asked for a manifest then.
+        """
+        self.identity.request(task, settings)
+        self.catch_up()
+        return self.identity.request(task, settings)
+
+    def job(self, job: str) -> Job:
+        """Return the handle of a job in rounds that was submitted earlier, from its id."""
+        return Job(job, self.identity, self._line)
+
+    def crowd(self, job: str) -> CrowdJob:
+        """Return the handle of a crowd job that was opened earlier, from its id."""
+        return CrowdJob(job, self.identity, self._line)
 
     def submit(self, task: Task, settings: JobSettings) -> Job:
         """Submit a job in rounds and return at once.
@@ -187,7 +508,10 @@ class Analyst:
             Unavailable: the trainer did not answer, several times.
             JobInterrupted: by the user; the trainer may have taken the job, or not.
         """
-        return self._hand_in(Job, task, settings)
+        request = self.request(task, settings)
+        job = self.job(request.digest)
+        job.hand_in(request)
+        return job
 
     def dictionary(self) -> DataDictionary:
         """Return the consortium's data dictionary, verified by the authority's signature.
@@ -197,12 +521,10 @@ class Analyst:
             Unavailable: the trainer did not answer, several times.
             ProtocolError: it is not signed as it should be.
         """
-
-        async def asked() -> DataDictionary:
-            async with self._connect() as analyst:
-                return await analyst.dictionary()
-
-        return run(asked())
+        answer = self._line.talk(lambda trainer: trainer.get("/v1/dictionary"))
+        refuse(answer)
+        parties = self.identity.book.current
+        return read_dictionary(answer.body, parties).body
 
     def variables(self) -> dict[str, Number | Flag | Category | Date]:
         """Return the dictionary's variables by name, indicators too; none without a dictionary.
@@ -210,12 +532,9 @@ class Analyst:
         Raises:
             Unavailable, ProtocolError: as `dictionary`.
         """
-
-        async def asked() -> dict[str, Number | Flag | Category | Date]:
-            async with self._connect() as analyst:
-                return await analyst.variables()
-
-        return run(asked())
+        with suppress(JobRefused):
+            return self.dictionary().named()
+        return {}
 
     def check(self, task: Task, settings: JobSettings) -> JobCheckReport:
         """Say what would become of a job in rounds. Nothing is submitted, and nothing is spent.
@@ -226,25 +545,65 @@ class Analyst:
             Unavailable: the trainer did not answer, several times.
             ProtocolError: the trainer's answer is malformed.
         """
+        own, request = self.identity, self.request(task, settings).body
+        asked = own.signed(JobCheck(manifest=request.manifest, analyst=own.name, request=request))
+        answer = self._line.post("/v1/jobs/check", asked)
+        refuse(answer)
+        word = shaped(answer, TrainersWord)
+        documents: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            path = f"/v1/declarations/list?after={after}"
+            answer = self._line.post(path, self._query())
+            refuse(answer)
+            page = shaped(answer, DeclarationPage)
+            documents += page.documents
+            after = page.next if page.next is None or page.next > after else None
+        declared = newest(documents, own.book)
+        return report(request, word, decode_clients(word.able), declared, own.book, now=own.clock())
 
-        async def checked() -> JobCheckReport:
-            async with self._connect() as analyst:
-                return await analyst.check(task, settings)
-
-        return run(checked())
+    def _query(self, after: int = 0, count: int = 1) -> Signed[JobsQuery]:
+        own = self.identity
+        query = JobsQuery(
+            manifest=own.book.current.digest,
+            analyst=own.name,
+            at=own.clock(),
+            after=after,
+            count=count,
+        )
+        return own.signed(query)
 
     def jobs(self, *, newest: int | None = None) -> JobsPage:
-        """Return the trainer's jobs in rounds, of all analysts, and what is left of budgets.
+        """Return the trainer's jobs in rounds, of all analysts, the newest first, or so many.
+
+        With them come groups of clients by the epsilon that each of them has left.
 
         Raises:
-            JobRefused, Unavailable, MalformedDocument: as `AsyncAnalyst.jobs`.
+            JobRefused: the trainer does not know the analyst, or her clock is wrong.
+            Unavailable: the trainer did not answer, several times.
+            MalformedDocument: the answer is no such list.
         """
+        self.catch_up()
+        jobs: dict[str, ListedJob] = {}  # others come in meanwhile, and move these
+        for page in self._pages("/v1/jobs/list", JobsPage, newest):
+            jobs |= {job.job: job for job in page.jobs}
+        return page.model_copy(update={"jobs": tuple(jobs.values())})
 
-        async def asked() -> JobsPage:
-            async with self._connect() as analyst:
-                return await analyst.jobs(newest=newest)
+    def _pages(self, path: str, shape: type[PageT], newest: int | None) -> Iterator[PageT]:
+        """Yield the pages of a list at the trainer, the newest first, up to so many in all.
 
-        return run(asked())
+        Raises:
+            JobRefused, Unavailable, MalformedDocument: as `jobs`.
+        """
+        after, more = 0, True
+        while more:
+            count = _PAGE if newest is None else min(_PAGE, newest - after)
+            answer = self._line.post(path, self._query(after, count))
+            refuse(answer)
+            page = shaped(answer, shape)
+            yield page
+            more = page.next is not None and page.next > after and page.next != newest
+            after = page.next or 0
 
     def open_crowd(self, task: CrowdTask, settings: CrowdSettings) -> CrowdJob:
         """Open a crowd job (Draw and Discard) and return at once.
@@ -252,38 +611,19 @@ class Analyst:
         Raises:
             ValueError, JobRefused, Unavailable, JobInterrupted: as `submit`.
         """
-        return self._hand_in(CrowdJob, task, settings)
-
-    def _hand_in(self, kind: type[JobT], task: Any, settings: Any) -> JobT:
-        async def asked() -> Signed[Any]:
-            async with self._connect() as analyst:
-                return await analyst.request(task, settings)
-
-        request = run(asked())
-        job = kind(request.digest, self._connect)
-        try:
-            job.hand_in(request)
-        except KeyboardInterrupt:
-            raise JobInterrupted(job.id, acknowledged=False) from None
+        request = self.request(task, settings)
+        job = self.crowd(request.digest)
+        job.hand_in(request)
         return job
-
-    def job(self, job: str) -> Job:
-        """Return the handle of a job that was submitted earlier, from its id."""
-        return Job(job, self._connect)
-
-    def crowd(self, job: str) -> CrowdJob:
-        """Return the handle of a crowd job that was opened earlier, from its id."""
-        return CrowdJob(job, self._connect)
 
     def crowds(self, *, newest: int | None = None) -> list[ListedCrowd]:
         """Return the trainer's crowd jobs, of all analysts, the newest first, or so many.
 
         Raises:
-            JobRefused, Unavailable, MalformedDocument: as `AsyncAnalyst.jobs`.
+            JobRefused, Unavailable, MalformedDocument: as `jobs`.
         """
-
-        async def asked() -> list[ListedCrowd]:
-            async with self._connect() as analyst:
-                return await analyst.crowds(newest=newest)
-
-        return run(asked())
+        self.catch_up()
+        crowds: dict[str, ListedCrowd] = {}
+        for page in self._pages("/v1/crowds/list", CrowdsPage, newest):
+            crowds |= {crowd.job: crowd for crowd in page.crowds}
+        return list(crowds.values())

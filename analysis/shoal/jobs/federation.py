@@ -5,10 +5,10 @@ model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 18
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from rich.console import Console
 
@@ -16,14 +16,13 @@ from shoal.jobs.analyst import Analyst, CrowdJob, Job
 from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
+from shoal.jobs.job_states import CrowdState
 from shoal.jobs.watching import Watch, noticing, progress_console, told
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
-
-_SNAPSHOTS: Final = 200  # of one crowd job, about
 
 Dictionary = Mapping[str, Number | Flag | Category | Date]
 """The variables of a data dictionary, by name."""
@@ -80,16 +79,16 @@ class Waiting(Protocol):
 class LearningCrowd(Protocol):
     """What crowd estimators are fitted on: `CrowdFederation`, or shoal_learning's crowd."""
 
-    def learn(self, task: CrowdTask) -> Sequence[CrowdModel]:
-        """Learn a task; return its snapshots in order, and in the end the model."""
+    def learn(self, task: CrowdTask) -> CrowdModel:
+        """Learn a task."""
         ...
 
 
 class WaitingCrowd(Protocol):
     """A crowd job that will be learned: `SubmittedCrowd`."""
 
-    def wait(self) -> Sequence[CrowdModel]:
-        """Wait until it is; return its snapshots in order, and in the end the model."""
+    def wait(self) -> CrowdModel:
+        """Wait until it is."""
         ...
 
 
@@ -175,43 +174,28 @@ class SubmittedJob(_Submitted[Job, LearnedJob]):
         return LearnedJob(request.task, report, self.job)
 
 
-class SubmittedCrowd(_Submitted[CrowdJob, tuple[CrowdModel, ...]]):
-    """A crowd job that the trainer has; it goes on whether anybody waits for it or not.
+class SubmittedCrowd(_Submitted[CrowdJob, CrowdModel]):
+    """A crowd job that the trainer has; it goes on whether anybody waits for it or not."""
 
-    `wait` returns the snapshots since now, by the trainer's word, and in the end the model of the
-    signed closing.
-    """
-
-    def __init__(
-        self,
-        job: CrowdJob,
-        console: Console | None,
-        variables: Callable[[], Dictionary],
-        *,
-        every_seconds: float,
-    ) -> None:
-        super().__init__(job, console, variables)
-        self._every_seconds = every_seconds
-
-    def _outcome(self) -> tuple[CrowdModel, ...]:
+    def _outcome(self) -> CrowdModel:
         told(self._console, f"Crowd job {self.id}")
-        models: list[CrowdModel] = []
-        waits = ""
-        for model in self.job.follow(every_seconds=self._every_seconds):
-            state = self.job.state()
-            if state.waits_in_words not in ("", waits):
-                told(self._console, waits := state.waits_in_words)
-            if models and models[-1].contributions == model.contributions:
-                models[-1] = model  # the same, or the closing's
-                continue
-            models.append(model)
-            told(self._console, f"{model.contributions:,} of {state.wanted:,} contributions")
-        if not models[-1].contributions:
+        last = ""
+
+        def see(state: CrowdState) -> None:
+            nonlocal last
+            line = f"{state.contributions:,} of {state.wanted:,} contributions"
+            line = "; ".join(filter(None, [line, state.waits_in_words]))
+            if line != last:
+                told(self._console, line)
+            last = line
+
+        model = self.job.wait(see)
+        if not model.contributions:
             raise JobFailed(
                 "nobody contributed: agents' logs say whether they refused the job, or whether "
                 "no client or record had enough epsilon left for it"
             )
-        return tuple(models)
+        return model
 
 
 class _Federation(Generic[SettingsT]):
@@ -312,12 +296,9 @@ class CrowdFederation(_Federation[CrowdSettings]):
 
         `estimator.fit_from(federation.resume(job))` waits for it and is fitted by it.
         """
-        pause = max(1.0, self.settings.open_seconds / _SNAPSHOTS)
-        return SubmittedCrowd(
-            self._analyst.crowd(job), self._console, self.variables, every_seconds=pause
-        )
+        return SubmittedCrowd(self._analyst.crowd(job), self._console, self.variables)
 
-    def learn(self, task: CrowdTask) -> tuple[CrowdModel, ...]:
+    def learn(self, task: CrowdTask) -> CrowdModel:
         """Open a crowd job for a task, wait for its end and show how it goes on.
 
         Raises:

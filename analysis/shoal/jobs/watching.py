@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from shoal.jobs.job_states import JobState
-from shoal.jobs.retry import Notice
+from shoal.jobs.trainer_line import Notice
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.wire.phases import JobPhase
 

@@ -1,9 +1,8 @@
 """`shoal console`: serves the analyst's console to her own machine alone."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from shoal.jobs.async_analyst import AsyncAnalyst, opened
+from shoal.jobs.analyst import Analyst
 from shoal_command.connection import ConsortiumDirectory, PartyDirectory
 from shoal_command.own_console import Port, serve_console
 from shoal_command.terminal import warn
@@ -19,12 +18,11 @@ def console(party: PartyDirectory, consortium: ConsortiumDirectory, port: Port =
     They sign with your key, which stays on this machine, and no other machine reaches them. Who
     signs in shows the token that is printed at the start, another one each time.
     """
-    connect = partial(AsyncAnalyst.open, party, consortium, notice=warn)
+    analyst = Analyst.open(party, consortium, notice=warn)
 
     def made_for(token: str) -> "FastAPI":
         from shoal_command_groups.console.pages import console_of
 
-        opened(party, consortium)  # so that a mistake is said before anything is served
-        return console_of(connect, token=token, clock=system_clock)
+        return console_of(analyst, token=token, clock=system_clock)
 
     serve_console(made_for, port=port, extra="shoal[console]")

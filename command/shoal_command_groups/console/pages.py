@@ -5,17 +5,16 @@ import base64
 import hashlib
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response
 
-from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.analyst import Analyst
 from shoal.jobs.expected_error import ASSUMED, ExpectedError
 from shoal.jobs.job_check import BEYOND
 from shoal.jobs.job_failures import JobFailed
@@ -35,6 +34,7 @@ from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.trust.dictionary import Category
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
 
@@ -45,34 +45,23 @@ NEWEST_JOBS: Final = 50
 PAGE_SECONDS: Final = 8.0  # for what a page only shows; what is sent is tried for longer
 _OPEN: Final = (JobPhase.JOINING, JobPhase.RUNNING)
 _REMEMBERED: Final = 64  # results and certificates, which do not change
+T = TypeVar("T")
 _FAULTS: Final = (Unavailable, Refused, NoResult, ProtocolError)
 
 
-def console_of(connect: Callable[[], AsyncAnalyst], *, token: str, clock: Clock) -> FastAPI:
-    """Return the console of the analyst whom `connect` makes, for one event loop.
-
-    Whoever has the `token` may sign in.
-    """
-    pages = _Pages(token=token, clock=clock)
-
-    @asynccontextmanager
-    async def connected(app: FastAPI) -> AsyncIterator[None]:
-        async with connect() as pages.analyst:
-            yield
-
-    return own_machine.application(
-        "Analyst's console", pages.console, token=token, lifespan=connected
-    )
+def console_of(analyst: Analyst, *, token: str, clock: Clock) -> FastAPI:
+    """Return the analyst's console. Whoever has the `token` may sign in."""
+    pages = _Pages(analyst, token=token, clock=clock)
+    return own_machine.application("Analyst's console", pages.console, token=token)
 
 
 class _Pages:
-    analyst: AsyncAnalyst
-
-    def __init__(self, *, token: str, clock: Clock) -> None:
+    def __init__(self, analyst: Analyst, *, token: str, clock: Clock) -> None:
+        self.analyst = analyst
         self._clock = clock
         self._requests: dict[str, StudyRequest] = {}
         self._reports: dict[str, PosteriorReport] = {}
-        self._submitted: dict[str, asyncio.Task[str]] = {}  # by the form's ticket
+        self._submitted: dict[str, Signed[StudyRequest]] = {}  # by the form's ticket
         self.console = Console(
             title="Shoal, analyst",
             sections={
@@ -110,11 +99,11 @@ class _Pages:
             self.console.action(path, partial(self._or_why_not, act))
 
     async def _or_why_not(
-        self, show: Callable[..., Awaitable[Response]], request: Request, *form: Form
+        self, show: Callable[..., Response], request: Request, *form: Form
     ) -> Response:
         try:
             async with asyncio.timeout(None if form else PAGE_SECONDS):
-                return await show(request, *form)
+                return await asyncio.to_thread(show, request, *form)
         except (*_FAULTS, TimeoutError) as error:
             gone = isinstance(error, Unavailable | TimeoutError)
             remedy = f" {error.remedy}" if isinstance(error, ProtocolError) else ""
@@ -130,9 +119,9 @@ class _Pages:
         to_go = partial(until, now=self._clock())
         return self.console.shown(request, template, to_go=to_go, **values)
 
-    async def jobs(self, request: Request) -> Response:
+    def jobs(self, request: Request) -> Response:
         """Show all analysts' newest jobs."""
-        listed = await self.analyst.jobs(newest=NEWEST_JOBS)
+        listed = self.analyst.jobs(newest=NEWEST_JOBS)
         return self._show(
             request,
             "jobs.html",
@@ -142,40 +131,40 @@ class _Pages:
             most=NEWEST_JOBS,
         )
 
-    async def crowds(self, request: Request) -> Response:
+    def crowds(self, request: Request) -> Response:
         """Show all analysts' newest crowd jobs."""
-        listed = await self.analyst.crowds(newest=NEWEST_JOBS)
+        listed = self.analyst.crowds(newest=NEWEST_JOBS)
         own = self.analyst.identity.name
         return self._show(request, "crowds.html", crowds=listed, own=own, most=NEWEST_JOBS)
 
-    async def crowd(self, request: Request) -> Response:
+    def crowd(self, request: Request) -> Response:
         """Show what a crowd job asks, where it stands by the trainer's word, and its model."""
         job = self.analyst.crowd(_job_in(request))
-        asked, state = await job.request(), await job.state()
-        model = await job.result() if state.phase is CrowdPhase.CLOSED else None
+        asked, state = job.request(), job.state()
+        model = job.result() if state.phase is CrowdPhase.CLOSED else None
         summary = model.summary() if model is not None and model.contributions else None
         return self._show(request, "crowd.html", asked=asked, state=state, summary=summary)
 
-    async def budget(self, request: Request) -> Response:
+    def budget(self, request: Request) -> Response:
         """Show how much epsilon clients have left for one more job."""
-        listed = await self.analyst.jobs(newest=1)
+        listed = self.analyst.jobs(newest=1)
         cap = self.analyst.identity.book.current.manifest.policy.cap
         return self._show(request, "budget.html", budgets=listed.budgets, cap=cap)
 
-    async def dictionary(self, request: Request) -> Response:
+    def dictionary(self, request: Request) -> Response:
         """Show the consortium's data dictionary."""
-        variables = await self.analyst.variables()
+        variables = self.analyst.variables()
         return self._show(request, "dictionary.html", variables=list(variables.values()))
 
-    async def new(self, request: Request) -> Response:
+    def new(self, request: Request) -> Response:
         """Show the form for a job of the kind that the address names."""
         name = request.query_params.get("task", "regression")
-        return await self._form(request, name if name in STUDIES else "regression", {})
+        return self._form(request, name if name in STUDIES else "regression", {})
 
-    async def _form(
+    def _form(
         self, request: Request, name: str, form: Form, *, wrong: str = "", toml: str = ""
     ) -> Response:
-        variables = await self.analyst.variables()
+        variables = self.analyst.variables()
         usable = [
             each
             for each in variables.values()
@@ -196,25 +185,25 @@ class _Pages:
             form=form,
         )
 
-    async def check(self, request: Request, form: Form) -> Response:
+    def check(self, request: Request, form: Form) -> Response:
         """Show what would become of the job of a form or a file; nothing is submitted."""
         try:
             toml = forms.toml_in(form)
         except ValueError as error:
-            return await self._form(request, form.get("task", "regression"), form, wrong=str(error))
-        return await self._checked(request, toml)
+            return self._form(request, form.get("task", "regression"), form, wrong=str(error))
+        return self._checked(request, toml)
 
-    async def _checked(self, request: Request, toml: str) -> Response:
+    def _checked(self, request: Request, toml: str) -> Response:
         try:
             file = forms.parsed(toml)
-            report = await self.analyst.check(file.task, file.settings)
+            report = self.analyst.check(file.task, file.settings)
         except ValueError as error:
-            return await self._form(request, "regression", {}, wrong=str(error), toml=toml)
-        variables = await self.analyst.variables()
+            return self._form(request, "regression", {}, wrong=str(error), toml=toml)
+        variables = self.analyst.variables()
         errors: tuple[ExpectedError, ...] = ()
         unknown = ""
         try:
-            errors = await asyncio.to_thread(report.expected_errors, variables.values())
+            errors = report.expected_errors(variables.values())
         except ValueError as error:
             unknown = str(error)
         return self._show(
@@ -230,27 +219,25 @@ class _Pages:
             ticket=secrets.token_hex(16),
         )
 
-    async def submit(self, request: Request, form: Form) -> Response:
+    def submit(self, request: Request, form: Form) -> Response:
         """Submit a job; the same page sent twice is the same job."""
         ticket, toml = form.get("ticket", ""), form.get("toml", "")
         try:
             file = forms.parsed(toml)
         except ValueError as error:
-            return await self._form(request, "regression", {}, wrong=str(error), toml=toml)
+            return self._form(request, "regression", {}, wrong=str(error), toml=toml)
+        signed = self._submitted.get(ticket)
+        if signed is None:  # of two threads that come here at once the first one's counts
+            made = self.analyst.request(file.task, file.settings)
+            signed = self._submitted.setdefault(ticket, made)
+        self.analyst.job(signed.digest).hand_in(signed)
+        return go(f"{START}/jobs/{signed.digest}")
 
-        async def submitted() -> str:
-            return (await self.analyst.submit(file.task, file.settings)).id
-
-        if ticket not in self._submitted:
-            self._submitted[ticket] = asyncio.create_task(submitted())
-        job = await asyncio.shield(self._submitted[ticket])
-        return go(f"{START}/jobs/{job}")
-
-    async def job(self, request: Request) -> Response:
+    def job(self, request: Request) -> Response:
         """Show how a job stands and, once it is finished, its result."""
         job = _job_in(request)
-        state, asked = await self.analyst.job(job).state(), await self._request(job)
-        report = await self._report(job) if state.has_result else None
+        state, asked = self.analyst.job(job).state(), self._request(job)
+        report = self._report(job) if state.has_result else None
         return self._show(
             request,
             "job.html",
@@ -264,7 +251,7 @@ class _Pages:
             deadline=_next_deadline(state, asked),
         )
 
-    async def cancel(self, request: Request, form: Form) -> Response:
+    def cancel(self, request: Request, form: Form) -> Response:
         """Cancel a job of her own."""
         job = _job_in(request)
         if form.get("sure") != "on":
@@ -275,33 +262,33 @@ class _Pages:
                 heading="Nothing was changed",
                 message="A job that is cancelled does not come back: tick the box if you mean it.",
             )
-        await self.analyst.job(job).withdraw()
+        self.analyst.job(job).withdraw()
         return go(f"{START}/jobs/{job}")
 
-    async def picture(self, request: Request) -> Response:
+    def picture(self, request: Request) -> Response:
         """Draw the posterior."""
-        report = await self._report(_job_in(request))
+        report = self._report(_job_in(request))
         try:
-            drawn = await asyncio.to_thread(picture, report)
+            drawn = picture(report)
         except ImportError as error:
             return Response(str(error), HTTPStatus.NOT_FOUND, HEADERS, "text/plain")
         return Response(drawn, headers=HEADERS, media_type="image/svg+xml")
 
-    async def result_file(self, request: Request) -> Response:
+    def result_file(self, request: Request) -> Response:
         """Hand out the report, verified, as JSON."""
         job = _job_in(request)
-        content = (await self._report(job)).model_dump_json(indent=2)
+        content = (self._report(job)).model_dump_json(indent=2)
         return _file(f"result-{job[:12]}.json", content.encode())
 
-    async def certificate_file(self, request: Request) -> Response:
+    def certificate_file(self, request: Request) -> Response:
         """Hand out the release certificate, verified."""
         job = _job_in(request)
-        return _file(f"certificate-{job[:12]}.json", await self._certificate(job))
+        return _file(f"certificate-{job[:12]}.json", self._certificate(job))
 
-    async def certificate(self, request: Request) -> Response:
+    def certificate(self, request: Request) -> Response:
         """Show the page of the release certificate, as `shoal certificate page` writes it."""
-        encoded = await self._certificate(_job_in(request))
-        page = await asyncio.to_thread(self._rendered, encoded)
+        encoded = self._certificate(_job_in(request))
+        page = self._rendered(encoded)
         style = page.partition("<style>")[2].partition("</style>")[0].encode()
         digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
         rule = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
@@ -312,31 +299,30 @@ class _Pages:
         manifest = book.current.signed_manifest.encode()
         return rendered(verify_certificate(encoded, manifest, known=book.versions))
 
-    async def _certificate(self, job: str) -> bytes:
-        encoded = await self.analyst.job(job).certificate()
+    def _certificate(self, job: str) -> bytes:
+        encoded = self.analyst.job(job).certificate()
         if encoded is None:
             raise JobFailed("the job is not finished, and has no certificate yet")
         return encoded
 
-    async def _request(self, job: str) -> StudyRequest:
+    def _request(self, job: str) -> StudyRequest:
         if job not in self._requests:
-            found = await self.analyst.job(job).request()
-            _remember(self._requests, job, found)
+            _remember(self._requests, job, self.analyst.job(job).request())
         return self._requests[job]
 
-    async def _report(self, job: str) -> PosteriorReport:
+    def _report(self, job: str) -> PosteriorReport:
         if job not in self._reports:
-            found = await self.analyst.job(job).result()
-            if found is None:
+            report = self.analyst.job(job).result()
+            if report is None:
                 raise JobFailed("the job has no posterior yet")
-            _remember(self._reports, job, found)
+            _remember(self._reports, job, report)
         return self._reports[job]
 
 
-def _remember(kept: dict[str, Any], job: str, found: object) -> None:
+def _remember(kept: dict[str, T], job: str, document: T) -> None:
     if len(kept) >= _REMEMBERED:
         kept.clear()
-    kept[job] = found
+    kept[job] = document
 
 
 def _job_in(request: Request) -> str:

@@ -1,20 +1,15 @@
 """A crowd's result: k instances of a model, and their average in the units of the data.
 
-The instances' spread is no posterior and no standard error; `noise_error` is the error that noise
-alone gives the average.
+The instances' spread is no posterior and no standard error. What error to expect of a task,
+`shoal plan` says.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_learning.crowds import expectations, stationarity, units
-from shoal_learning.crowds.stationarity import Stationarity
-from shoal_learning.crowds.theory import Contraction
 from shoal_protocol.crowds import updates
 from shoal_protocol.crowds.documents import CrowdClosing, Weights
 from shoal_protocol.crowds.tasks import CrowdTask
@@ -106,12 +101,12 @@ class CrowdModel(Model):
     @property
     def coefficients(self) -> FloatVector:
         """The averaged model's coefficients in the units of the data, shape (1 + m,)."""
-        return units.to_data_units(self.task, self.averaged)
+        return _to_data_units(self.task, self.averaged)
 
     @property
     def instance_coefficients(self) -> FloatMatrix:
         """Every instance's coefficients in the units of the data, shape (k, 1 + m)."""
-        return units.to_data_units(self.task, self.weights)
+        return _to_data_units(self.task, self.weights)
 
     def predict(self, rows: FloatMatrix) -> FloatVector:
         """Return the averaged model's mean of the target, shape (n,), for `rows`, shape (n, m).
@@ -122,90 +117,11 @@ class CrowdModel(Model):
         Raises:
             ValueError: `rows` does not have one column per feature, or has what is no number.
         """
-        return units.predicted(self.task, updates.feature_rows(self.task, rows) @ self.averaged)
-
-    def learning(
-        self, *, mean_squares: float | Sequence[float] = expectations.UNIFORM
-    ) -> tuple[Contraction, ...]:
-        """Return the pull and noise expected of each weight, by guesses of the features.
-
-        `mean_squares` of the normalised features, shape (m,) or one for all; the slope is taken at
-        the averaged intercept.
-
-        Raises:
-            ValueError: as `expectations.contractions`.
-        """
-        intercept = float(self.averaged[0]) if self.task.intercept else 0.0
-        slope = expectations.slope_at(self.task, intercept)
-        return expectations.contractions(self.task, slope=slope, mean_squares=mean_squares)
-
-    def noise_error(
-        self, *, mean_squares: float | Sequence[float] = expectations.UNIFORM
-    ) -> FloatVector:
-        """Return the standard deviation that noise alone gives each averaged weight, shape (p,).
-
-        Normalised, for a start that is forgotten, and in theory: from the task and guesses of the
-        features, not from these weights. The records' scatter adds to the error, and so does the
-        part `start_left` of the start's error, which dominates after few contributions. At high
-        learning rates instances stray to where steps are clipped, and the error is larger.
-
-        Raises:
-            ValueError: as `expectations.contractions`.
-        """
-        learning = self.learning(mean_squares=mean_squares)
-        return np.sqrt([each.averaged_variance for each in learning])
-
-    def start_left(
-        self,
-        *,
-        mean_squares: float | Sequence[float] = expectations.UNIFORM,
-        open_sessions: float = 0.0,
-    ) -> FloatVector:
-        """Return which part of the start's error each averaged weight should still have, (p,).
-
-        In theory, as `noise_error`; with so many draws under way at a time, on average.
-
-        Raises:
-            ValueError: as `expectations.contractions`, or `open_sessions` is below 0.
-        """
-        learning = self.learning(mean_squares=mean_squares)
-        slowed = [replace(each, open_sessions=open_sessions) for each in learning]
-        return np.array([each.pulled(self.contributions) for each in slowed])
-
-    def stationarity(
-        self,
-        earlier: Sequence[Self],
-        *,
-        pulled: bool,
-        mean_squares: float | Sequence[float] = expectations.UNIFORM,
-        window: int | None = None,
-    ) -> Stationarity:
-        """Tell whether the spread of `earlier` snapshots, ascending, and this is as it should be.
-
-        `pulled` compares with the spread under the gradient's pull, by guesses as in `learning`;
-        otherwise with Theorem 1's k sigma^2 / 2, right where nothing is learned. `window`: how many
-        of the last updates count; 50 k^2 if it is None. Of a single instance it cannot tell.
-
-        Raises:
-            ValueError: a snapshot is another task's, or there are fewer than 2.
-        """
-        if any(each.task != self.task for each in earlier):
-            raise ValueError("every snapshot must be of the same task")
-        snapshots = [*earlier, self]
-        if pulled and self.task.instances > 1:
-            formula = [each.spread for each in self.learning(mean_squares=mean_squares)]
-        else:
-            resting = self.task.instances * self.task.update_variance / 2.0
-            formula = [resting] * self.task.dimension
-        return stationarity.judge(
-            np.array([each.contributions for each in snapshots], dtype=np.int64),
-            np.array([each.spread for each in snapshots]),
-            instances=self.task.instances,
-            formula=np.array(formula),
-            at_most=1.0 + self.task.clip**2 / self.task.noise_variance,
-            touched=self.task.touched / self.task.dimension,
-            window=window,
-        )
+        predictors = updates.feature_rows(self.task, rows) @ self.averaged
+        means: FloatVector = updates.means(self.task, predictors)
+        if self.task.family != "linear":
+            return means
+        return self.task.target.centre + self.task.target.half_range * means
 
     def as_start(self, task: CrowdTask | None = None) -> tuple[float, ...]:
         """Return the averaged weights as the `start` of the same task, or of `task`.
@@ -223,12 +139,7 @@ class CrowdModel(Model):
         )
         if (task.family, columns) != (self.task.family, own):
             raise ValueError("a start needs a task of the same family and columns")
-        return tuple(map(float, units.to_normalised(task, self.coefficients)))
-
-    @property
-    def price(self) -> str:
-        """What k instances cost in accuracy, in plain words."""
-        return expectations.price_in_words(self.task.instances, self.contributions)
+        return tuple(map(float, _to_normalised(task, self.coefficients)))
 
     @property
     def title(self) -> str:
@@ -251,8 +162,7 @@ class CrowdModel(Model):
             (
                 ("Contributions", f"{self.contributions:,}"),
                 ("Price of each", f"epsilon {self.task.contribution_epsilon:g}, local and pure"),
-                ("Instances", self.price),
-                *expectations.facts(self.learning, self.contributions),
+                ("Instances", f"{len(self.instances):,}"),
                 ("Caution", CAUTION),
             ),
         )
@@ -260,24 +170,16 @@ class CrowdModel(Model):
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw every instance's normalised weights and their average, on `axes` or on new ones.
 
-        A bar is two standard deviations of `noise_error` to each side, and no interval; where the
-        formulas end there is none.
-
         Raises:
             ImportError: matplotlib is not installed.
         """
-        try:
-            noise, bars = self.noise_error(), "; bars: the noise alone, by theory; no intervals"
-        except ValueError:
-            noise, bars = None, ""
         return plots.instances(
             self.task.weight_names,
             self.weights,
             self.averaged,
-            noise,
             axes,
             title=f"{self.title}, normalised",
-            caption=f"the spread over instances is no standard error{bars}",
+            caption="the spread over instances is no standard error",
         )
 
     def _repr_html_(self) -> str:
@@ -288,3 +190,38 @@ class CrowdModel(Model):
         coefficients = dict(zip(self.names, map(float, self.coefficients), strict=True))
         more = {"coefficients": coefficients, "start": list(self.as_start())}
         return {**self.model_dump(mode="json"), **more}
+
+
+def _to_data_units(task: CrowdTask, weights: FloatMatrix) -> FloatMatrix:
+    """Return coefficients, shape (..., 1 + m), of normalised weights, shape (..., p)."""
+    centres, scales = _bounds(task)
+    intercept = weights[..., 0] if task.intercept else np.zeros(weights.shape[:-1])
+    slopes = weights[..., -len(scales) :] / scales
+    constant = intercept - slopes @ centres
+    if task.family == "linear":
+        slopes = slopes * task.target.half_range
+        constant = task.target.centre + constant * task.target.half_range
+    return np.concatenate([constant[..., None], slopes], axis=-1)
+
+
+def _to_normalised(task: CrowdTask, coefficients: FloatVector) -> FloatVector:
+    """Return the normalised weights, shape (p,), of coefficients, shape (1 + m,), in data units.
+
+    Raises:
+        ValueError: the task has no intercept, but these coefficients need one.
+    """
+    centres, scales = _bounds(task)
+    constant, slopes = coefficients[0] + coefficients[1:] @ centres, coefficients[1:] * scales
+    if task.family == "linear":
+        constant = (constant - task.target.centre) / task.target.half_range
+        slopes = slopes / task.target.half_range
+    if task.intercept:
+        return np.concatenate([[constant], slopes])
+    if abs(constant) > 1e-9:
+        raise ValueError("the task has no intercept, and these weights need one at its bounds")
+    return np.asarray(slopes)
+
+
+def _bounds(task: CrowdTask) -> tuple[FloatVector, FloatVector]:
+    centres = np.array([bounds.centre for bounds in task.features])
+    return centres, np.array([bounds.half_range for bounds in task.features])

@@ -1,18 +1,24 @@
 """Simulates crowds that learn a task, many replicates at once, by the same steps as clients.
 
-numpy draws the noise (the right discrete Laplace on the right lattice, and no privacy) and chooses
-which instances are drawn and replaced.
+numpy draws the noise (the right discrete Laplace on the right lattice, and NO PRIVACY) and chooses
+which instances are drawn and replaced. `SimulatedCrowd` is a crowd of records in memory, for
+planning and for teaching.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
-from shoal_protocol.crowds.updates import decayed, steps
+from shoal_protocol.crowds.updates import decayed, design_rows, steps
+from shoal_protocol.queries.columns import in_levels
+from shoal_protocol.trust.codings import Coding, codings_of_target, codings_of_terms
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -147,3 +153,73 @@ def _touched(
     chosen = generator.integers(0, task.dimension, (count, replicates, 1))
     touched: NDArray[np.bool_] = chosen == np.arange(task.dimension)
     return touched
+
+
+class SimulatedCrowd(OnRecords):
+    """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
+
+    `records` has columns by name: a mapping to vectors, or a data frame. Each `learn` draws new
+    noise; the same `seed` and the same calls give the same models, distributed as those of a real
+    crowd's job with as many contributions. Estimators are fitted on it.
+    """
+
+    def __init__(self, records: Mapping[str, ArrayLike] | Any, *, seed: int) -> None:
+        """Copy the records.
+
+        Raises:
+            ValueError: they are not columns of one length, a number is not finite, or there are
+                none.
+        """
+        self._records = SimulatedRecords.of(records, missing=False)
+        if not len(self):
+            raise ValueError("there must be records")
+        self._seeds = np.random.SeedSequence(seed)
+
+    def __repr__(self) -> str:
+        return f"<SimulatedCrowd of {len(self):,} clients: NO PRIVACY>"
+
+    def beyond(self, task: CrowdTask) -> tuple[str, ...]:
+        """Return which columns have more than one value in a hundred beyond a task's bounds.
+
+        Raises:
+            ValueError: a column has other codes than its bounds 0 and 1, or no numbers.
+        """
+        return self._beyond(task.columns, _codings_of(task)).said
+
+    def learn(
+        self,
+        task: CrowdTask,
+        *,
+        contributions_per_client: int = 1,
+        open_sessions: int = 0,
+    ) -> CrowdModel:
+        """Return the model after all contributions.
+
+        Each client contributes `contributions_per_client` times; who does so next is chosen at
+        random among those that have contributed least. Each pays the task's `contribution_epsilon`
+        for every one. Each answers its draw before the next one draws; with m `open_sessions`, m
+        others answer in between, as under a load, and learning is slower.
+
+        Raises:
+            ValueError: a column of the task is missing or coded otherwise, or sessions are below 0.
+        """
+        self._require_codings(_codings_of(task))
+        self.beyond(task)
+        records = self._records.select(task.column_names)
+        rows, targets = design_rows(task, records[in_levels(task.columns, records)])
+        total = contributions_per_client * len(rows)
+        [seeds] = self._seeds.spawn(1)
+        generator = np.random.default_rng(seeds)
+        ended = simulate(
+            task,
+            in_turn(rows, targets, generator),
+            generator,
+            contributions=total,
+            open_sessions=open_sessions,
+        )
+        return CrowdModel.of(task, ended.final[0], total)
+
+
+def _codings_of(task: CrowdTask) -> tuple[Coding, ...]:
+    listed = codings_of_terms(each.term for each in task.columns)
+    return (*listed, *codings_of_target(task.family, task.target))

@@ -1,16 +1,12 @@
-"""Spread and error of k instances that updates pull towards the optimum, and what instances cost.
+"""Error of k instances that updates pull towards the optimum.
 
 Formulas are per coordinate, and exact unless they say otherwise. In one update an instance is
 drawn, its copy b becomes b + u, and the result replaces an instance drawn independently of the
-first. Spreads are variances over instances with divisor k - 1. Proofs: docs/mathematics.md.
+first. Proofs: docs/mathematics.md.
 """
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
-
-ENOUGH_STEPS: Final = 4.0
-"""Times that a model must have been pulled by its own distance: e^-4 of the start's error stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +33,8 @@ class Contraction:
     open_sessions: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_some(self.instances)
+        if self.instances < 1:
+            raise ValueError("there is at least 1 instance")
         if not 0.0 < self.touched <= 1.0:
             raise ValueError("touched is a probability above 0")
         if not 0.0 < self.pull < 2.0 * self.touched:
@@ -56,19 +53,6 @@ class Contraction:
     def averaged_variance(self) -> float:
         """Stationary mean square of the mean: averaging gains 1 + pull (k - 1)(k + m)/k, not k."""
         return self.instance_variance / self._gain
-
-    @property
-    def spread(self) -> float:
-        """Stationary spread: k/(k - 1) times what averaging takes off the mean square.
-
-        Without open sessions k update_variance / ((2 - pull / touched)(1 + pull (k - 1))).
-
-        Raises:
-            ValueError: there is only 1 instance.
-        """
-        _require_several(self.instances)
-        averaged_away = self.pull * (self.instances + self.open_sessions)
-        return averaged_away * self.instance_variance / self._gain
 
     def pulled(self, updates: float) -> float:
         """Return the part of the start's error that remains in the mean after so many updates."""
@@ -119,39 +103,9 @@ class Contraction:
         return self.pull * (2.0 - self.pull / self.touched)
 
 
-def price_of_instances(instances: int, *, contributions: int, steps: float = ENOUGH_STEPS) -> float:
-    """Return how many times the averaged model's variance is that of a single instance.
-
-    For the same contributions and privacy, both with the smallest learning rate at which the start
-    is forgotten: pull = steps k / contributions, with noise in proportion to the rate. It is about
-    k up to sqrt(contributions / steps), where it is largest. k is chosen for the load, never for
-    accuracy.
-
-    Raises:
-        ValueError: so many instances cannot be learned from so few contributions.
-    """
-    _require_some(instances)
-    pull = steps * instances / contributions
-    if pull >= 1.0:
-        raise ValueError("more instances than the contributions can teach: take fewer of them")
-    alone = steps / contributions
-    ratio = pull * (2.0 - alone) / (alone * (2.0 - pull))
-    return ratio / (1.0 + pull * (instances - 1))
-
-
 def _power(base: float, exponent: float) -> float:
     """Return base^exponent; a base below 0, as of two instances that pull hard, has whole ones."""
     if base == 0.0:
         return float(exponent == 0.0)
     size = math.exp(exponent * math.log(abs(base)))
     return -size if base < 0.0 and round(exponent) % 2 else size
-
-
-def _require_some(instances: int) -> None:
-    if instances < 1:
-        raise ValueError("there is at least 1 instance")
-
-
-def _require_several(instances: int) -> None:
-    if instances < 2:
-        raise ValueError("a spread needs at least 2 instances")

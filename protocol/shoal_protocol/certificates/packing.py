@@ -7,7 +7,7 @@ from typing import Final
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.log.witnessed import LogProof, read_proof
 from shoal_protocol.wire.beside import parted
-from shoal_protocol.wire.documents import Signed, decode, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import MalformedDocument
 
 LARGEST_BYTES: Final = 256 << 20
@@ -39,16 +39,13 @@ def unpack(encoded: bytes) -> bytes:
     return found
 
 
-def read_certificate(encoded: bytes, *, kept: bool = False) -> Signed[ReleaseCertificate]:
+def read_certificate(encoded: bytes) -> Signed[ReleaseCertificate]:
     """Return a certificate, compressed or not; nothing of it is verified.
-
-    One that is `kept` comes from one's own store (`read_kept`).
 
     Raises:
         MalformedDocument, UnsupportedVersion
     """
-    read = read_kept if kept else decode
-    return read(parted(unpack(encoded))[0], ReleaseCertificate)
+    return decode(parted(unpack(encoded))[0], ReleaseCertificate)
 
 
 def log_proof_in(encoded: bytes) -> LogProof | None:

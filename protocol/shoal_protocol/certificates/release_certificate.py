@@ -22,8 +22,7 @@ from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Manifest, Parties
-from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
-from shoal_protocol.wire.embedding import WRITTEN, embedded
+from shoal_protocol.wire.documents import WRITTEN, BoundDocument, Model, Role, Signed, embedded
 from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
 
 Adversary = Literal[

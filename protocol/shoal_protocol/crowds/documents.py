@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
 from shoal_protocol.jobs.membership import JobEnding
 from shoal_protocol.privacy.ledger import GENESIS
-from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
-from shoal_protocol.wire.embedding import WRITTEN, embedded
+from shoal_protocol.wire.documents import WRITTEN, BoundDocument, Model, Role, Signed, embedded
 from shoal_protocol.wire.encoding import (
     LARGEST_CLIENT_INDEX,
     MOST_VALUES,

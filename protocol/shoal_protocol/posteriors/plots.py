@@ -286,7 +286,6 @@ def instances(
     names: Sequence[str],
     each: NDArray[np.float64],
     averaged: NDArray[np.float64],
-    noise: NDArray[np.float64] | None,
     axes: "Axes | None",
     *,
     title: str,
@@ -294,43 +293,16 @@ def instances(
 ) -> "Axes":
     """Draw what a crowd's instances have for each name, shape (k, n), and their average, (n,).
 
-    Bars are two standard deviations of the `noise` in the average, (n,), to each side.
-
     Raises:
         ImportError: matplotlib is not installed.
     """
     rows, axes = np.arange(len(names)), axes or _new_axes_for(names)
     axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
-    if noise is not None:
-        axes.hlines(
-            rows, averaged - 2.0 * noise, averaged + 2.0 * noise, color="0.6", linewidth=1.2
-        )
     axes.plot(each.T, rows, "|", color=_COLOUR, markersize=9, alpha=0.5)
     axes.plot(averaged, rows, "o", color=_COLOUR, markersize=5)
     _name_rows(axes, names)
     axes.set_xlabel("every instance, and their average")
     return _finished(axes, title, caption)
-
-
-def settling(
-    contributions: NDArray[np.int64],
-    ratios: NDArray[np.float64],
-    axes: "Axes | None",
-    *,
-    caption: str,
-) -> "Axes":
-    """Draw a crowd's spread after so many contributions, shape (n,), relative to its formula.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    axes = axes or _new_axes(height=3.6)
-    axes.axhline(1.0, color="0.8", linewidth=1.0, zorder=0)
-    axes.plot(contributions, ratios, ".-", color=_COLOUR)
-    axes.set_ylim(bottom=0.0)
-    axes.set_xlabel("contributions")
-    axes.set_ylabel("spread over instances, formula 1")
-    return _finished(axes, "Has the spread settled?", caption)
 
 
 def _level_within(score: float) -> float:

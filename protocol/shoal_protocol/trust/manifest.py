@@ -223,14 +223,11 @@ class Parties:
 
         Raises:
             WrongManifest: it is bound to another manifest version.
-            UnsupportedVersion: it uses a field of a version of the wire that this one lacks yet.
             UnknownSigner, WrongSigner, BadSignature, UnknownHolder, RevokedHolder
         """
         body = signed.body
-        if isinstance(body, BoundDocument):
-            if body.manifest != self.digest:
-                raise WrongManifest
-            body.check_minor(self.manifest.policy.wire_minor or 0)
+        if isinstance(body, BoundDocument) and body.manifest != self.digest:
+            raise WrongManifest
         key = self._key_for(signed)
         if body.signer_field and getattr(body, body.signer_field) != signed.signer:
             raise WrongSigner("the document speaks for another party than its signer")

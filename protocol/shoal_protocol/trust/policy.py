@@ -101,14 +101,6 @@ class Policy(Model):
         le=LONGEST_SECONDS,
         description="longest that a job, or a crowd job, may take in all",
     )
-    wire_minor: int | None = Field(
-        default=None,
-        ge=1,
-        le=255,
-        exclude_if=lambda value: value is None,
-        description="allow documents what minor versions of the protocol up to this one added; "
-        "raise it when every party has a release that knows it, lower it before one goes back",
-    )
     retention_days: int | None = Field(
         default=None,
         ge=30,

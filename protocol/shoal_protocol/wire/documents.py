@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 import pydantic
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
-from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
 from shoal_protocol.wire.encoding import (
@@ -44,7 +43,6 @@ _WORDS: Final = {
     "extra_forbidden": f"is not known to release {RELEASE}",
     "union_tag_invalid": "not one of the known names",  # pydantic's own text quotes the tag
 }
-_ADDED_IN: Final = "added_in"
 _HEX_PATTERN: Final = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")
 _SEVERAL: Final = {"list", "dict", "set", "frozenset"}
 _NO_SCHEMA: Final = {"default", "expected", "metadata"}  # values within a schema
@@ -146,25 +144,6 @@ class BoundDocument(Document):
 
     manifest: Digest
 
-    def check_minor(self, allowed: int) -> None:
-        """Check that all fields are of minor versions of the wire up to the `allowed` one.
-
-        Raises:
-            UnsupportedVersion: one is not, and parties before it could not read the document.
-        """
-        if _newest_field(type(self)) > allowed and (used := _newest_used(self)) > allowed:
-            raise UnsupportedVersion(
-                f"the document uses version {WIRE}.{used} of the protocol, and its manifest allows "
-                f"{WIRE}.{allowed}"
-            )
-
-
-def added_in(minor: int) -> Any:
-    """Return the optional field of a bound document that a minor version of the wire added."""
-    return pydantic.Field(
-        default=None, exclude_if=lambda value: value is None, json_schema_extra={_ADDED_IN: minor}
-    )
-
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 
@@ -264,25 +243,13 @@ def decode(
     return signed
 
 
-def read_kept(encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
-    """Decode a document from one's own store, which was checked when it was taken.
-
-    A later release may have taken it, if this one was put back: fields that are not known here are
-    left out of the body, not of what is encoded, hashed and signed.
-
-    Raises:
-        MalformedDocument, UnsupportedVersion: as `decode`.
-    """
-    return read_uncompared(parse_canonical_json(encoded), *kinds, kept=True)
-
-
 def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     """Decode a signed document from a JSON value that came in canonical form.
 
     Raises:
         MalformedDocument, UnsupportedVersion: as `decode`.
     """
-    signed = read_uncompared(value, *kinds)
+    signed = _read(value, *kinds)
     kind = _kind_of(type(signed.body))
     try:
         canonical = signed.body.canonical
@@ -293,14 +260,8 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     return signed
 
 
-def read_uncompared(value: Any, *kinds: type[DocumentT], kept: bool = False) -> Signed[DocumentT]:
-    """Decode a signed document inside another one that is itself checked to be canonical.
-
-    One that is `kept` is read as by `read_kept`, with those inside it.
-
-    Raises:
-        MalformedDocument, UnsupportedVersion: as `decode`.
-    """
+def _read(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+    """Read a signed document; that it is canonical is for the caller to check."""
     if not isinstance(value, dict) or value.keys() != {"body", "signature", "signer"}:
         raise MalformedDocument("a signed document has the fields body, signature and signer")
     body, signer, signature = value["body"], value["signer"], value["signature"]
@@ -313,7 +274,10 @@ def read_uncompared(value: Any, *kinds: type[DocumentT], kept: bool = False) -> 
         raise UnsupportedVersion
     for kind in kinds:
         if body.get("kind") == _kind_of(kind):
-            return Signed(_validated(kind, body, kept=kept), signer, signature)
+            try:
+                return Signed(kind.model_validate(body), signer, signature)
+            except pydantic.ValidationError as error:
+                raise MalformedDocument(describe(error, kind)) from None
     raise MalformedDocument("a document of another kind is due here")
 
 
@@ -322,14 +286,22 @@ def _kind_of(document: type[Document]) -> str:
     return kind
 
 
-def _validated(kind: type[DocumentT], body: dict[str, Any], *, kept: bool) -> DocumentT:
-    try:
-        read = kind.model_validate(body, extra="ignore" if kept else None, context=kept)
-    except pydantic.ValidationError as error:
-        raise MalformedDocument(describe(error, kind)) from None
-    if kept:
-        read.__dict__["canonical"] = canonical_json(body)
-    return read
+def embedded(kind: type[DocumentT]) -> pydantic.PlainValidator:
+    """Return a validator for a field that is itself a signed document; `WRITTEN` serialises it."""
+
+    def read(value: object) -> Signed[DocumentT]:
+        if isinstance(value, Signed) and isinstance(value.body, kind):
+            return value
+        return _read(value, kind)  # the outer document is checked to be canonical as a whole
+
+    return pydantic.PlainValidator(read)
+
+
+def _to_json(signed: Signed[Document]) -> dict[str, Any]:
+    return signed.to_json()
+
+
+WRITTEN: Final = pydantic.PlainSerializer(_to_json)
 
 
 def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | None = None) -> str:
@@ -370,31 +342,6 @@ def _plainly(kind: str, message: str, context: Mapping[str, Any]) -> str:
 def _published_names(model: type[pydantic.BaseModel]) -> frozenset[str]:
     """Return the field names in a model and in the models inside it."""
     return frozenset(name for part in _published(model) for name in part.get("properties", ()))
-
-
-@cache
-def _newest_field(model: type[pydantic.BaseModel]) -> int:
-    """Return the newest minor version of the wire that added to a model or one inside it."""
-    fields = (each for part in _published(model) for each in part.get("properties", {}).values())
-    return max((each.get(_ADDED_IN, 0) for each in fields), default=0)
-
-
-def _newest_used(part: Any) -> int:
-    if isinstance(part, pydantic.BaseModel):
-        of_fields = (
-            max(_minor_of(field), _newest_used(value))
-            for name, field in type(part).model_fields.items()
-            if (value := getattr(part, name)) is not None
-        )
-        return max(of_fields, default=0)
-    if isinstance(part, Mapping):
-        return _newest_used(tuple(part.values()))
-    return max(map(_newest_used, part), default=0) if isinstance(part, list | tuple) else 0
-
-
-def _minor_of(field: FieldInfo) -> int:
-    extra = field.json_schema_extra
-    return int(str(extra.get(_ADDED_IN, 0))) if isinstance(extra, dict) else 0
 
 
 def _published(model: type[pydantic.BaseModel]) -> list[dict[str, Any]]:

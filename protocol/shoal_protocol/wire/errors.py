@@ -15,6 +15,8 @@ No message ever carries what the peer sent.
 
 from typing import ClassVar
 
+from shoal_protocol.wire.versions import WIRE
+
 
 class ProtocolError(Exception):
     """A peer broke the protocol.
@@ -47,8 +49,8 @@ class UnsupportedVersion(ProtocolError):
     code = "unsupported-version"
     title = "Unsupported protocol version"
     remedy = (
-        "Speak version 1 of the protocol; what its later minor versions add, send once the "
-        "manifest's policy allows it (`wire_minor`)."
+        f"Speak version {WIRE} of the protocol: run the release that all parties of the consortium "
+        "run (`/healthz` names it)."
     )
 
 

@@ -38,7 +38,7 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.wire.documents import Signed, decode, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 from shoal_protocol.wire.service_errors import RoundAbandoned, StorageUnavailable, WrongRound
 
@@ -128,13 +128,13 @@ class Aggregator:
     async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
         """Store a partial sum that came after the result, and compare it with the result."""
         stored = await self._own.storage.run(store.find_partial_sums, spec.digest, Standing.USED)
-        used = [read_kept(each.document, PartialSum).body for each in stored]
+        used = [decode(each.document, PartialSum).body for each in stored]
         is_wrong = await asyncio.to_thread(contradicts, spec, used, signed.body)
         standing = Standing.WRONG if is_wrong else Standing.LATE
         outcome = await self._own.storage.run(offers.add_late_sum, signed, standing)
         if outcome is Outcome.LATE and is_wrong:
             stored = await self._own.storage.run(store.find_partial_sums, spec.digest)
-            others = [read_kept(each.document, PartialSum).body for each in stored]
+            others = [decode(each.document, PartialSum).body for each in stored]
             found = await asyncio.to_thread(blamed, spec, used, others, signed.body)
             self._tell_wrong(spec, found or ["unknown"])  # which of them cannot be told
         return outcome
@@ -205,7 +205,7 @@ class Aggregator:
             store.find_end, round_id, self._own.name, standing
         )
         if abandonment is not None:
-            raise RoundAbandoned(read_kept(abandonment.document, Abandonment).body.reason.code)
+            raise RoundAbandoned(decode(abandonment.document, Abandonment).body.reason.code)
         return result, sums
 
     async def find_abandonment(self, round_id: str) -> Stored | None:
@@ -283,7 +283,7 @@ class Aggregator:
         self.changes.tell(round_id)
 
     def _summed(self, spec: RoundSpec, stored: Sequence[Stored]) -> Summed | Unusable:
-        sums = [read_kept(each.document, PartialSum).body for each in stored]
+        sums = [decode(each.document, PartialSum).body for each in stored]
         return add_up(spec, of_largest_cohort(sums))
 
     async def _give_up(self, round_id: str) -> None:
@@ -341,7 +341,7 @@ class Aggregator:
     async def oldest_open(self) -> datetime | None:
         """Return when the oldest round was opened that is not over; None: there is none."""
         spec = await self._own.storage.run(store.oldest_open_round)
-        return None if spec is None else read_kept(spec, RoundSpec).body.opened_at
+        return None if spec is None else decode(spec, RoundSpec).body.opened_at
 
     async def look(self) -> View:
         """Return what only the aggregator's console shows, the log apart."""

@@ -13,7 +13,7 @@ from shoal_protocol.log.proofs import leaf_hash
 from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, root_of
 from shoal_protocol.log.witnessed import LogProof
 from shoal_protocol.rounds.attestations import PartialSum
-from shoal_protocol.wire.documents import read_kept
+from shoal_protocol.wire.documents import decode
 
 NEWEST, COSIGNED = "newest", "cosigned"
 MOST_AT_ONCE = 1000  # entries in one transaction
@@ -170,7 +170,7 @@ def unlogged(db: Connection, aggregator: str) -> list[Entry]:
 
 def _ledgers(db: Connection, round_id: str) -> dict[str, str]:
     found = [
-        read_kept(each.document, PartialSum).body
+        decode(each.document, PartialSum).body
         for each in store.find_partial_sums(db, round_id, store.Standing.USED)
     ]
     return {body.node: body.charge.digest for body in found}

@@ -17,11 +17,8 @@ from sqlalchemy import (
 from shoal_hosting.storage.append_only import only_grows
 from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
-from shoal_hosting.storage.database_schema import Migrations
-from shoal_protocol.wire.versions import AGGREGATOR_DATABASE
 
-VERSION: Final = AGGREGATOR_DATABASE
-MIGRATIONS: Final[Migrations] = {}
+VERSION: Final = 8
 
 metadata = MetaData()
 

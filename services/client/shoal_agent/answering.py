@@ -1,7 +1,6 @@
 """Fetches rounds, offers them to the vault, has answers made and sees them delivered."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
@@ -23,14 +22,11 @@ from shoal_holder.messages import (
 from shoal_holder.reporting import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer
+from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob, UnknownManifest
-
-if TYPE_CHECKING:
-    from shoal_agent.relaying import Relaying
 
 
 class Answering:
@@ -41,7 +37,6 @@ class Answering:
         vault: VaultLink,
         directory: Directory,
         delivery: Delivery,
-        relaying: "Relaying | None",
         reupload: Reupload,
         next_rounds: NextRounds,
         clock: Clock,
@@ -50,7 +45,6 @@ class Answering:
         self._vault = vault
         self._directory = directory
         self._delivery = delivery
-        self._relaying = relaying
         self._reupload = reupload
         self._next_rounds = next_rounds
         self._clock = clock
@@ -109,19 +103,8 @@ class Answering:
         open_rounds = {each.round_id for each in rounds}
         self._unanswered &= open_rounds
         self._reupload.forget_others(open_rounds)
-        if self._relaying is not None:
-            self._relaying.forget_others(open_rounds)
         for each in rounds:
             await self._go_on(each)
-
-    async def _deliver(self, known: OpenRound, nodes: Sequence[Peer]) -> None:
-        """Send what is not settled: by one node, if the owner wants it and there is time."""
-        relaying = self._relaying
-        if relaying is not None and not relaying.is_direct(known):
-            keys = self._directory.verify_keys(known.manifest)
-            if await relaying.send(known, nodes, keys):
-                return
-        await self._delivery.send_pending(known.round_id, nodes)
 
     async def _go_on(self, known: OpenRound) -> None:
         round_id = known.round_id
@@ -133,7 +116,7 @@ class Answering:
         if (now := self._clock()) < known.deadline:
             await self._reupload.look(known, nodes, now)
         if not (known.unprepared and round_id in self._unanswered):
-            await self._deliver(known, nodes)
+            await self._delivery.send_pending(round_id, nodes)
         if not known.unprepared:
             return
         try:
@@ -143,4 +126,4 @@ class Answering:
             return
         self._unanswered.discard(round_id)
         if prepared.made:  # sent, or failed, before others are worked on
-            await self._deliver(known, nodes)
+            await self._delivery.send_pending(round_id, nodes)

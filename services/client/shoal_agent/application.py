@@ -260,16 +260,6 @@ def create_agent_application(
         body = {"job": job, "slots": found.slots, "answered_rounds": found.answered}
         return Response(canonical_json(body), media_type=JSON)
 
-    @app.get(
-        "/v1/crowds/{job}/evidence", dependencies=for_the_owner, **answers(having(), UnknownJob)
-    )
-    async def show_evidence(job: JobId, receipts: bool = False) -> Response:
-        """What the trainer showed of a crowd job, and with `receipts` all that was kept of it."""
-        found = await holder.crowd_evidence(job, receipts=receipts)
-        if found is None:
-            raise UnknownJob("no contribution to such a crowd job was ever considered here")
-        return Response(canonical_json(found.model_dump(mode="json")), media_type=JSON)
-
     return app
 
 

@@ -91,7 +91,6 @@ def assemble(
         transport=transport,
         report=report,
         wake=wake if long_polls else None,
-        relay=settings.agent_relay,
         **({} if inside is None else {"random_bytes": inside.random_bytes}),
     )
     _log_opened(vault.opened)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import httpx
 import nacl.utils
@@ -52,9 +52,6 @@ from shoal_hosting.marks import MemoryLost
 from shoal_hosting.party import read_pin
 from shoal_protocol.sharing.shares import RandomBytes
 
-if TYPE_CHECKING:
-    from shoal_protocol.crowds.evidence import CrowdEvidence
-
 BETWEEN_LOOKS_SECONDS: Final = 0.5
 CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
 COURIER: Final = "courier"
@@ -87,7 +84,6 @@ class DataHolder(OwnerQuestions):
         wake: asyncio.Event | None = None,
         accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
-        relay: bool = False,
     ) -> None:
         """Hand key and records to a vault, which is another process without network.
 
@@ -97,8 +93,7 @@ class DataHolder(OwnerQuestions):
         With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
         step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
         refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; one of
-        the others must answer before anything is joined or answered. With `relay` an answer goes in
-        one message to one node, which hands the others their envelopes.
+        the others must answer before anything is joined or answered.
 
         Raises:
             ValueError: there are more clients than slots, or the state cannot be used.
@@ -132,7 +127,6 @@ class DataHolder(OwnerQuestions):
             transport=transport,
             report=report,
             wake=wake,
-            relay=relay,
         )
 
     def _begin(
@@ -145,7 +139,6 @@ class DataHolder(OwnerQuestions):
         transport: httpx.AsyncBaseTransport | None = None,
         report: Report = silent,
         wake: asyncio.Event | None = None,
-        relay: bool = False,
     ) -> None:
         self._vault = vault
         self._report = report
@@ -162,11 +155,6 @@ class DataHolder(OwnerQuestions):
             behind=reupload.note_behind,
             other_key=self._directory.note_other_key,
         )
-        relaying = None
-        if relay:
-            from shoal_agent.relaying import Relaying  # reads envelopes under sessions, too
-
-            relaying = Relaying(vault, report, clock, other_key=self._directory.note_other_key)
         self._charges = ChargesCheck(vault, self._directory, clock, report)
         self._joining = Joining(vault, self._directory, self._charges, report)
         self._declaring = Declaring(vault, self._directory, report)
@@ -175,7 +163,6 @@ class DataHolder(OwnerQuestions):
             vault,
             self._directory,
             delivery,
-            relaying,
             reupload,
             self._next_rounds,
             clock,
@@ -307,10 +294,6 @@ class DataHolder(OwnerQuestions):
     async def spent_on_crowds(self) -> CrowdAccounts:
         """Return what crowd jobs cost so far, job by job, and what is left to records."""
         return await self._crowds.spent()
-
-    async def crowd_evidence(self, job: str, *, receipts: bool) -> "CrowdEvidence | None":
-        """Return what the trainer showed of a crowd job, None if it was never taken here."""
-        return await self._crowds.evidence(job, receipts=receipts)
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""

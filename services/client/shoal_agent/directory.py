@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import httpx
-from nacl.signing import VerifyKey
 
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import AskSigned, Bytes, Hello, NextManifest, Opened
@@ -114,15 +113,6 @@ class Directory:
             UnknownManifest: the version was never accepted here.
         """
         return [self.node(node) for node in self.parties(manifest).compute_nodes]
-
-    def verify_keys(self, manifest: str) -> list[VerifyKey]:
-        """Return the verify keys of the same nodes.
-
-        Raises:
-            UnknownManifest: the version was never accepted here.
-        """
-        listed = self.parties(manifest).compute_nodes
-        return [VerifyKey(bytes.fromhex(node.verify_key)) for node in listed]
 
     def node_called(self, name: str) -> Peer:
         """Return the Compute node of this name in the manifest in force.

@@ -24,13 +24,6 @@ class Settings(VaultSettings):
     agent_poll_seconds: float = Field(
         default=1.0, gt=0.0, le=3600.0, description="how often to ask the trainer for news"
     )
-    agent_relay: bool = Field(
-        default=False,
-        description=(
-            "send an answer in one message to one Compute node, which hands the others their "
-            "envelopes; without it, to each node directly"
-        ),
-    )
     metrics_for_anybody: bool = Field(
         default=False,
         description=(

@@ -12,7 +12,7 @@ from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import Leave
-from shoal_protocol.wire.documents import Role, read_kept, sign
+from shoal_protocol.wire.documents import Role, decode, sign
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 
@@ -86,7 +86,7 @@ def sign_leave(found: Joined, holder: int | None, key: SigningKey) -> bytes | No
         raise WrongPhase(f"the job has ended here already ({found.ended}), and holds no budget")
     if holder is None:
         return None
-    manifest = read_kept(found.request, JobRequest).body.manifest
+    manifest = decode(found.request, JobRequest).body.manifest
     return sign(Leave(manifest=manifest, job=found.job, holder=holder), Role.HOLDER, key).encode()
 
 
@@ -119,7 +119,7 @@ def reserved(file: StateFile) -> list[ReservedBudget]:
             len(decode_clients(slots)),
             mu,
             epsilon,
-            format_time(read_kept(request, JobRequest).body.ends_by),
+            format_time(decode(request, JobRequest).body.ends_by),
         )
         for job, request, mu, epsilon, slots in rows
     ]

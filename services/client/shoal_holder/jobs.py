@@ -19,7 +19,7 @@ from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
-from shoal_protocol.wire.documents import Role, Signed, decode, read_kept, sign
+from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob
 
 WITHDRAWN: Final = "withdrawn"
@@ -98,7 +98,7 @@ class Jobs:
         now = self._site.clock()
         for each in self._state.open_jobs():
             if each.job not in self._ends_by:
-                self._ends_by[each.job] = read_kept(each.request, JobRequest).body.ends_by
+                self._ends_by[each.job] = decode(each.request, JobRequest).body.ends_by
             if self._ends_by[each.job] <= now:
                 self._end(each.job, TIME_OVER)
 

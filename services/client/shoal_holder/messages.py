@@ -275,22 +275,6 @@ class Pending(Message):
     answer: ClassVar[type[Answer]] = Bytes
 
 
-class Bundle(Answer):
-    """All envelopes of an answer but those that were refused, and which nodes' are unanswered."""
-
-    kind: Literal["bundle"] = "bundle"
-    pending: tuple[Node, ...]
-    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=255)
-
-
-class AskBundle(Message):
-    """What would be sent to one node for all of them?"""
-
-    kind: Literal["ask_bundle"] = "ask_bundle"
-    round_id: Digest
-    answer: ClassVar[type[Answer]] = Bundle
-
-
 class Acknowledged(Message):
     """The receipt query for the envelope that a node acknowledged in a round, if it did."""
 
@@ -389,5 +373,5 @@ def kinds_of(*messages: type[MessageT]) -> dict[str, type[MessageT]]:
 REQUESTS: Final = kinds_of(
     *(Hello, NextManifest, AskCharges, ShowCharges, SettleCharges),
     *(AskAgenda, OfferJob, EndJob, OfferRound, Prepare),
-    *(Pending, AskBundle, Acknowledged, AskSpec, Receipt, AskSigned, Decide, AskBackup, Ask),
+    *(Pending, Acknowledged, AskSpec, Receipt, AskSigned, Decide, AskBackup, Ask),
 )

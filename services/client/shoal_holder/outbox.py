@@ -37,17 +37,6 @@ def has_unwrapped(state: State) -> bool:
     )
 
 
-def bundle(state: State, round_id: str) -> tuple[list[int], dict[int, Waiting]]:
-    """Return the nodes whose envelopes are not settled, and by node all that is kept."""
-    kept = state.file.rows(
-        "SELECT node, outcome, envelope, session FROM outbox"
-        " WHERE round = ? AND envelope IS NOT NULL ORDER BY node",
-        round_id,
-    )
-    pending = [node for node, outcome, *_ in kept if outcome == PENDING]
-    return pending, {node: Waiting(*what) for node, _, *what in kept}
-
-
 def has_pending(state: State, round_id: str) -> bool:
     """Tell whether an envelope of a round is not settled."""
     return bool(

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal_holder.state_memory import Counted, StateMemory, check_log, mark_of
-from shoal_holder.state_schema import MIGRATIONS, SCHEMA, SCHEMA_VERSION
+from shoal_holder.state_schema import SCHEMA, SCHEMA_VERSION
 from shoal_hosting.manifests.manifest_book import foreign
-from shoal_hosting.marks import DAMAGED, RESTORE
-from shoal_protocol.wire.versions import steps, usable_by
+from shoal_hosting.marks import DAMAGED, RESTORE, schema_refusal
 
 
 class StateFile:
@@ -109,34 +108,22 @@ class StateFile:
         self.truncate_log()  # a crash may have come between an erasure and this
 
     def _lay_out(self) -> None:
-        """Lay out a new file, or migrate one of an earlier version, in one transaction.
+        """Lay out a new file in one transaction, or check that an old one has this layout.
 
         Raises:
-            ValueError: the file is of a version that this program cannot use.
+            ValueError: the file is of another version.
         """
         tables = {name for (name,) in self.rows("SELECT name FROM sqlite_master")}
-        if tables and "schema_version" not in tables:
-            raise ValueError(f"{self._path} is not a state file; {RESTORE}")
-        if tables:
-            found = [version for (version,) in self.rows("SELECT version FROM schema_version")]
-            try:
-                numbers = applied = steps(found, SCHEMA_VERSION, MIGRATIONS)
-            except ValueError as error:
-                raise ValueError(f"{self._path} has {error}") from None
-        else:
-            numbers = usable_by(SCHEMA_VERSION, MIGRATIONS)
-            applied = numbers[1:]
-        if not numbers:
+        if not tables:
+            self.database.executescript(f"BEGIN IMMEDIATE; {SCHEMA}")
+            self.database.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
+            self.database.execute("COMMIT")
             return
-        self.database.executescript(f"BEGIN IMMEDIATE; {'' if tables else SCHEMA}")
-        for statement in (each for number in applied for each in MIGRATIONS[number]):
-            if not statement.startswith("CREATE TABLE "):
-                raise ValueError("a migration of the state adds tables and nothing else")
-            self.database.execute(statement)
-        self.database.executemany(
-            "INSERT INTO schema_version VALUES (?)", [(number,) for number in numbers]
-        )
-        self.database.execute("COMMIT")
+        if "schema_version" not in tables:
+            raise ValueError(f"{self._path} is not a state file; {RESTORE}")
+        [version] = self.one("SELECT max(version) FROM schema_version")
+        if (reason := schema_refusal(version, SCHEMA_VERSION)) is not None:
+            raise ValueError(f"{self._path} {reason}")
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""

@@ -1,17 +1,11 @@
 """The layout of the data holder's SQLite file."""
 
-from collections.abc import Mapping
 from typing import Final
 
-from shoal_protocol.wire.versions import HOLDER_STATE
-
-SCHEMA_VERSION: Final = HOLDER_STATE
-
-MIGRATIONS: Final[Mapping[int, tuple[str, ...]]] = {}
-"""What each version adds to the one before: tables alone, so that programs before it go on."""
+SCHEMA_VERSION: Final = 17
 
 _VERSIONS: Final = """
-CREATE TABLE schema_version (        -- whose programs can use the file
+CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
     version INTEGER PRIMARY KEY
 );
 """

@@ -24,11 +24,9 @@ from shoal_holder.messages import (
     Ask,
     AskAgenda,
     AskBackup,
-    AskBundle,
     AskCharges,
     AskSigned,
     AskSpec,
-    Bundle,
     Bytes,
     ChargesAsked,
     Decide,
@@ -122,7 +120,6 @@ class Vault:
             OfferRound: self._offer_round,
             Prepare: self._prepare,
             Pending: self._pending,
-            AskBundle: self._bundle,
             Acknowledged: self._acknowledged,
             AskSpec: self._spec,
             Receipt: self._receipt,
@@ -304,11 +301,6 @@ class Vault:
             case "waits" | "approved" | "refused":
                 found = self._approvals.notice(asked.about, asked.what)
         return _bytes(found)
-
-    def _bundle(self, asked: AskBundle) -> Bundle:
-        pending, kept = outbox.bundle(self._state, asked.round_id)
-        parts = [self._encoded(asked.round_id, node, each) for node, each in kept.items()]
-        return Bundle(pending=tuple(pending), parts=tuple(parts))
 
     def _envelope(self, round_id: str, node: int) -> bytes | None:
         waiting = outbox.pending_envelope(self._state, round_id, node)

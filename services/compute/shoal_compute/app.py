@@ -10,7 +10,6 @@ from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
 from shoal_compute.gossiping import Gossip
 from shoal_compute.jobs import Jobs
 from shoal_compute.log_witness import LogWitness
-from shoal_compute.relaying import Relays
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.sessions import Sessions
@@ -93,7 +92,6 @@ def create_app(
     announcements: Announcements,
     totals: Totals,
     uploads: Uploads,
-    relays: Relays,
     jobs: Jobs,
     charges: ChargesAnswers,
     gossip: Gossip,
@@ -112,7 +110,6 @@ def create_app(
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
-            "/shares/relayed": _BULK_BYTES,
             "/shares/stored": MOST_ENTRIES * ENTRY_BYTES,
             "/v1/openings": _OPENINGS_BYTES,
             "/v1/charges": LARGEST_REQUEST_BYTES,
@@ -313,7 +310,7 @@ def create_app(
         """Return the last checkpoint signed here of the log whose origin has this SHA-256."""
         return Response(await log_witness.newest(origin_hash), media_type=NOTE)
 
-    app.router.routes[:0] = upload_routes(uploads, relays, gossip)  # they come first
+    app.router.routes[:0] = upload_routes(uploads, gossip)  # they come first
     return app
 
 

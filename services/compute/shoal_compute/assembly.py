@@ -16,7 +16,6 @@ from shoal_compute.log_witness import LogWitness
 from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
 from shoal_compute.operator_view import OperatorView
-from shoal_compute.relaying import Relays
 from shoal_compute.retention import KEEPINGS
 from shoal_compute.round_book import RoundBook
 from shoal_compute.sessions import Sessions
@@ -99,7 +98,6 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         announcements=announcements,
         totals=Totals(own, rounds),
         uploads=uploads,
-        relays=Relays(own, rounds, uploads),
         jobs=Jobs(own),
         charges=ChargesAnswers(own, witnesses),
         gossip=gossip,

@@ -20,7 +20,7 @@ from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, NodeQuery, check_age
 from shoal_protocol.privacy.ledger import Head
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
 
@@ -66,7 +66,7 @@ class ChargesAnswers:
         self._once(query.nonce, after)
         await self._witnesses.check()
         kept = await self._own.storage.run(machines.register, signed)
-        if read_kept(kept, ChargesQuery).body.machine != query.machine:
+        if decode(kept, ChargesQuery).body.machine != query.machine:
             return kept
         found = await self._own.storage.run(read_stretch, query.holder, slots, after)
         body = Charges(

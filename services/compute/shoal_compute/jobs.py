@@ -13,7 +13,7 @@ from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     RefusedJob,
@@ -108,7 +108,7 @@ def request_of(db: Connection, job: str) -> JobRequest:
         raise MissingRequest
     if found.withdrawal is not None:
         raise RefusedSpec("the analyst has withdrawn the job")
-    return read_kept(found.request, JobRequest).body
+    return decode(found.request, JobRequest).body
 
 
 def _add(

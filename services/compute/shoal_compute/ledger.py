@@ -25,7 +25,7 @@ from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.wire.documents import read_kept
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import BudgetExceeded
@@ -62,7 +62,7 @@ class Ledger:
         query = select(rounds.c.number, rounds.c.phase, summed)
         for number, phase, has_sum in db.execute(query.order_by(rounds.c.number)).all():
             encoded = select(rounds.c.spec).where(rounds.c.number == number)  # may be megabytes
-            spec = read_kept(db.execute(encoded).scalar_one(), RoundSpec).body
+            spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
             needs_all = spec.threshold == len(spec.compute_nodes)
             may_be = needs_all and not has_sum
             yield FiledRound(spec, phase == Phase.ABANDONED and may_be)
@@ -71,7 +71,7 @@ class Ledger:
         """Return the entry in this node's last sum, whose round was charged after all others'."""
         query = select(documents.c.encoded).where(self._own_sums)
         found = db.execute(query.order_by(documents.c.round.desc()).limit(1)).scalars()
-        return [read_kept(encoded, PartialSum).body.charge for encoded in found]
+        return [decode(encoded, PartialSum).body.charge for encoded in found]
 
     def _check_totals(self, db: Connection, entries: Iterable[LedgerEntry]) -> None:
         charged: dict[str, list[str]] = {}
@@ -79,7 +79,7 @@ class Ledger:
             if entry.kind == "charge":
                 charged.setdefault(entry.job, []).append(entry.round)
         for document in db.execute(select(totals.c.document)).scalars():
-            total = read_kept(document, JobTotal).body
+            total = decode(document, JobTotal).body
             if list(total.rounds) != charged.get(total.job, []):
                 raise LedgerBroken("this node has signed that a job had other rounds")
 

@@ -1,6 +1,5 @@
 """A round's state in memory; the store is authoritative."""
 
-from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -47,7 +46,6 @@ class Round:
     holdings: dict[str, StoredAnswers] = field(default_factory=dict)  # by node
     votes: dict[str, Vote] = field(default_factory=dict)  # by node
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
-    bundles: Counter[int] = field(default_factory=Counter)  # that came, by data holder
     equivocation: bool = False  # somebody signed two different holdings or votes
     emptied: bool = False  # no payload is left in the database; its log may still have some
     over: bool = False  # the trainer has gone on: to the job's next round, or to its end

@@ -22,13 +22,10 @@ from sqlalchemy import (
 from shoal_hosting.storage.append_only import only_grows
 from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
-from shoal_hosting.storage.database_schema import Migrations
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
-from shoal_protocol.wire.versions import COMPUTE_DATABASE
 
-VERSION: Final = COMPUTE_DATABASE
-MIGRATIONS: Final[Migrations] = {}
+VERSION: Final = 12
 
 metadata = MetaData()
 

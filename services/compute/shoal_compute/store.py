@@ -27,7 +27,7 @@ from shoal_protocol.rounds.attestations import (
     Vote,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase, after
 from shoal_protocol.wire.service_errors import ConflictingDocument
 
@@ -155,10 +155,10 @@ def _read(db: Connection, row: Row[Any]) -> StoredRound:
     query = select(documents.c.encoded, documents.c.occurrence)
     order = (documents.c.kind, documents.c.signer, documents.c.occurrence)
     found = db.execute(query.where(documents.c.round == row.number).order_by(*order)).all()
-    signed = [(read_kept(encoded, *KINDS), occurrence) for encoded, occurrence in found]
+    signed = [(decode(encoded, *KINDS), occurrence) for encoded, occurrence in found]
     return StoredRound(
         number=row.number,
-        spec=read_kept(row.spec, RoundSpec),
+        spec=decode(row.spec, RoundSpec),
         phase=Phase(row.phase),
         reason=row.reason,
         reported=row.reported,
@@ -338,7 +338,7 @@ def _return_charge(db: Connection, round_id: str, old: Phase, at: datetime) -> N
     # Without a share there can be no partial sum, so the round can no longer cost anyone: unless
     # the other nodes can release without this one.
     encoded = db.execute(select(rounds.c.spec).where(rounds.c.id == round_id)).scalar_one()
-    spec = read_kept(encoded, RoundSpec).body
+    spec = decode(encoded, RoundSpec).body
     others_can = spec.threshold < len(spec.compute_nodes)
     if old is Phase.ANNOUNCED and not others_can:
         ledger.give_back(db, round_id, at=at)

@@ -3,7 +3,6 @@
 They do without FastAPI's machinery.
 """
 
-import base64
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from fastapi import Request, Response
 from starlette.routing import Route
 
 from shoal_compute.gossiping import Gossip
-from shoal_compute.relaying import Relays, encode_receipts
 from shoal_compute.uploading import Uploads
 from shoal_hosting.server.openapi import (
     ANY,
@@ -27,7 +25,6 @@ from shoal_hosting.server.openapi import (
     stores,
 )
 from shoal_hosting.server.replies import checked_round, document, outcome, shown
-from shoal_protocol.sharing.received import unframe
 from shoal_protocol.wire import service_errors
 from shoal_protocol.wire.errors import (
     BadSignature,
@@ -70,12 +67,6 @@ _OF_ENVELOPE: Final = (
 )
 _UPLOAD: Final[dict[str, Any]] = {"takes": BINARY, "as_body": OCTETS}
 _ROUND: Final = {"name": "round_id", "in": "path", "required": True, "schema": ID_SCHEMA}
-_RECEIPTS: Final = {
-    "name": "receipts",
-    "in": "query",
-    "description": "If given, each outcome has this node's receipt, in base64.",
-    "schema": {"type": "string"},
-}
 
 
 def _plain(what: str, declared: dict[str, Any], *parameters: JsonSchema) -> JsonSchema:
@@ -100,16 +91,6 @@ PLAIN: Final = {
         "Upload share envelopes, each behind its length in 4 bytes, little-endian; each is judged "
         "by itself",
         answers(_OUTCOMES, UnknownRound, service_errors.MalformedEnvelope, **_UPLOAD),
-        *(_ROUND, _RECEIPTS),
-    ),
-    "/v1/rounds/{round_id}/shares/relayed": _plain(
-        "Upload all envelopes of an answer, as in bulk: this node hands the others theirs, and "
-        "answers with each node's receipt, in base64, or null",
-        answers(
-            listed_as("receipts", {"type": ["string", "null"]}),
-            *(UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE),
-            **_UPLOAD,
-        ),
         _ROUND,
     ),
     "/v1/rounds/{round_id}/shares/stored": _plain(
@@ -149,7 +130,7 @@ class Allowance:
             self._left += taken
 
 
-def upload_routes(uploads: Uploads, relays: Relays, gossip: Gossip) -> list[Route]:
+def upload_routes(uploads: Uploads, gossip: Gossip) -> list[Route]:
     """Return the routes that `PLAIN` describes."""
     allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
 
@@ -168,24 +149,11 @@ def upload_routes(uploads: Uploads, relays: Relays, gossip: Gossip) -> list[Rout
         request.scope["route"] = many
         round_id = checked_round(request.path_params["round_id"])
         with allowance.reading() as take:
-            body = await _body(request, take)
-            statuses = await uploads.take_all(round_id, body)
-            if statuses.count(201) == len(statuses) and not request.query_params:  # as mostly
-                return document(_ALL_STORED % b",".join([_STORED] * len(statuses)))
-            outcomes = [outcome(status) for status in statuses]
-            if request.query_params.get("receipts"):  # for a node that relays
-                receipts = await relays.receipts(round_id, list(unframe(body)), statuses)
-                for each, receipt in zip(outcomes, receipts, strict=True):
-                    if receipt is not None:
-                        each["receipt"] = base64.b64encode(receipt).decode()
+            statuses = await uploads.take_all(round_id, await _body(request, take))
+        if statuses.count(201) == len(statuses):  # the usual case, encoded without `json`
+            return document(_ALL_STORED % b",".join([_STORED] * len(statuses)))
+        outcomes = [outcome(status) for status in statuses]
         return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
-
-    async def relay(request: Request) -> Response:
-        request.scope["route"] = relayed
-        round_id = checked_round(request.path_params["round_id"])
-        with allowance.reading() as take:
-            receipts = await relays.take(round_id, await _body(request, take))
-        return document(encode_receipts(receipts))
 
     async def ask_for_receipts(request: Request) -> Response:
         request.scope["route"] = asked
@@ -195,10 +163,9 @@ def upload_routes(uploads: Uploads, relays: Relays, gossip: Gossip) -> list[Rout
 
     one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
     many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
-    relayed = Route("/v1/rounds/{round_id}/shares/relayed", relay, methods=["POST"])
     asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipts, methods=["POST"])
     gossiped = Route("/v1/gossip", converse, methods=["POST"])
-    return [gossiped, one, many, relayed, asked]
+    return [gossiped, one, many, asked]
 
 
 async def _body(request: Request, take: Callable[[int], None]) -> bytes:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from shoal_protocol.privacy.ledger import EMPTY, Head, counted
-from shoal_protocol.wire.versions import DATABASE_MARK
+from shoal_protocol.wire.versions import RELEASE
 
 ACCEPT: Final = "SHOAL_ACCEPT_LOSS"
 RESTORE: Final = "bring back the database as it was last, with its -wal file if it has one"
@@ -29,9 +29,23 @@ DAMAGED: Final = f"the database is damaged. Stop, and {RESTORE}"
 LOSSES_ACCEPTED: Final = (
     "the loss of a database was accepted here: what it held may be signed and charged a second time"
 )
+_VERSION: Final = 1  # of the mark's own layout
 _SALTS: Final = slice(16, 24)
 """Of a log's header: drawn whenever the log begins anew (sqlite.org/fileformat2.html, 4.1)."""
 _SLOT_BYTES: Final = 4096  # of one write, which a crash may tear; the other slot stays whole
+
+
+def schema_refusal(version: int | None, needed: int) -> str | None:
+    """Return why a program that needs one schema version refuses a store of another, or None.
+
+    A store that names no version has None.
+    """
+    if version == needed:
+        return None
+    return (
+        f"has schema version {'none' if version is None else version}, and release {RELEASE} uses "
+        f"{needed} alone; run the release that made it (docs/handbook.md#upgrade)"
+    )
 
 
 class MemoryLost(Exception):
@@ -373,7 +387,7 @@ def _token(mark: Mark | None, stored: Stored) -> str:
 def _write(mark: Mark) -> bytes:
     said = json.dumps(
         {
-            "version": DATABASE_MARK,
+            "version": _VERSION,
             "database": mark.database,
             "commits": mark.commits,
             "ledger": mark.ledger.number,
@@ -391,7 +405,7 @@ def _read(slot: bytes) -> Mark | None:
     if len(slot) != _SLOT_BYTES or sha256(said).hexdigest().encode() != checksum:
         return None
     read = json.loads(said)
-    if read["version"] != DATABASE_MARK:
+    if read["version"] != _VERSION:
         return None
     head = Head(read["ledger"], read["digest"])
-    return Mark(read["database"], read["commits"], head, read["losses"], read.get("in_file", 0))
+    return Mark(read["database"], read["commits"], head, read["losses"], read["in_file"])

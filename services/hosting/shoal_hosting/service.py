@@ -38,7 +38,7 @@ from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
 from shoal_hosting.storage.database_memory import MARK, check_log, check_new, open_memory
-from shoal_hosting.storage.database_schema import Migrations, check_schema
+from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_hosting.vitals import Vitals
@@ -68,8 +68,6 @@ class Schema(Protocol):
     def metadata(self) -> MetaData: ...
     @property
     def VERSION(self) -> int: ...
-    @property
-    def MIGRATIONS(self) -> Migrations: ...
     @property
     def memory(self) -> Table: ...
     @property
@@ -368,7 +366,6 @@ def open_storage(
             engine,
             schema.metadata,
             schema.VERSION,
-            schema.MIGRATIONS,
             beginning=beginning,
             own=own,
         )

@@ -24,7 +24,6 @@ from shoal_hosting.private_files import erase
 from shoal_hosting.tls_certificates import EXPIRES_SOON, validity
 from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
 from shoal_protocol.wire.errors import NotReady
-from shoal_protocol.wire.versions import RELEASE, WIRE, WIRE_MINOR, WIRE_VERSION
 
 BETWEEN_LOOKS: Final = timedelta(days=1)
 NOT_ERASED: Final = (
@@ -80,11 +79,6 @@ class Standing:
         if days is not None and days * timedelta(days=1) < EXPIRES_SOON:
             told["certificate"] = f"ends in {int(days)} days: run `shoal party rotate --tls`"
         current = self._book.current
-        if (minor := current.manifest.policy.wire_minor or 0) > WIRE_MINOR:
-            told["release"] = (
-                f"{RELEASE} knows the protocol up to {WIRE_VERSION}, and the manifest allows "
-                f"{WIRE}.{minor}: install a later one"
-            )
         if not current.lists(self._party.name):
             what = "serves what is open here" if await busy() else "may be switched off"
             return told | {"party": f"is no longer in the manifest, and {what}"}

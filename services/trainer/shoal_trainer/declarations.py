@@ -15,7 +15,7 @@ from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust import limits
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_protocol.wire.service_errors import OutdatedDeclaration
@@ -102,7 +102,7 @@ def _refusals(
     request: StudyRequest, judged: Sequence[tuple[bytes, Sequence[int]]], now: datetime
 ) -> dict[int, str]:
     """Judge a job by declarations, each with the data holders who made its like."""
-    declared = [(read_kept(each, HolderDeclaration).body, holders) for each, holders in judged]
+    declared = [(decode(each, HolderDeclaration).body, holders) for each, holders in judged]
     variables = {name for each, _ in declared for name in each.variables}
     found: dict[int, str] = {}
     for each, holders in declared:
@@ -145,7 +145,7 @@ def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:
     columns, body = declarations.c, signed.body
     known = select(columns.document).where(columns.holder == body.holder)
     for document in db.execute(known).scalars():
-        earlier = read_kept(document, HolderDeclaration).body
+        earlier = decode(document, HolderDeclaration).body
         if earlier == body:
             return False
         if earlier.declared_at >= body.declared_at:

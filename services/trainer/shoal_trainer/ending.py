@@ -9,7 +9,7 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.rounds.attestations import Abandonment
 from shoal_protocol.studies import Posterior
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.phases import JobEvent
 from shoal_trainer import store
@@ -84,7 +84,7 @@ class Endings:
         )
         self._ends.labels("failed").inc()
         log.info("job failed", job=record.job, reason="time_over")
-        request = read_kept(record.request, StudyRequest).body
+        request = decode(record.request, StudyRequest).body
         await self._let_go(record.job, decode_clients(record.population or ""), request)
 
     async def _settle(self, job: RunningJob) -> None:

@@ -10,7 +10,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.wire.documents import read_kept
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import JobPhase, Phase
@@ -60,7 +60,7 @@ class JobViews:
             if each.phase is Phase.PUBLISHED and each.round not in self._cohorts:
                 outcome = await self._storage.run(releases.find_outcome, each.round)
                 _make_room(self._cohorts)
-                self._cohorts[each.round] = read_kept(outcome, Result).body.cohort_size
+                self._cohorts[each.round] = decode(outcome, Result).body.cohort_size
         return {
             "job": job,
             "phase": record.phase.value,
@@ -91,7 +91,7 @@ class JobViews:
         """Return when a job is over at the latest; as in `_spec`, decoded once."""
         if record.job not in self._ends:
             _make_room(self._ends)
-            request = read_kept(record.request, StudyRequest).body
+            request = decode(record.request, StudyRequest).body
             self._ends[record.job] = format_time(request.ends_by)
         return self._ends[record.job]
 
@@ -99,7 +99,7 @@ class JobViews:
         """Return a round's deadline and its number of clients; a spec is decoded once."""
         if round_.round not in self._specs:
             _make_room(self._specs)
-            spec = read_kept(round_.spec, RoundSpec).body
+            spec = decode(round_.spec, RoundSpec).body
             self._specs[round_.round] = format_time(spec.deadline), spec.population_size
         return self._specs[round_.round]
 

@@ -20,7 +20,7 @@ from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import BoundDocument, Role, Signed, decode, read_kept
+from shoal_protocol.wire.documents import BoundDocument, Role, Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
@@ -375,7 +375,7 @@ class Joining:
         jobs, closed = await storage.run(store.open_jobs), False
         for record in jobs:
             if record.phase is JobPhase.JOINING:
-                request = read_kept(record.request, StudyRequest).body
+                request = decode(record.request, StudyRequest).body
                 is_over = self._resources.clock() >= request.join_deadline
                 if is_over or record.joined >= request.maximum_population:
                     async with self._admission:

@@ -15,7 +15,7 @@ from shoal_hosting.storage.ledger import (
 from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.wire.documents import read_kept
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.phases import Phase
 from shoal_trainer.schema import certificates, ledger, rounds
 
@@ -74,7 +74,7 @@ class Ledger:
 def _filed(db: Connection) -> Iterator[FiledRound]:
     for round_id, phase in db.execute(select(rounds.c.id, rounds.c.phase)).all():
         encoded = select(rounds.c.spec).where(rounds.c.id == round_id)  # may be megabytes
-        spec = read_kept(db.execute(encoded).scalar_one(), RoundSpec).body
+        spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
         yield FiledRound(spec, phase == Phase.ABANDONED)
 
 
@@ -95,5 +95,5 @@ def _anchors(db: Connection) -> list[LedgerEntry]:
     return [
         round_.charge
         for document in db.execute(query).scalars()
-        for round_ in read_certificate(document, kept=True).body.rounds
+        for round_ in read_certificate(document).body.rounds
     ]

@@ -14,7 +14,7 @@ from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Role, read_kept
+from shoal_protocol.wire.documents import Role, decode
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer import notices, schema, store
@@ -108,7 +108,7 @@ def _shown(
 ) -> list[dict[str, Any]]:
     shown = []
     for record, submitted_at in found:
-        request = read_kept(record.request, StudyRequest).body
+        request = decode(record.request, StudyRequest).body
         shown.append(
             {
                 "job": record.job,

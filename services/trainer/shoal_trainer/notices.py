@@ -7,7 +7,7 @@ from sqlalchemy import Connection, exists, func, select
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.approvals import REFUSED, WAITS, ApprovalNotice, State
-from shoal_protocol.wire.documents import BoundDocument, Signed, read_kept
+from shoal_protocol.wire.documents import BoundDocument, Signed, decode
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase
 from shoal_trainer import schema, store
 from shoal_trainer.crowds import store as crowd_store
@@ -22,7 +22,7 @@ def request_of(db: Connection, job: str) -> BoundDocument:
         UnknownJob
     """
     if store.knows_job(db, job):
-        return read_kept(store.find_job(db, job).request, StudyRequest).body
+        return decode(store.find_job(db, job).request, StudyRequest).body
     return crowd_store.find_crowd(db, job).request.body
 
 

@@ -21,7 +21,7 @@ from shoal_protocol.rounds.batches import choose_batch
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.phases import Phase
 from shoal_trainer.store import FiledRound, JobRecord
@@ -126,7 +126,7 @@ class RunningJob:
 
 def read_job(record: JobRecord, rounds: Iterable[FiledRound]) -> RunningJob:
     """Return a running job from all that is on file of it."""
-    request = read_kept(record.request, StudyRequest).body
+    request = decode(record.request, StudyRequest).body
     population = decode_clients(record.population or "")
     job = RunningJob(
         record.request,
@@ -136,9 +136,9 @@ def read_job(record: JobRecord, rounds: Iterable[FiledRound]) -> RunningJob:
         Participation(population),
     )
     for each in rounds:
-        job.begin(read_kept(each.spec, RoundSpec), each.phase)
+        job.begin(decode(each.spec, RoundSpec), each.phase)
         if each.phase is Phase.ABANDONED:
             job.lose()
         elif each.phase is Phase.PUBLISHED and each.outcome is not None:
-            job.publish(read_kept(each.outcome, Result).body)
+            job.publish(decode(each.outcome, Result).body)
     return job

@@ -26,7 +26,7 @@ from shoal_protocol.rounds.attestations import Abandonment
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Posterior
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobPhase
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -89,7 +89,7 @@ class Runner:
         """End a job long after its time, whatever it waits for: its clients' budgets come free."""
         own = self._resources
         if record.job not in self._latest:
-            self._latest[record.job] = read_kept(record.request, StudyRequest).body.ends_by
+            self._latest[record.job] = decode(record.request, StudyRequest).body.ends_by
         if own.clock() > self._latest[record.job] + own.patience:
             with suppress(WrongPhase):  # it has just ended
                 await self._endings.expire(record)
@@ -99,7 +99,7 @@ class Runner:
     async def oldest_open(self) -> datetime | None:
         """Return when the oldest round was opened that is not over; None: there is none."""
         specs = await self._resources.storage.run(_open_rounds)
-        return min((read_kept(each, RoundSpec).body.opened_at for each in specs), default=None)
+        return min((decode(each, RoundSpec).body.opened_at for each in specs), default=None)
 
     async def close(self) -> None:
         """Cancel running tasks and open polls."""

@@ -19,14 +19,11 @@ from sqlalchemy import (
 
 from shoal_hosting.storage.database import Bytes
 from shoal_hosting.storage.database_memory import memory_table
-from shoal_hosting.storage.database_schema import Migrations
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
-from shoal_protocol.wire.versions import TRAINER_DATABASE
 from shoal_trainer.crowds.schema import CrowdTables
 
-VERSION: Final = TRAINER_DATABASE
-MIGRATIONS: Final[Migrations] = {}
+VERSION: Final = 15
 
 metadata = MetaData()
 

@@ -17,7 +17,7 @@ from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
@@ -333,7 +333,7 @@ def commitments(db: Connection) -> Sequence[Commitment]:
             each.job,
             each.phase,
             each.population,
-            read_kept(each.request, StudyRequest).body.privacy.cost,
+            decode(each.request, StudyRequest).body.privacy.cost,
             () if each.phase in open_phases else kept_charges(db, each.job),
         )
         for each in map(job_record, db.execute(all_jobs()).all())

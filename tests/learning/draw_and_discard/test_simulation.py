@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from figures.draw_and_discard.theorems import stationary_spread
-from shoal_learning.crowds.simulation import Contributors, discrete_laplace, in_turn, simulate
+from shoal_learning.crowds.simulation import Contributors, discrete_laplace, simulate
 from shoal_learning.crowds.theory import Contraction
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import contribute, design_rows, steps
@@ -158,37 +158,3 @@ def test_a_client_that_thinks_for_long_answers_with_a_step_from_what_it_drew():
             task, picked_from(rows, targets, generator), generator, contributions=1,
             open_sessions=-1,
         )  # fmt: skip
-
-
-def test_what_is_simulated_is_the_same_for_the_same_seed():
-    def once(seed: int) -> np.ndarray:
-        generator = np.random.default_rng(seed)
-        contributors = linear_contributors(np.zeros(3), 0.3, generator)
-        return simulate(crowd_task(), contributors, generator, contributions=200).final
-
-    assert np.array_equal(once(6), once(6))
-    assert not np.array_equal(once(6), once(7))
-
-
-def test_contributors_in_turn_contribute_equally_often():
-    generator = np.random.default_rng(8)
-    rows, targets = np.arange(14.0)[:, None], np.arange(14.0)
-    pick = in_turn(rows, targets, generator)
-    met = np.vstack([pick(count, 3)[1] for count in (5, 20, 3)])
-    assert met.shape == (28, 3)
-    for crowd in met.T:
-        assert sorted(crowd) == sorted([*targets, *targets])
-    assert not np.array_equal(met[:, 0], met[:, 1])
-
-
-def test_snapshots_begin_at_the_start_and_a_warm_start_is_one():
-    generator = np.random.default_rng(9)
-    task = crowd_task(start=(0.5, -0.25, 0.0))
-    contributors = linear_contributors(np.zeros(3), 0.3, generator)
-    found = simulate(
-        task, contributors, generator, contributions=10, replicates=2, snapshots=[0, 4]
-    )
-    assert found.contributions == (0, 4, 10)
-    assert np.array_equal(found.weights[0], np.tile([1 << 19, -(1 << 18), 0], (2, 10, 1)))
-    with pytest.raises(ValueError, match="snapshots"):
-        simulate(task, contributors, generator, contributions=10, snapshots=[11])

@@ -15,11 +15,13 @@ from figures.draw_and_discard.theorems import (
     discarded,
     expected_fixation_time,
     expected_lifetime,
+    pulled_spread,
+    relative_covariance,
+    relative_variance,
     spread_after,
     stationary_spread,
 )
-from shoal_learning.crowds.stationarity import relative_covariance, relative_variance
-from shoal_learning.crowds.theory import Contraction, price_of_instances
+from shoal_learning.crowds.theory import Contraction
 
 LIMIT = 4.5
 KURTOSIS = 6.0
@@ -148,12 +150,14 @@ def test_a_pull_holds_instances_their_mean_and_their_spread_where_the_formulas_s
     assert_mean(found.square[0], learning.instance_variance)
     assert_mean(found.mean[0] ** 2, learning.averaged_variance)
     if k > 1:
-        assert_mean(found.spread[0], learning.spread)
+        assert_mean(found.spread[0], pulled_spread(learning))
 
 
 def test_without_a_pull_the_spread_is_theorem_ones():
     weak = Contraction(instances=20, update_variance=1.0, pull=1e-9)
-    assert weak.spread == pytest.approx(stationary_spread(instances=20, update_variance=1.0))
+    assert pulled_spread(weak) == pytest.approx(
+        stationary_spread(instances=20, update_variance=1.0)
+    )
 
 
 @pytest.mark.parametrize(("k", "touched"), [(1, 1.0), (10, 1.0), (10, 0.25)])
@@ -204,30 +208,9 @@ def test_learning_waits_for_open_sessions_as_if_they_were_instances(k: int, wait
         assert abs(float(square.mean()) - expected) < scatter + 0.05 * expected
     if k > 1:
         scatter = LIMIT * float(found.spread[1].std()) / math.sqrt(2000)
-        assert (
-            abs(float(found.spread[1].mean()) - learning.spread) < scatter + 0.05 * learning.spread
-        )
+        expected = pulled_spread(learning)
+        assert abs(float(found.spread[1].mean()) - expected) < scatter + 0.05 * expected
         assert learning.averaged_variance < at_once.averaged_variance
-
-
-def test_more_instances_cost_accuracy_until_the_model_no_longer_learns():
-    # 20,000 contributions; simulated elsewhere within a tenth: 5.0, 18.6, 33.9, 5.5 at 4 steps.
-    prices = {k: price_of_instances(k, contributions=20_000) for k in (1, 5, 20, 100, 1000)}
-    assert list(prices.values()) == pytest.approx([1.0, 4.98, 18.6, 33.9, 5.53], rel=0.005)
-    worst = max(range(1, 300), key=lambda k: price_of_instances(k, contributions=20_000))
-    assert worst == pytest.approx(math.sqrt(20_000 / 4), rel=0.03)
-    with pytest.raises(ValueError, match="fewer"):
-        price_of_instances(5000, contributions=20_000)
-
-
-def test_the_price_of_instances_is_that_of_the_contraction_at_rates_that_fit_each():
-    def variance(k: int) -> float:
-        pull = 4.0 * k / 20_000
-        return Contraction(instances=k, update_variance=pull**2, pull=pull).averaged_variance
-
-    for k in (2, 20, 400):
-        expected = variance(k) / variance(1)
-        assert price_of_instances(k, contributions=20_000) == pytest.approx(expected)
 
 
 WRONG = {
@@ -243,8 +226,8 @@ WRONG = {
     ),
     "no touch": lambda: Contraction(instances=2, update_variance=1.0, pull=0.1, touched=0.0),
     "a variance below 0": lambda: Contraction(instances=2, update_variance=-1.0, pull=0.1),
-    "the spread of one that pulls": lambda: (
-        Contraction(instances=1, update_variance=1.0, pull=0.1).spread
+    "the spread of one that pulls": lambda: pulled_spread(
+        Contraction(instances=1, update_variance=1.0, pull=0.1)
     ),
 }
 

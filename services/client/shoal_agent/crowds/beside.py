@@ -5,7 +5,7 @@ once: the closing of such a job is still to be checked.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from shoal_agent.directory import Directory
 from shoal_agent.vault_link import VaultLink
@@ -17,7 +17,6 @@ from shoal_protocol.sharing.shares import RandomBytes
 
 if TYPE_CHECKING:
     from shoal_agent.crowds.taking_part import TakingPart
-    from shoal_protocol.crowds.evidence import CrowdEvidence
 
 
 def _taking_part(
@@ -100,17 +99,9 @@ class Beside:
         found: CrowdAccounts = await self._told("spent")
         return found
 
-    async def evidence(self, job: str, *, receipts: bool) -> "CrowdEvidence | None":
-        """Return the evidence of a crowd job, None if this data holder never took part in it."""
-        if self._taking_part is None:
-            return None
-        found: CrowdEvidence | None = await self._told("evidence", job=job, receipts=receipts)
-        return found
-
-    async def _told(self, question: str, **about: Any) -> Any:
+    async def _told(self, question: Literal["statuses", "spent"]) -> Any:
         from shoal_holder.crowds.messages import AskOfCrowds
         from shoal_holder.crowds.vault import TOLD
 
-        asked = AskOfCrowds.model_validate({"question": question} | about)
-        told = await self._vault.ask(asked, Told)
+        told = await self._vault.ask(AskOfCrowds(question=question), Told)
         return TOLD[question].validate_json(told.parts[0])

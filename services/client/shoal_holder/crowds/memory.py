@@ -296,8 +296,8 @@ def statuses(state: State) -> tuple[CrowdStatus, ...]:
     ):
         counts.setdefault(job, {})[outcome] = count
     return tuple(
-        CrowdStatus(job, ended, counts.get(job, {}), verdict)
-        for job, ended, verdict in state.file.rows(
-            "SELECT job, ended, verdict FROM crowds ORDER BY rowid"
+        CrowdStatus(job, ended, counts.get(job, {}), verdict, bool(is_closed))
+        for job, ended, verdict, is_closed in state.file.rows(
+            "SELECT job, ended, verdict, closing IS NOT NULL FROM crowds ORDER BY rowid"
         )
     )

@@ -154,9 +154,7 @@ class AskOfCrowds(Message):
     """The owner's question about crowd jobs, answered in JSON."""
 
     kind: Literal["ask_of_crowds"] = "ask_of_crowds"
-    question: Literal["statuses", "spent", "evidence"]
-    job: Digest | None = None
-    receipts: bool = False
+    question: Literal["statuses", "spent"]
     answer: ClassVar[type[Answer]] = Told
 
 

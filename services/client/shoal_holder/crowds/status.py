@@ -13,16 +13,14 @@ class CrowdStatus:
     """One crowd job. `contributions` counts them by outcome: acknowledged, or a refusal's code.
 
     `verdict` is None until the job is closed and the trainer's closing was compared with what it
-    signed to us: "borne out", or how the trainer cheated. `opening` and `closing` are fingerprints
-    of the trainer's documents, to be compared with those of other parties.
+    signed to us: "borne out", or how the trainer cheated. `is_closed`: the closing was shown.
     """
 
     job: str
     ended: str | None
     contributions: dict[str, int]
     verdict: str | None
-    opening: str | None = None
-    closing: str | None = None
+    is_closed: bool = False
 
 
 @dataclass(frozen=True)

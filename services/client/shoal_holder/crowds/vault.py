@@ -12,7 +12,7 @@ from shoal_holder import machine, restoring
 from shoal_holder.admission import check_columns
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.crowds import accounts, evidence, memory
+from shoal_holder.crowds import accounts, memory
 from shoal_holder.crowds.admission import check_crowd, crowd_refusal
 from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.contributor import MOST_TOGETHER, Contributor
@@ -45,7 +45,6 @@ from shoal_holder.state import State
 from shoal_hosting.outcome import ACKNOWLEDGED, OVER
 from shoal_protocol.crowds.documents import CrowdJobRequest, CrowdOpening, Submission
 from shoal_protocol.crowds.errors import CrowdClosed, RefusedDraw
-from shoal_protocol.crowds.evidence import CrowdEvidence
 from shoal_protocol.wire.documents import decode, sign_again
 from shoal_protocol.wire.errors import (
     MalformedDocument,
@@ -64,7 +63,6 @@ NO_ALLOWANCE: Final = (
 TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "statuses": TypeAdapter(tuple[CrowdStatus, ...]),
     "spent": TypeAdapter(CrowdAccounts),
-    "evidence": TypeAdapter(CrowdEvidence | None),
 }
 """What each of the owner's questions is answered with."""
 
@@ -295,12 +293,9 @@ class CrowdVault:
     def _told(self, asked: AskOfCrowds) -> Told:
         found: Any
         if asked.question == "statuses":
-            found = evidence.statuses(self._state)
-        elif asked.question == "spent":
-            found = accounts.so_far(self._state, self._site)
+            found = memory.statuses(self._state)
         else:
-            job = asked.job or ""
-            found = evidence.shown_here(self._state, job, receipts=asked.receipts)
+            found = accounts.so_far(self._state, self._site)
         return Told(parts=(TOLD[asked.question].dump_json(found),))
 
 

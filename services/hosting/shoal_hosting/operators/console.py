@@ -25,7 +25,7 @@ from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import ProtocolError
-from shoal_protocol.wire.versions import RELEASE, WIRE_VERSION
+from shoal_protocol.wire.versions import RELEASE, WIRE
 
 REFUSED, LOG = f"{START}/refused", f"{START}/log"
 CLOCK_TOLERANCE_SECONDS: Final = 5.0
@@ -156,7 +156,7 @@ class OperatorConsole:
         size, version = self._value("shoal_disk_size_bytes"), self._value("shoal_manifest_version")
         age = self._value("shoal_oldest_open_round_seconds")
         facts = {
-            "Release": f"{RELEASE}, protocol {WIRE_VERSION}",
+            "Release": f"{RELEASE}, protocol {WIRE}",
             "Started": in_words(self._began_at),
         }
         if days is not None and days == days:

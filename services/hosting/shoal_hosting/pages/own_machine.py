@@ -13,23 +13,19 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import RedirectResponse, Response
 
 from shoal_hosting.pages.console import START, Console
-from shoal_hosting.server.application import Lifespan, create_application
+from shoal_hosting.server.application import create_application
 
 HOST: Final = "127.0.0.1"
 HOSTS: Final = [HOST, "localhost"]
 
 
-def application(
-    title: str, console: Console, *, token: str, lifespan: Lifespan | None = None
-) -> FastAPI:
+def application(title: str, console: Console, *, token: str) -> FastAPI:
     """Return an application with the console's pages; `token` opens its metrics too."""
 
     async def ready() -> None:
         return None
 
-    app = create_application(
-        title, ready=ready, registry=CollectorRegistry(), metrics_token=token, lifespan=lifespan
-    )
+    app = create_application(title, ready=ready, registry=CollectorRegistry(), metrics_token=token)
     app.include_router(console.routes)
 
     @app.get("/", include_in_schema=False)

@@ -15,7 +15,7 @@ from shoal_hosting.server.observation import Observation
 from shoal_hosting.server.openapi import JsonSchema, answers, only_with, publish
 from shoal_hosting.server.problems import install_problem_handlers
 from shoal_hosting.vitals import Vitals
-from shoal_protocol.wire.versions import RELEASE, WIRE_VERSION
+from shoal_protocol.wire.versions import RELEASE, WIRE
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
 BODIES_IN_MEMORY_BYTES: Final = 512 << 20
@@ -78,9 +78,9 @@ def create_application(
     ProcessCollector(registry=registry)
 
     @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        """The process runs and answers: by which release, and up to which protocol version."""
-        return {"status": "alive", "release": RELEASE, "wire": WIRE_VERSION}
+    async def healthz() -> dict[str, str | int]:
+        """The process runs and answers: its release, and its version of the protocol."""
+        return {"status": "alive", "release": RELEASE, "wire": WIRE}
 
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:

@@ -1,14 +1,12 @@
-"""Makes a service's tables in an empty database, migrates them, and refuses another's."""
+"""Makes a service's tables in an empty database, and refuses another's or another version's."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import structlog
 from sqlalchemy import (
     Column,
-    Connection,
     Engine,
     Integer,
     MetaData,
@@ -19,9 +17,9 @@ from sqlalchemy import (
     inspect,
     select,
 )
-from sqlalchemy.schema import CreateColumn
 
 from shoal_hosting.manifests.manifest_book import refuse_foreign
+from shoal_hosting.marks import schema_refusal
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import (
     GONE_AFTER_SECONDS,
@@ -31,13 +29,6 @@ from shoal_hosting.storage.database import (
 )
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.service_errors import StorageUnavailable
-from shoal_protocol.wire.versions import steps, usable_by
-
-Migrations = Mapping[int, Sequence[Table | Column[Any]]]
-"""What each version of a schema added to the one before: tables, and columns that may be left out.
-
-Programs of the version before go on over it, so that a release can be taken back.
-"""
 
 WAIT_FOR_DATABASE_SECONDS: Final = GONE_AFTER_SECONDS + 10
 """How long a starting process waits for a database that another one has: until a server with much
@@ -55,13 +46,12 @@ def check_schema(
     engine: Engine,
     metadata: MetaData,
     version: int,
-    migrations: Migrations = MappingProxyType({}),
     *,
     beginning: Callable[[], None] = lambda: None,
     own: Consortium | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Make the tables of `metadata` in an empty database, or migrate an earlier version's.
+    """Make the tables of `metadata` in an empty database, or check that it has `version` of them.
 
     All of it is one transaction, which one process at a time makes. `beginning` is called before
     anything is made in an empty database; what it raises leaves the database empty. The database
@@ -78,7 +68,7 @@ def check_schema(
     """
     for attempt in range(WAIT_FOR_DATABASE_SECONDS + 1):
         try:
-            _check_schema(engine, metadata, version, migrations, beginning, own)
+            _check_schema(engine, metadata, version, beginning, own)
             return
         except StorageUnavailable as error:
             if not _another_has_it(error):
@@ -113,12 +103,10 @@ def _check_schema(
     engine: Engine,
     metadata: MetaData,
     version: int,
-    migrations: Migrations,
     beginning: Callable[[], None],
     own: Consortium | None,
 ) -> None:
     about = MetaData()
-    # a row for each version whose programs can use the database
     versions = Table(_VERSION_TABLE, about, Column("version", Integer, primary_key=True))
     owner = Table("owner", about, Column("authority", String(64), primary_key=True))
     with translating_storage_errors(), engine.begin() as connection:
@@ -136,32 +124,14 @@ def _check_schema(
             metadata.create_all(connection)
             if own is not None:
                 connection.execute(owner.insert().values(authority=own.manifest.identity))
-            added = usable_by(version, migrations)
+            connection.execute(versions.insert().values(version=version))
         else:
-            found = connection.execute(select(versions.c.version)).scalars().all()
-            try:
-                added = steps(found, version, migrations)
-            except ValueError as error:
-                raise StartupRefused(f"the database has {error}") from None
+            found = connection.execute(select(func.max(versions.c.version))).scalar_one()
+            if (reason := schema_refusal(found, version)) is not None:
+                raise StartupRefused(f"the database {reason}")
             for whose in connection.execute(select(owner.c.authority)).scalars().all():
                 if own is not None:
                     refuse_foreign("the database", whose, own)
-            for number in added:
-                for addition in migrations[number]:
-                    _add(connection, addition)
             missing = set(metadata.tables) - set(inspect(connection).get_table_names())
             if missing:
                 raise StartupRefused(f"the database is another service's: it lacks {min(missing)}")
-        for number in added:
-            connection.execute(versions.insert().values(version=number))
-
-
-def _add(db: Connection, addition: Table | Column[Any]) -> None:
-    if isinstance(addition, Table):
-        addition.create(db)
-        return
-    if not addition.nullable and addition.server_default is None:
-        raise ValueError(f"{addition} needs a default: the version before leaves it out")
-    table = db.dialect.identifier_preparer.format_table(addition.table)
-    column = CreateColumn(addition).compile(dialect=db.dialect)
-    db.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column}")

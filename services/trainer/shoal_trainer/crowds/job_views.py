@@ -9,7 +9,7 @@ import numpy as np
 from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.crowds.documents import CrowdJobRequest, LogEntry
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.wire.documents import read_kept
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, format_time
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import CrowdPhase
@@ -140,7 +140,7 @@ def spread_of(task: CrowdTask, instances: Sequence[Instance]) -> list[float] | N
 
 
 def _listed(encoded: bytes, phase: CrowdPhase, contributions: int) -> dict[str, Any]:
-    request = read_kept(encoded, CrowdJobRequest).body
+    request = decode(encoded, CrowdJobRequest).body
     return {
         "job": request.digest,
         "phase": phase.value,

@@ -17,7 +17,7 @@ from shoal_protocol.crowds.documents import (
     LogEntry,
 )
 from shoal_protocol.privacy.ledger import GENESIS
-from shoal_protocol.wire.documents import Signed, read_kept
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_trainer.schema import crowds, notices
@@ -113,7 +113,7 @@ def find_crowd(db: Connection, job: str) -> CrowdRecord:
     row = db.execute(query).one_or_none()
     if row is None:
         raise UnknownJob
-    return CrowdRecord(row.number, read_kept(row.request, CrowdJobRequest), row.seed)
+    return CrowdRecord(row.number, decode(row.request, CrowdJobRequest), row.seed)
 
 
 def list_crowds(db: Connection, phase: CrowdPhase | None) -> Sequence[tuple[str, CrowdPhase]]:
@@ -260,7 +260,7 @@ def close(
     is_due = now >= request.closes_at or contributions >= request.contributions
     if not is_due and asked is None:
         return False
-    opening = read_kept(find_opening(db, crowd.number), CrowdOpening)
+    opening = decode(find_opening(db, crowd.number), CrowdOpening)
     closing = CrowdClosing(
         manifest=request.manifest,
         job=request.digest,

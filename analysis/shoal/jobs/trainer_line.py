@@ -1,0 +1,228 @@
+"""Asks the trainer, again and again where it does not answer, from programs without an event loop.
+
+Notebooks run a loop of their own, so each conversation has its own loop in a thread of its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from threading import Event
+from typing import Any, Final, TypeVar
+
+import httpx
+import pydantic
+
+from shoal.jobs.job_failures import JobFailed
+from shoal_hosting.clock import Clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.peer import OK, Answer, Peer
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import Signed, describe
+from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
+
+TRIES: Final = 6  # over about 20 seconds
+PATIENT_TRIES: Final = 8  # over a minute and more: a trainer may start anew while a job runs
+_JSON: Final = "application/json"
+
+T = TypeVar("T")
+Shape = TypeVar("Shape", bound=pydantic.BaseModel)
+Notice = Callable[[str], None]
+
+
+def no_notice(text: str) -> None:
+    """Say nothing."""
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` in an event loop in another thread; an interruption here ends it there."""
+    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+    interrupted = Event()
+
+    async def begun() -> T:
+        task = asyncio.ensure_future(work)
+        running.set_result((asyncio.get_running_loop(), task))
+        if interrupted.is_set():  # before there was a task to be cancelled
+            task.cancel()
+        return await task
+
+    thread = ThreadPoolExecutor(1)
+    try:
+        return thread.submit(asyncio.run, begun()).result()
+    except KeyboardInterrupt:
+        interrupted.set()
+        if running.done():
+            loop, task = running.result()
+            with suppress(RuntimeError):  # it ended by itself, and its loop with it
+                loop.call_soon_threadsafe(task.cancel)
+        raise
+    finally:
+        thread.shutdown()
+
+
+def pause(seconds: float) -> None:
+    """Wait for so many seconds."""
+    run(asyncio.sleep(seconds))
+
+
+class TrainerLine:
+    """Conversations with the trainer that the newest known manifest names."""
+
+    def __init__(
+        self,
+        book: ManifestBook,
+        *,
+        clock: Clock,
+        random_bytes: RandomBytes,
+        transport: httpx.AsyncBaseTransport | None,
+        notice: Notice,
+    ) -> None:
+        """`notice` is told, once a conversation, that the trainer does not answer."""
+        self._book = book
+        self._connect = partial(
+            Peer, clock=clock, random_bytes=random_bytes, transport=transport, book=book
+        )
+        self._notice = notice
+
+    def talk(self, conversation: Callable[[Peer], Awaitable[T]], tries: int = TRIES) -> T:
+        """Return what comes of `conversation`; give up after `tries` without an answer.
+
+        Raises:
+            Unavailable: the trainer did not answer, several times.
+        """
+        return run(self._with_trainer(conversation, tries))
+
+    async def _with_trainer(self, conversation: Callable[[Peer], Awaitable[T]], tries: int) -> T:
+        trainer = self._connect(self._book.current.manifest.trainer)
+        try:
+            for tried in range(tries - 1):
+                try:
+                    return await conversation(trainer)
+                except Unavailable as error:
+                    if not tried:
+                        self._notice(f"{_silent(trainer)}: {error}; trying again")
+                    await asyncio.sleep(trainer.seconds_until_due)
+            try:
+                return await conversation(trainer)
+            except Unavailable as error:
+                raise Unavailable(f"{_silent(trainer)}: {error}") from error
+        finally:
+            await trainer.close()
+
+    def ask(self, request: Callable[[Peer], Awaitable[Answer]], tries: int = TRIES) -> Answer:
+        """Return the trainer's answer; on a job that it does not know, one of a former trainer.
+
+        Raises:
+            Unavailable: the trainer did not answer, several times; or nobody who answers knows the
+                job, and a former trainer does not answer.
+        """
+        answer = self.talk(request, tries)
+        return run(self._former_trainers_answer(request, answer)) if _is_unknown(answer) else answer
+
+    async def _former_trainers_answer(
+        self, request: Callable[[Peer], Awaitable[Answer]], answer: Answer
+    ) -> Answer:
+        silent = []
+        for party in self._former_trainers():
+            peer = self._connect(party)
+            try:
+                earlier = await request(peer)
+            except Unavailable:  # it may be switched off
+                silent.append(f"{party.name} at {party.url}")
+            else:
+                if not _is_unknown(earlier):
+                    return earlier
+            finally:
+                await peer.close()
+        if silent:
+            raise Unavailable(
+                "the trainer does not know the job, and who was the trainer before does not "
+                f"answer: {', '.join(silent)}. Have it started again if the job is one of its own; "
+                "else the job's id is wrong"
+            )
+        return answer
+
+    def _former_trainers(self) -> list[ServiceParty]:
+        """Return the trainers before the one in force, as listed last, the newest first."""
+        trainers = [version.manifest.trainer for version in self._book.versions]
+        by_name = {trainer.name: trainer for trainer in trainers}
+        del by_name[self._book.current.manifest.trainer.name]
+        return [*reversed(by_name.values())]
+
+    def read(self, shape: type[Shape], path: str, tries: int = TRIES) -> Shape:
+        """Return what the trainer says, in the shape it must have.
+
+        Raises:
+            JobFailed: the trainer refuses, as where it does not know a job.
+            Unavailable: the trainer did not answer, several times.
+            MalformedDocument: the answer has another shape.
+        """
+        answer = self.ask(lambda trainer: trainer.get(path), tries)
+        if answer.status != OK:
+            raise JobFailed(answer.reason)
+        return shaped(answer, shape)
+
+    def post(self, path: str, document: Signed[Any]) -> Answer:
+        """Send a document.
+
+        Raises:
+            Unavailable: the trainer did not answer, several times.
+        """
+        encoded = document.encode()
+        return self.talk(lambda trainer: trainer.post(path, encoded, _JSON))
+
+    def post_of_job(self, job: str, what: str, document: Signed[Any]) -> Answer:
+        """Send a document below a job's path to the trainer that has the job, as `ask`.
+
+        Raises:
+            Unavailable: the trainer did not answer, several times.
+        """
+        encoded = document.encode()
+
+        async def send(trainer: Peer) -> Answer:
+            looked_up = await trainer.get(job)  # a peer takes a 404 to a POST for "try later"
+            if looked_up.is_refusal:
+                return looked_up
+            return await trainer.post(f"{job}/{what}", encoded, _JSON)
+
+        return self.ask(send)
+
+    def post_to_nodes(self, path: str, content: bytes) -> None:
+        """Send JSON to every Compute node once; those that do not answer miss it."""
+
+        async def send(node: ServiceParty) -> None:
+            peer = self._connect(node)
+            try:
+                with suppress(Unavailable):
+                    await peer.post(path, content, _JSON)
+            finally:
+                await peer.close()
+
+        async def send_to_all() -> None:
+            nodes = self._book.current.manifest.compute_nodes
+            await asyncio.gather(*(send(node) for node in nodes))
+
+        run(send_to_all())
+
+
+def _silent(trainer: Peer) -> str:
+    return f"the trainer at {trainer.url} does not answer"
+
+
+def _is_unknown(answer: Answer) -> bool:
+    return answer.is_refusal and answer.code == UnknownJob.code
+
+
+def shaped(answer: Answer, shape: type[Shape]) -> Shape:
+    """Return what an answer says, in the shape it must have.
+
+    Raises:
+        MalformedDocument: it has another one.
+    """
+    try:
+        return shape.model_validate(answer.json())
+    except pydantic.ValidationError as error:
+        raise MalformedDocument(describe(error, shape)) from None
