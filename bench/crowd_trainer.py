@@ -34,9 +34,9 @@ MOST_LOCAL_EPSILON: Final = 1000.0
 
 
 def made_consortium(directory: Path, clients: Mapping[str, int], **policy: Any) -> Consortium:
-    """Make two Compute nodes on free ports of this machine, valid for a day, with so many clients at each site.
+    """Make two Compute nodes on free ports of this machine, valid for a day.
 
-    `policy` adds to rules that ask for little.
+    There are so many `clients` at each site. `policy` adds to rules that ask for little.
     """
     plan = quickstart.Plan(
         consortium="measured",
