@@ -10,8 +10,8 @@ import pytest
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.charge_comparison import WAITING
 from shoal_agent.data_holder import DataHolder
+from shoal_agent.joining import WAITING
 from shoal_agent.restoring import restore_file
 from shoal_consortium.parties import next_manifest
 from shoal_holder.charge_comparison import BETWEEN_COMPARISONS

@@ -17,7 +17,7 @@ from shoal_protocol.crowds import draws, updates
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import approvals, charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
-from shoal_protocol.log.requests import LogRequest
+from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, spec_checks

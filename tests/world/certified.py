@@ -18,7 +18,7 @@ from shoal_protocol.certificates.release_certificate import CertifiedRound, Rele
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal, nodes_of
 from shoal_protocol.privacy.ledger import EMPTY, Head, LedgerEntry
-from shoal_protocol.privacy.round_charges import charge_of
+from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.attestations import (
     PartialSum,

@@ -24,9 +24,8 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.work import Pace, Work
-from shoal_protocol.log.entries import Entry, decode_entry
+from shoal_protocol.log.entries import Entry, LogRequest, decode_entry
 from shoal_protocol.log.notes import LARGEST_NOTE_BYTES, Checkpoint, decimal, read_note, sign_note
-from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.log.submissions import ADD_CHECKPOINT, Submission
 from shoal_protocol.log.tiles import tile_at
 from shoal_protocol.log.witnessed import LogProof, cosigners, origin_of, signed_checkpoint
