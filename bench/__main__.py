@@ -1,33 +1,7 @@
 """`make bench`: the shorter of the measurements in docs/measurements.md, in turn."""
 
-from bench import (
-    certificates,
-    crowd_server,
-    freezing,
-    gossip,
-    holders,
-    node_costs,
-    replicas,
-    sharing,
-    summing,
-    thresholds,
-    traffic,
-    uploads,
-)
+from bench import certificates, freezing, holders, node_costs, thresholds, uploads
 
-for part in (
-    holders,
-    uploads,
-    node_costs,
-    replicas,
-    crowd_server,
-    freezing,
-    summing,
-    traffic,
-    sharing,
-    gossip,
-    certificates,
-    thresholds,
-):
+for part in (holders, uploads, node_costs, freezing, certificates, thresholds):
     print(f"\n{part.__name__}: {(part.__doc__ or '').splitlines()[0]}")
     part.main()

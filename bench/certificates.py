@@ -25,7 +25,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import EMPTY
-from shoal_protocol.privacy.round_charges import charge_of
+from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result

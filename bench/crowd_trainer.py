@@ -3,17 +3,16 @@
 import asyncio
 import os
 import secrets
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import nacl.utils
 import numpy as np
 from nacl.signing import SigningKey
 
 from bench.raw_requests import Lines, ask, request
-from bench.small_consortium import made_consortium
 from demo.ports import free_ports
 from shoal_agent import read_holder_key
 from shoal_consortium import quickstart
@@ -23,7 +22,8 @@ from shoal_protocol.crowds.documents import CrowdJobRequest, Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import contribute
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.documents import decode, sign
 from shoal_trainer.settings import DRAWS_AT_ONCE
 
@@ -31,6 +31,35 @@ CONNECTIONS: Final = 64
 CLIENTS: Final = 200
 SITE: Final = "site"
 MOST_LOCAL_EPSILON: Final = 1000.0
+
+
+def made_consortium(directory: Path, clients: Mapping[str, int], **policy: Any) -> Consortium:
+    """Make two Compute nodes on free ports of this machine, valid for a day.
+
+    There are so many `clients` at each site. `policy` adds to rules that ask for little.
+    """
+    plan = quickstart.Plan(
+        consortium="measured",
+        compute_nodes=2,
+        clients=dict(clients),
+        url_template="https://127.0.0.1:{port}",
+        first_port=free_ports(4 + len(clients)),
+        extra_hosts=(),
+        policy=Policy(
+            minimum_cohort=2,
+            minimum_colluders=0,
+            colluding_holders=0,
+            minimum_holders=1,
+            maximum_epsilon=10.0,
+            delta=1e-6,
+            mechanisms=("discrete_gaussian",),
+            queries=("second_moments",),
+            maximum_round_seconds=3600,
+            **policy,
+        ),
+        valid_days=1,
+    )
+    return quickstart.make(directory, plan, now=datetime.now(UTC), random_bytes=nacl.utils.random)
 
 
 def task_of(weights: int, instances: int, epsilon: float) -> CrowdTask:
@@ -157,18 +186,3 @@ def submissions(
         )
         made.append(sign(body, "client", key).encode())
     return made
-
-
-def answers_to(drawn: list[bytes], key: SigningKey, task: CrowdTask) -> list[bytes]:
-    """Return `submissions` of all draws, made on all cores."""
-    size = -(-len(drawn) // (os.cpu_count() or 1))
-    starts = range(0, len(drawn), size)
-    with ProcessPoolExecutor() as pool:
-        made = pool.map(
-            submissions,
-            [drawn[start : start + size] for start in starts],
-            starts,
-            [key] * len(starts),
-            [task] * len(starts),
-        )
-        return [each for part in made for each in part]

@@ -2,9 +2,11 @@
 
 import ast
 import tomllib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +36,7 @@ NAMED_OF_HTTPX = {
         *("ProxyError", "RemoteProtocolError", "InvalidURL"),
     )
 }
+MAY_NAME_ONE_ANOTHER = "shoal_protocol.posteriors."  # whose results name each other's types
 REACHING = {"open_connection", "create_connection", "handle_async_request"}
 MAY_ASK = {
     "shoal_hosting.peers.exchange": {
@@ -146,6 +149,39 @@ def test_there_is_one_way_to_ask_another_service() -> None:
         return ways_to_ask(source) - MAY_ASK.get(module_of(path), set())
 
     assert offences(others) == {}
+
+
+def circle(imported: Mapping[str, Set[str]]) -> list[str]:
+    """Return modules that import one another, the first again at the end; none if there are none.
+
+    A package may name its parts: that a part names its package back, which loads it, is no circle.
+    """
+    others = {
+        module: {name for name in names if not module.startswith(f"{name}.")}
+        for module, names in imported.items()
+    }
+    try:
+        TopologicalSorter(others).prepare()
+    except CycleError as error:
+        modules: list[str] = error.args[1]
+        return modules
+    return []
+
+
+def test_no_modules_import_one_another_not_even_for_their_types() -> None:
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    imported = {
+        module: graph.find_modules_directly_imported_by(module)
+        for module in graph.modules
+        if not module.startswith(MAY_NAME_ONE_ANOTHER)
+    }
+    assert circle(imported) == []
+
+
+def test_a_planted_circle_is_found() -> None:
+    imported = {"a.b": {"a.c"}, "a.c": {"d"}, "d": {"a.b"}}
+    assert set(circle(imported)) == set(imported)
+    assert circle({"a": {"a.b"}, "a.b": {"a"}, "d": {"a.b"}}) == []
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,10 @@ import typer
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from shoal_agent.backing_up import back_up_alone, write_recovery_key
 from shoal_agent.client_files import enrolment_of, grow, rotate, write_agent
 from shoal_agent.enrolment_files import read_enrolment
 from shoal_agent.keeping import Keeping
-from shoal_agent.leaving_alone import leave_alone
-from shoal_agent.restoring import restore_state
+from shoal_agent.restoring import back_up_alone, restore_state, write_recovery_key
 from shoal_agent.settings import Settings
 from shoal_agent.status import HolderStatus
 from shoal_command.connection import (
@@ -41,12 +39,15 @@ from shoal_command.terminal import (
     shell_command,
     tell,
 )
+from shoal_holder import exits
 from shoal_holder.crowds.status import is_cheating
-from shoal_holder.keys import next_key_of, read_holder_key
+from shoal_holder.exits import LEFT, Joined
+from shoal_holder.keys import KeyFile, next_key_of, read_holder_key
 from shoal_holder.opening import read_pin
 from shoal_holder.policy import Policy
 from shoal_holder.restoring import allowed_of_a_record
-from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
+from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS, STATE_FILE
+from shoal_holder.state import State
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.private_files import replace
@@ -225,6 +226,32 @@ def _row(asking: AskingView) -> dict[str, str]:
         "approved by": f"{sum(each.decision == 'approve' for each in asking.decisions)}"
         f" of {asking.needed}",
     }
+
+
+def leave_alone(site: Path, consortium: Path, data: Path, job: str) -> Joined:
+    """Leave a job for good, as `DataHolder.leave`; the agent tells the trainer when it next runs.
+
+    Raises:
+        UnknownJob: it was not joined here.
+        WrongPhase: it has ended here otherwise.
+        ValueError: the agent is running, or a file is broken.
+        StartupRefused: no manifest is pinned, or the consortium has none with that digest.
+        OSError: a file cannot be read.
+    """
+    path = data / STATE_FILE
+    if not path.exists():
+        raise ValueError(f"{path} is not there: no agent has run with this data directory")
+    with KeyFile(site / HOLDER_KEY) as key_file:
+        book = ManifestBook.open(consortium, read_pin(site), data)
+        key = key_file.in_force(book.current.roster)
+        state = State(path, authority=book.current.manifest.identity)
+        try:
+            found = exits.joined(state.file, job)
+            holder = book.current.roster.holder_with(key.verify_key)
+            state.end_job(job, LEFT, leave=exits.sign_leave(found, holder, key))
+        finally:
+            state.close()
+    return found
 
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")

@@ -18,7 +18,7 @@ from shoal_consortium.log_reading import (
 )
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.peers.service_calls import Endpoint
-from shoal_protocol.certificates.linked_versions import LinkedVersions
+from shoal_protocol.certificates.checks import LinkedVersions
 from shoal_protocol.log.entries import Entry
 from shoal_protocol.log.monitoring import ForkedLog
 from shoal_protocol.log.notes import read_note

@@ -7,17 +7,17 @@ from nacl.signing import SigningKey, VerifyKey
 
 from shoal_consortium.cards import Card, fingerprint, is_endorsed
 from shoal_consortium.parties import following, next_manifest
-from shoal_protocol.trust.authority import AuthorityMove, move_message
-from shoal_protocol.trust.belief import may_be_emergency
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
+    AuthorityMove,
     ComputeParty,
     Consortium,
     Manifest,
     ServiceParty,
 )
 from shoal_protocol.trust.policy import Policy, all_but_one
+from shoal_protocol.trust.succession import may_be_emergency, move_message
 from shoal_protocol.wire.documents import Signed, sign
 
 

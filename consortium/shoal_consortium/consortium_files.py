@@ -17,6 +17,7 @@ from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import replace, write_new
 from shoal_protocol.trust.manifest import Consortium, Manifest, SignedManifest
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -55,7 +56,9 @@ def add_version(directory: Path, manifest: Signed[Manifest], roster: Roster) -> 
         kept = chain if manifest.body.emergency is None else believed(chain)
         current = kept[-1]
         try:
-            following = current.successor(manifest.encode(), roster.encode(), believe=False)
+            following = following_version(
+                current, manifest.encode(), roster.encode(), believe=False
+            )
         except ProtocolError as error:
             raise ValueError(f"the new version does not follow: {error}") from error
         for version in reversed(chain[len(kept) :]):  # the newest first: what is left is whole

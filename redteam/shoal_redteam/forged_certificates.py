@@ -7,7 +7,7 @@ from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import Head, LedgerEntry
-from shoal_protocol.privacy.round_charges import charge_of
+from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients

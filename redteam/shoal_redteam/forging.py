@@ -9,10 +9,10 @@ from shoal_protocol.log.notes import Checkpoint, cosign, read_note, sign_note
 from shoal_protocol.log.proofs import leaf_hash
 from shoal_protocol.log.witnessed import LogProof, origin_of, witness_name
 from shoal_protocol.privacy.ledger import EMPTY
-from shoal_protocol.privacy.round_charges import charge_of
+from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, PartialSum
-from shoal_protocol.trust.belief import log_entry
 from shoal_protocol.trust.manifest import Manifest, SignedManifest
+from shoal_protocol.trust.succession import log_entry
 from shoal_protocol.wire.documents import Document, Signed
 from shoal_protocol.wire.encoding import Uint64Vector, canonical_json, domain, format_time
 from shoal_protocol.wire.vectors import encode_uint64

@@ -7,9 +7,8 @@ import pytest
 
 from shoal_aggregator import log_store
 from shoal_aggregator.assembly import Service
-from shoal_protocol.log.entries import Entry
+from shoal_protocol.log.entries import Entry, LogRequest
 from shoal_protocol.log.proofs import check_consistency, check_inclusion, leaf_hash
-from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.log.tiles import decode_bundle
 from tests.aggregator.conftest import Assemble
 from tests.world import examples

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 from shoal_aggregator import schema, store
-from shoal_aggregator.retention import KEEPINGS
+from shoal_aggregator.assembly import KEEPINGS
 from shoal_hosting.storage import retention
 from shoal_hosting.storage.retention import delete_due
 from tests.aggregator.test_store import SPEC, abandonment, engine, publish, with_sums

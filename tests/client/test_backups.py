@@ -10,8 +10,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from shoal_agent.assembly import Service
-from shoal_agent.backing_up import opened_backup, write_recovery_key
-from shoal_agent.restoring import restore_state
+from shoal_agent.restoring import opened_backup, restore_state, write_recovery_key
 from shoal_holder.backup import sealed_backup
 from shoal_holder.restoring import RESTORED
 from shoal_holder.site_files import owner_files_of

@@ -31,6 +31,7 @@ from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
+from shoal_protocol.trust.succession import following_version
 from tests.client.test_policy import RULES
 from tests.world.around_holder import (
     COLUMNS,
@@ -196,7 +197,7 @@ async def test_a_data_holder_that_grew_answers_for_its_further_slots_too(world: 
     stranger = (signing_key("stranger").verify_key, 5)
     roster = with_grown(with_enrolled(world.consortium.roster, [stranger]), 0, 3)
     newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
-    world.consortium = world.consortium.successor(newer.encode(), roster.encode())
+    world.consortium = following_version(world.consortium, newer.encode(), roster.encode())
     world.book.accept(newer.encode(), roster.encode())
     request = world.submit()
     await holder.step()
@@ -486,7 +487,7 @@ async def test_all_newer_manifests_are_fetched_when_a_job_is_bound_to_the_last_o
         entry = (signing_key(name).verify_key, 2)
         roster = with_enrolled(world.consortium.roster, [entry])
         newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
-        world.consortium = world.consortium.successor(newer.encode(), roster.encode())
+        world.consortium = following_version(world.consortium, newer.encode(), roster.encode())
         address = f"/v1/manifests/{world.consortium.manifest.sequence}"
         versions[address] = newer.encode()
         versions[f"/v1/rosters/{roster.digest}"] = roster.encode()

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
 from shoal_agent.client_files import write_holder_key
-from shoal_agent.leaving_alone import leave_alone
+from shoal_command.agent import leave_alone
 from shoal_consortium.consortium_files import create
 from shoal_holder.exits import Joined
 from shoal_holder.site_files import lock_key

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
-from shoal_agent.data_holder import DataHolder
+from shoal_agent.data_holder import DataHolder, contents_of
 from shoal_agent.restoring import restore_file
-from shoal_agent.vault_contents import contents_of
 from shoal_holder import spending
 from shoal_holder.opening import from_contents, from_files
 from shoal_holder.records import Identity, Records

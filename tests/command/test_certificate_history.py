@@ -18,12 +18,13 @@ from shoal_protocol.log.witnessed import LogProof, origin_of, witness_name
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_revoked
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.beside import with_log_proof
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.command.running import run
-from tests.protocol.test_belief import NODES, NOW, following, proved, replaced
+from tests.protocol.test_succession import NODES, NOW, following, proved, replaced
 from tests.world import examples
 from tests.world.certified import (
     TWO_ROUNDS,
@@ -47,7 +48,7 @@ def with_roster(before: Consortium, roster: Roster) -> Consortium:
     links = {"sequence": before.manifest.sequence + 1, "previous": before.digest}
     body = before.manifest.model_dump() | links | {"roster": RosterReference.of(roster)}
     signed = sign(Manifest.model_validate(body), AUTHORITY_NAME, examples.AUTHORITY)
-    return before.successor(signed.encode(), roster.encode())
+    return following_version(before, signed.encode(), roster.encode())
 
 
 def history() -> list[Consortium]:
@@ -167,7 +168,7 @@ def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() ->
         (proved(following(), NODES[0]), False),
         (emergency, True),
     ):
-        version = NOW.successor(later.encode(), NOW.roster.encode(), believe=False)
+        version = following_version(NOW, later.encode(), NOW.roster.encode(), believe=False)
         encoded = under(version).encode()
         assert verify_certificate(encoded, later.encode(), history=[NOW.signed_manifest])
         if holds:
@@ -220,7 +221,7 @@ def without_the_stolen() -> Consortium:
         for node in replaced(2)
     )
     later = following(compute_nodes=nodes, emergency="two sites burnt")
-    return NOW.successor(later.encode(), NOW.roster.encode())
+    return following_version(NOW, later.encode(), NOW.roster.encode())
 
 
 def test_keys_of_parties_who_were_removed_before_prove_nothing(tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ def test_a_proof_by_a_later_version_counts_where_it_links() -> None:
 
 
 def test_only_rosters_of_versions_that_link_tell_whose_slots_are_whose() -> None:
-    unproved = NOW.successor(following().encode(), NOW.roster.encode(), believe=False)
+    unproved = following_version(NOW, following().encode(), NOW.roster.encode(), believe=False)
     encoded, manifest = under(NOW).encode(), NOW.signed_manifest.encode()
     for known, tells in (((unproved,), False), ((NOW,), True), ((NOW, unproved), True)):
         verified = verify_certificate(encoded, manifest, known=known)
@@ -263,7 +264,7 @@ def test_a_copy_of_a_version_that_does_not_hold_takes_nothing_from_one_that_does
     is_first: bool,
 ) -> None:
     good = proved(following(), *NODES)
-    version = NOW.successor(good.encode(), NOW.roster.encode())
+    version = following_version(NOW, good.encode(), NOW.roster.encode())
     unproved = replace(version, signed_manifest=following())
     encoded = under(version).encode()
     for copy in (following(), replace(good, signature="0" * 128)):

@@ -9,7 +9,7 @@ from typer.testing import Result
 
 from shoal_command import connection
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.privacy.round_charges import charge_of
+from shoal_protocol.privacy.ledger_checks import charge_of
 from tests.command.running import run
 from tests.protocol.test_ledger import LEDGER, ledger
 from tests.world import examples

@@ -10,8 +10,9 @@ from shoal_consortium import consortium_files
 from shoal_protocol.log.entries import Entry
 from shoal_protocol.log.notes import Checkpoint, Note, cosign, read_note, sign_note
 from shoal_protocol.log.witnessed import origin_of, witness_name
+from shoal_protocol.trust.succession import following_version
 from tests.command.running import refused, shoal, words
-from tests.protocol.test_belief import NOW, following, proved
+from tests.protocol.test_succession import NOW, following, proved
 from tests.world import examples
 from tests.world.certified import successor
 from tests.world.logs import NODES, certificate, digest, rounds, signed, tree, version, write
@@ -75,7 +76,7 @@ def test_nodes_of_a_version_that_is_not_believed_vouch_for_no_log(tmp_path: Path
     for signers, status in (([], 3), (NODES, 0)):  # of the log's proof of the version
         later = following(compute_nodes=nodes)
         later = proved(later, *signers) if signers else later
-        second = NOW.successor(later.encode(), NOW.roster.encode(), believe=False)
+        second = following_version(NOW, later.encode(), NOW.roster.encode(), believe=False)
         directory = tmp_path / f"consortium {status}"
         consortium_files.create(directory, NOW.signed_manifest, NOW.roster)
         consortium_files.add_version(directory, second.signed_manifest, second.roster)

@@ -12,6 +12,7 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.application import create_application
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster_changes import with_revoked
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
 from tests.command.test_consortium_building import AUTHORITY, consortium
 
@@ -58,7 +59,7 @@ def chain_of(versions: int) -> list[Consortium]:
     for index in range(versions - 1):
         roster = with_revoked(chain[-1].roster, [index])
         signed = next_manifest(chain[-1], roster=roster, authority=AUTHORITY)
-        chain.append(chain[-1].successor(signed.encode(), roster.encode()))
+        chain.append(following_version(chain[-1], signed.encode(), roster.encode()))
     return chain
 
 
@@ -95,9 +96,9 @@ def test_nothing_is_logged_while_too_few_nodes_are_there_to_sign_it(tmp_path) ->
     first = chain_of(1)[0]
     policy = first.manifest.policy.model_copy(update={"cosignatures": 2})
     signed = next_manifest(first, authority=AUTHORITY, policy=policy)
-    second = first.successor(signed.encode(), first.roster.encode())
+    second = following_version(first, signed.encode(), first.roster.encode())
     later = next_manifest(second, authority=AUTHORITY, policy=policy)
-    third = second.successor(later.encode(), first.roster.encode(), believe=False)
+    third = following_version(second, later.encode(), first.roster.encode(), believe=False)
     services = federation([first], tmp_path)
     lost = first.manifest.compute_nodes[0].name
     del services._apps[lost]

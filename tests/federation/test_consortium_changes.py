@@ -15,6 +15,7 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.trust.roster_changes import with_enrolled, with_key, with_revoked
+from shoal_protocol.trust.succession import following_version
 from tests.world.audit import audit
 from tests.world.federation import Federation
 from tests.world.trust import SITES, Trust
@@ -31,7 +32,7 @@ def second_version(trust: Trust, *, revoked: tuple[int, ...] = (REVOKED,)) -> Co
     key = read_signing_key(trust.directory / "authority" / "signing.key")
     roster = with_revoked(with_enrolled(first.roster, [(NEWCOMER.verify_key, SLOTS)]), revoked)
     manifest = next_manifest(first, roster=roster, authority=key)
-    return first.successor(manifest.encode(), roster.encode())
+    return following_version(first, manifest.encode(), roster.encode())
 
 
 async def publish(federation: Federation, version: Consortium, *names: str) -> None:
@@ -91,7 +92,7 @@ async def test_a_key_that_another_took_the_place_of_asks_nobody_anything_again(
     roster = with_key(trust.consortium.roster, REVOKED, NEWCOMER.verify_key)
     key = read_signing_key(trust.directory / "authority" / "signing.key")
     manifest = next_manifest(trust.consortium, roster=roster, authority=key)
-    version = trust.consortium.successor(manifest.encode(), roster.encode())
+    version = following_version(trust.consortium, manifest.encode(), roster.encode())
     await publish(federation, version, *federation.services)
     for _ in range(3):
         await federation.step()

@@ -12,6 +12,7 @@ from shoal_holder.machine import IN_USE
 from shoal_protocol.sharing.received import Envelope, parse
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_key
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.errors import BadSignature
 from shoal_trainer.resources import Resources
 from tests.federation.test_consortium_changes import both, publish
@@ -36,7 +37,7 @@ def with_new_key(trust: Trust, site: str = SITE) -> Consortium:
     roster = with_key(first.roster, holder, NEW.verify_key)
     key = read_signing_key(trust.directory / "authority" / "signing.key")
     manifest = next_manifest(first, roster=roster, authority=key)
-    return first.successor(manifest.encode(), roster.encode())
+    return following_version(first, manifest.encode(), roster.encode())
 
 
 def trainer_of(federation: Federation) -> Resources:

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from shoal.jobs.job_failures import JobFailed
-from shoal_agent.charge_comparison import AFTER_NONSENSE
 from shoal_agent.client_files import write_pin
+from shoal_agent.joining import AFTER_NONSENSE
 from shoal_consortium import changes, consortium_files, party_files
 from shoal_consortium.cards import KeyKind, PartyRole, new_party
 from shoal_consortium.party_files import read_party_card, read_signing_key

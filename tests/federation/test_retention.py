@@ -12,6 +12,7 @@ from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_hosting.storage import retention
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.trust.succession import following_version
 from tests.federation.test_certificates import certificate_of, learned
 from tests.federation.test_consortium_changes import publish
 from tests.world.federation import Federation
@@ -99,7 +100,7 @@ async def test_a_shorter_job_of_a_later_policy_does_not_shorten_those_before(
     key = read_signing_key(forgetful.directory / "authority" / "signing.key")
     policy = first.manifest.policy.model_copy(update={"maximum_job_seconds": 1})
     manifest = next_manifest(first, authority=key, policy=policy)
-    version = first.successor(manifest.encode(), first.roster.encode())
+    version = following_version(first, manifest.encode(), first.roster.encode())
     await publish(federation, version, "aggregator")
     rounds = (await kept(federation, "aggregator"))["rounds"]
     over = await ends_by(federation, job) + timedelta(days=DAYS)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import shoal_holder
-from shoal_agent.vault_contents import contents_of
+from shoal_agent.data_holder import contents_of
 from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes
 from shoal_holder import frames
 from shoal_holder.isolation import NO_SOCKETS, NONE, isolation

@@ -8,6 +8,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook, history_paths, w
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
 from shoal_protocol.trust.roster_changes import with_enrolled
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.examples import (
@@ -26,7 +27,7 @@ def next_version(of: Consortium, *revoked: int) -> Consortium:
     sequence = of.manifest.sequence + 1
     body = manifest(of=members, sequence=sequence, previous=of.digest)
     signed = sign(body, AUTHORITY_NAME, AUTHORITY)
-    return of.successor(signed.encode(), members.encode())
+    return following_version(of, signed.encode(), members.encode())
 
 
 def put(directory: Path, *versions: Consortium) -> None:

@@ -14,6 +14,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import KeyNotHere, load_party
 from shoal_hosting.standing import Standing
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.errors import NotReady
 from tests.world.clock import NOW
 from tests.world.trust import Trust, make_trust
@@ -42,7 +43,7 @@ def rotate(trust: Trust, name: str, *kinds: KeyKind) -> Consortium:
 def change(trust: Trust, **how: object) -> Consortium:
     key = read_signing_key(trust.directory / "authority" / "signing.key")
     signed = changes.changed([trust.consortium], authority=key, **how)  # type: ignore[arg-type]
-    return trust.consortium.successor(signed.encode(), trust.consortium.roster.encode())
+    return following_version(trust.consortium, signed.encode(), trust.consortium.roster.encode())
 
 
 class At:

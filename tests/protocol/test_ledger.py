@@ -9,12 +9,12 @@ from pyroaring import BitMap
 
 from shoal_protocol.privacy.ledger import EMPTY, GENESIS, Chain, LedgerEntry, population_digest
 from shoal_protocol.privacy.ledger_checks import (
+    charge_of,
     check_anchors,
     check_charge,
     contradictions,
     verify_chain,
 )
-from shoal_protocol.privacy.round_charges import charge_of
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import WrongCharge

@@ -7,15 +7,16 @@ import pytest
 from nacl.signing import SigningKey
 
 from shoal_protocol.jobs.membership import Join
-from shoal_protocol.trust.authority import AuthorityMove, move_message
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
+    AuthorityMove,
     Consortium,
     Manifest,
 )
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.roster_changes import with_enrolled, with_revoked
+from shoal_protocol.trust.succession import following_version, move_message
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.errors import (
     BadSignature,
@@ -70,7 +71,7 @@ def next_version(*, of: Roster | None = None, **changes: Any) -> Manifest:
 
 
 def follow(body: Manifest, roster_file: bytes = ROSTER, key: SigningKey = AUTHORITY) -> Consortium:
-    return CONSORTIUM.successor(sign(body, AUTHORITY_NAME, key).encode(), roster_file)
+    return following_version(CONSORTIUM, sign(body, AUTHORITY_NAME, key).encode(), roster_file)
 
 
 def test_the_pinned_manifest_is_opened() -> None:
@@ -119,9 +120,9 @@ def test_the_next_version_is_followed_and_the_one_after_it() -> None:
     assert len(second.roster) == len(CONSORTIUM.roster) + 1
     third = manifest(sequence=3, previous=second.digest, of=grown)
     signed = sign(third, AUTHORITY_NAME, AUTHORITY)
-    assert second.successor(signed.encode(), grown.encode()).manifest.sequence == 3
+    assert following_version(second, signed.encode(), grown.encode()).manifest.sequence == 3
     with pytest.raises(WrongManifest):
-        CONSORTIUM.successor(signed.encode(), grown.encode())
+        following_version(CONSORTIUM, signed.encode(), grown.encode())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_a_version_signed_by_a_foreign_authority_is_refused_even_if_it_names_its
 def test_an_authority_moves_to_a_key_that_the_old_one_or_the_recovery_key_consents_to(
     by: str, consent: SigningKey
 ) -> None:
-    second = WITH_RECOVERY.successor(moved(by=by, consent=consent).encode(), ROSTER)
+    second = following_version(WITH_RECOVERY, moved(by=by, consent=consent).encode(), ROSTER)
     assert second.manifest.identity == WITH_RECOVERY.manifest.authority
     third = manifest(
         sequence=3,
@@ -180,9 +181,9 @@ def test_an_authority_moves_to_a_key_that_the_old_one_or_the_recovery_key_consen
         recovery=second.manifest.recovery,
         founder=second.manifest.founder,
     )
-    second.successor(sign(third, AUTHORITY_NAME, HEIR).encode(), ROSTER)
+    following_version(second, sign(third, AUTHORITY_NAME, HEIR).encode(), ROSTER)
     with pytest.raises(BadSignature):
-        second.successor(sign(third, AUTHORITY_NAME, AUTHORITY).encode(), ROSTER)
+        following_version(second, sign(third, AUTHORITY_NAME, AUTHORITY).encode(), ROSTER)
 
 
 @pytest.mark.parametrize(
@@ -212,19 +213,19 @@ def test_an_authority_does_not_move_otherwise(
     signed: Signed[Manifest], refusal: type[Exception]
 ) -> None:
     with pytest.raises(refusal):
-        WITH_RECOVERY.successor(signed.encode(), ROSTER)
+        following_version(WITH_RECOVERY, signed.encode(), ROSTER)
 
 
 def test_consent_to_one_key_is_none_to_another() -> None:
     kept = moved().body.move
     other = moved(recovery=bytes(HEIR.verify_key).hex()).body.model_copy(update={"move": kept})
     with pytest.raises(BadSignature):
-        WITH_RECOVERY.successor(sign(other, AUTHORITY_NAME, HEIR).encode(), ROSTER)
+        following_version(WITH_RECOVERY, sign(other, AUTHORITY_NAME, HEIR).encode(), ROSTER)
 
 
 def test_a_recovery_key_that_no_version_names_moves_nothing() -> None:
     with pytest.raises(WrongManifest):
-        CONSORTIUM.successor(moved(by="recovery", consent=RECOVERY).encode(), ROSTER)
+        following_version(CONSORTIUM, moved(by="recovery", consent=RECOVERY).encode(), ROSTER)
     body = moved().body.model_copy(
         update={"previous": CONSORTIUM.digest, "recovery": None, "move": None}
     )
@@ -232,7 +233,7 @@ def test_a_recovery_key_that_no_version_names_moves_nothing() -> None:
     move = AuthorityMove(by="recovery", signature=signature)
     signed = sign(body.model_copy(update={"move": move}), AUTHORITY_NAME, HEIR)
     with pytest.raises(MalformedDocument, match="no recovery key"):
-        CONSORTIUM.successor(signed.encode(), ROSTER)
+        following_version(CONSORTIUM, signed.encode(), ROSTER)
 
 
 def test_a_later_roster_may_not_give_an_index_to_another_client() -> None:

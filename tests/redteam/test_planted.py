@@ -24,7 +24,7 @@ from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.rounds import spec_checks
 from shoal_protocol.sharing import received
 from shoal_protocol.sharing.received import Envelope
-from shoal_protocol.trust import manifest
+from shoal_protocol.trust import succession
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire import documents
 from shoal_protocol.wire.documents import Signed
@@ -126,7 +126,7 @@ def second_sums(patch: pytest.MonkeyPatch) -> None:
 def any_manifest(patch: pytest.MonkeyPatch) -> None:
     """A service takes any manifest for the next one, whoever signed it, and the log."""
     patch.setattr(Signed, "verify_signature", nothing)
-    patch.setattr(manifest, "check_believed", nothing)
+    patch.setattr(succession, "check_believed", nothing)
 
 
 def any_history(patch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def any_history(patch: pytest.MonkeyPatch) -> None:
 
 def any_version(patch: pytest.MonkeyPatch) -> None:
     """Everybody believes versions of the manifest that the log does not have."""
-    patch.setattr(manifest, "check_believed", nothing)
+    patch.setattr(succession, "check_believed", nothing)
 
 
 def any_signer(patch: pytest.MonkeyPatch) -> None:

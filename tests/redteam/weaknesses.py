@@ -16,7 +16,7 @@ from shoal_holder import answers, approvals, spending
 from shoal_holder.crowds import closings as crowd_closings
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_protocol.certificates import checks, round_checks, study_request
+from shoal_protocol.certificates import checks, study_request
 from shoal_protocol.crowds import checks as crowd_checks
 from shoal_protocol.jobs import job_request
 from shoal_protocol.privacy.accounting import Cap, Cost
@@ -200,10 +200,10 @@ def _unread(check: str, module: ModuleType = checks) -> Plant:
 
 UNREAD = [
     _unread("_check_request"),
-    _unread("check_round_of_study", round_checks),
+    _unread("check_round_of_study", checks),
     _unread("check_terms_of_task", study_request),
     _unread("check_round_rules", study_request),
-    _unread("check_charge", round_checks),
+    _unread("check_charge", checks),
     _unread("check_charge", outcomes),
     _unread("_check_totals"),
     _unread("_check_ledgers"),

@@ -18,6 +18,7 @@ from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.trust.succession import following_version
 from tests.world.audit import audit, look_at
 from tests.world.batches import BATCH, CONSORTIUM, HOLDERS, TASK
 from tests.world.durable import MARK, Death, DurableSteps, Step, When
@@ -138,7 +139,7 @@ def second_version(trust: Trust) -> Consortium:
     first = trust.consortium
     key = read_signing_key(trust.directory / "authority" / "signing.key")
     manifest = next_manifest(first, roster=first.roster, authority=key)
-    return first.successor(manifest.encode(), first.roster.encode())
+    return following_version(first, manifest.encode(), first.roster.encode())
 
 
 async def tell_trainer(federation: Federation, version: Consortium) -> None:

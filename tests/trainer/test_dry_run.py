@@ -13,10 +13,8 @@ from shoal_protocol.queries import Moments, QueryName
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.wire.errors import RefusedJob
-from shoal_trainer import dry_run
-from shoal_trainer.dry_run import dry_run_specs
-from shoal_trainer.jobs import check_request
-from shoal_trainer.specs import next_spec
+from shoal_trainer import jobs
+from shoal_trainer.jobs import check_request, dry_run_specs, next_spec
 from tests.world import examples
 from tests.world.around_trainer import job
 
@@ -67,9 +65,9 @@ def test_all_rounds_that_are_made_cost_the_jobs_price_together_and_no_more() -> 
 def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_submitted() -> None:
     """The first round takes a fifth of the price, so its noise is larger than the second one's."""
     request = asked(PROJECTION, epsilon=10.0)
-    learner = dry_run.learner_for(request.task, find_model=dry_run.model_for)
+    learner = jobs.learner_for(request.task, find_model=jobs.model_for)
     wanted = learner.next(len(CLIENTS), [])
-    assert isinstance(wanted, dry_run.RequestedRound)
+    assert isinstance(wanted, jobs.RequestedRound)
     now = examples.OPENED_AT
     next_spec(
         request, CONSORTIUM, CLIENTS, number=0, wanted=wanted, spent=NOTHING, earlier=(), now=now
@@ -82,10 +80,10 @@ def test_a_round_that_a_learner_wants_and_the_task_does_not_ask_is_not_made() ->
     """Whatever a learner makes of the sums, and though the job's terms allow it."""
     request = asked(PROJECTION.model_copy(update={"method": "norm_ball", "centring": "private"}))
     made = dry_run_specs(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
-    sums = [dry_run._even(spec) for spec in made[:2]]
-    learner = dry_run.learner_for(request.task, find_model=dry_run.model_for)
+    sums = [jobs._even(spec) for spec in made[:2]]
+    learner = jobs.learner_for(request.task, find_model=jobs.model_for)
     wanted = learner.next(len(CLIENTS), sums)
-    assert isinstance(wanted, dry_run.RequestedRound)
+    assert isinstance(wanted, jobs.RequestedRound)
     assert isinstance(wanted.query, Moments)
     [first, *others] = wanted.query.columns
     moved = first.model_copy(update={"centre": first.centre + 0.1 * first.scale})

@@ -7,8 +7,7 @@ import pytest
 from shoal_hosting.storage import retention
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import releases, schema, store
-from shoal_trainer.assembly import Service
-from shoal_trainer.retention import KEEPINGS
+from shoal_trainer.assembly import KEEPINGS, Service
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, get, joined, post, running, state
 from tests.world.around_trainer import job, signed_job

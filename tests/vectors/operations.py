@@ -17,7 +17,7 @@ from shoal_protocol.crowds import draws, updates
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import approvals, charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
-from shoal_protocol.log.requests import LogRequest
+from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, spec_checks
@@ -31,6 +31,7 @@ from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust import manifest
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire import receipt_query
 from shoal_protocol.wire.documents import Document, decode, sign
 from shoal_protocol.wire.encoding import (
@@ -304,8 +305,8 @@ def pin_manifest(given: Inputs) -> Output:
 
 
 def follow_manifest(given: Inputs) -> Output:
-    follows = _consortium(given).successor(
-        bytes.fromhex(given["document"]), bytes.fromhex(given["next_roster"])
+    follows = following_version(
+        _consortium(given), bytes.fromhex(given["document"]), bytes.fromhex(given["next_roster"])
     )
     return {"digest": follows.digest}
 

@@ -27,6 +27,7 @@ from shoal_protocol.trust.manifest import (
 )
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster import Roster, RosterReference
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
@@ -70,7 +71,7 @@ def successor(consortium: Consortium, roster: Roster) -> Consortium:
     }
     body = Manifest.model_validate(fields)
     signed = sign(body, AUTHORITY_NAME, examples.AUTHORITY)
-    return consortium.successor(signed.encode(), roster.encode())
+    return following_version(consortium, signed.encode(), roster.encode())
 
 
 Change = Callable[[Any], Any]

@@ -18,7 +18,7 @@ from shoal_protocol.certificates.release_certificate import CertifiedRound, Rele
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal, nodes_of
 from shoal_protocol.privacy.ledger import EMPTY, Head, LedgerEntry
-from shoal_protocol.privacy.round_charges import charge_of
+from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.attestations import (
     PartialSum,
@@ -38,8 +38,8 @@ from shoal_protocol.studies.linear_regression.round_rules import (
     query_for,
     thresholds_for,
 )
-from shoal_protocol.trust.authority import AuthorityMove, move_message
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, AuthorityMove, Consortium, Manifest
+from shoal_protocol.trust.succession import following_version, move_message
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
@@ -257,7 +257,7 @@ def successor(before: Consortium, **changes: Any) -> Consortium:
     links = {"sequence": before.manifest.sequence + 1, "previous": before.digest}
     body = Manifest.model_validate(before.manifest.model_dump() | links | changes)
     signed = sign(body, AUTHORITY_NAME, examples.AUTHORITY)
-    return before.successor(signed.encode(), before.roster.encode())
+    return following_version(before, signed.encode(), before.roster.encode())
 
 
 def handed_over(before: Consortium, heir: SigningKey) -> Consortium:
@@ -267,7 +267,9 @@ def handed_over(before: Consortium, heir: SigningKey) -> Consortium:
     draft = Manifest.model_validate(before.manifest.model_dump() | links | keys)
     consent = examples.AUTHORITY.sign(move_message(draft)).signature.hex()
     body = draft.model_copy(update={"move": AuthorityMove(by="authority", signature=consent)})
-    return before.successor(sign(body, AUTHORITY_NAME, heir).encode(), before.roster.encode())
+    return following_version(
+        before, sign(body, AUTHORITY_NAME, heir).encode(), before.roster.encode()
+    )
 
 
 def of_threshold(*, threshold: int = 2, **changes: Any) -> Making:

@@ -20,13 +20,12 @@ from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal, Join, Leave
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.log.entries import CertificateEntry
-from shoal_protocol.log.requests import LogRequest
+from shoal_protocol.log.entries import CertificateEntry, LogRequest
 from shoal_protocol.posteriors.convergence import Convergence
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
-from shoal_protocol.privacy.round_charges import charge_of
+from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import (
     Column,
     NoiseBlock,

@@ -15,8 +15,8 @@ from shoal_protocol.log.notes import Checkpoint, Note, cosign, read_note, sign_n
 from shoal_protocol.log.proofs import leaf_hash
 from shoal_protocol.log.tiles import ENTRIES, WIDTH, Tree, bundles, encode_bundle, tile_path, widths
 from shoal_protocol.log.witnessed import LogProof, origin_of, witness_name
-from shoal_protocol.trust.belief import log_entry
 from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.trust.succession import log_entry
 from tests.world import examples
 
 MANIFEST = examples.CONSORTIUM.manifest

@@ -2,15 +2,20 @@
 
 The check cannot tell whether clients exist, whether their records are true, or whether the
 posterior was computed well from the sums (which costs no privacy). With the rosters, it also tells
-whether clients that a round left out had left the consortium.
+whether clients that a round left out had left the consortium. Rounds
+are checked in order, each against its job, its manifest and earlier rounds, and by the checks that
+every party made while it ran.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_protocol.certificates.linked_versions import LinkedVersions
+import numpy as np
+from pyroaring import BitMap
+
 from shoal_protocol.certificates.packing import log_proof_in, read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
@@ -21,12 +26,18 @@ from shoal_protocol.certificates.release_certificate import (
     counted,
     prices,
 )
-from shoal_protocol.certificates.round_checks import about, check_rounds, version_of
-from shoal_protocol.certificates.study_request import check_study
+from shoal_protocol.certificates.study_request import check_round_of_study, check_study
 from shoal_protocol.jobs.totals import check_total, nodes_of
 from shoal_protocol.log.notes import Checkpoint
 from shoal_protocol.log.witnessed import cosigners
-from shoal_protocol.privacy.ledger_checks import contradictions
+from shoal_protocol.privacy.ledger_checks import check_charge, contradictions
+from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.rounds.asked_holders import AskedHolders
+from shoal_protocol.rounds.batches import check_batch
+from shoal_protocol.rounds.outcomes import check_abandonment, check_partial_sums, check_result
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_checks import check_holders, check_terms
 from shoal_protocol.trust.manifest import (
     Analyst,
     Consortium,
@@ -35,10 +46,293 @@ from shoal_protocol.trust.manifest import (
     ServiceParty,
     decode_manifest,
 )
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.succession import check_believed, check_successor
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
-from shoal_protocol.wire.service_errors import RefusedCertificate
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    ProtocolError,
+    RefusedSpec,
+    UnknownManifest,
+)
+from shoal_protocol.wire.service_errors import RefusedCertificate, WrongCharge
+
+_WHERE = "Each party, and the consortium's directory in history, keeps all versions"
+
+
+class LinkedVersions:
+    """Those of the versions at hand that link to the `trusted` one, `by_digest`, oldest first.
+
+    The digests in them vouch for those before the trusted one. Of those after it the authority's
+    signature is not enough: parties must believe them. Of several copies of a version, which may
+    differ in signature and proof, one that holds is enough.
+    """
+
+    def __init__(self, trusted: Signed[Manifest], at_hand: Iterable[Signed[Manifest]]) -> None:
+        """Link what is `at_hand`, of which nothing need be verified.
+
+        Raises:
+            WrongSigner, BadSignature: the authority did not sign the trusted version.
+        """
+        self._trusted = Parties.of(trusted, authority=trusted.body.authority)
+        copies = sorted([*at_hand, trusted], key=lambda each: each.body.sequence)
+        self._at_hand = {each.digest: each.body for each in copies}
+        self._refused: dict[str, ProtocolError] = {}
+        earlier = [self._trusted]
+        for signed in reversed(copies):
+            if signed.digest == earlier[0].manifest.previous:
+                try:
+                    before = Parties.of(signed, authority=signed.body.authority)
+                    check_successor(before, earlier[0].signed_manifest)
+                except ProtocolError as error:
+                    self._refused[signed.digest] = error
+                else:
+                    earlier.insert(0, before)
+        self._oldest = earlier[0].manifest
+        self.by_digest = {each.digest: each for each in earlier}
+        believed = {trusted.digest: self._trusted}
+        for signed in copies:
+            found = believed.get(signed.body.previous or "")
+            if found is not None and signed.digest not in believed:
+                later = Parties(signed)
+                try:
+                    check_successor(found, signed)
+                    check_believed(found.manifest, signed.body, later.log_proof)
+                except ProtocolError as error:
+                    self._refused[signed.digest] = error
+                else:
+                    believed[signed.digest] = later
+        self.by_digest |= believed
+
+    def line_of(self, digest: str) -> tuple[list[Parties], list[Parties]]:
+        """Return what leads to the version of a digest, and then itself with what follows it.
+
+        Both oldest first. A version of another branch than this one's is in neither.
+
+        Raises:
+            UnknownManifest: it does not link, for lack of a version; the detail says which.
+            RefusedCertificate: it does not link; the detail names the version that is wrong.
+        """
+        if digest not in self.by_digest:
+            raise self._unlinked(digest)
+        later = {digest: self.by_digest[digest]}
+        earlier: list[Parties] = []
+        for each in reversed(self.by_digest.values()):
+            if each.digest == (earlier[0] if earlier else later[digest]).manifest.previous:
+                earlier.insert(0, each)
+        for each in self.by_digest.values():
+            if each.manifest.previous in later:
+                later[each.digest] = each
+        return earlier, list(later.values())
+
+    def refuse_strangers(self, known: Sequence[Consortium]) -> None:
+        """Refuse versions with rosters that are no part of the trusted version's history.
+
+        Versions after the trusted one that are not believed yet may be among them.
+
+        Raises:
+            UnknownManifest: whether they are cannot be told, for lack of a version.
+            ValueError: they are not.
+        """
+        trusted, oldest = self._trusted.manifest, self._oldest.sequence
+        lost = [
+            each.manifest.sequence
+            for each in known
+            if each.digest not in self.by_digest and each.manifest.sequence <= trusted.sequence
+        ]
+        if lost and max(lost) < oldest - 1:
+            raise UnknownManifest(
+                f"you trust {self._own}, and the consortium's versions that came with rosters end "
+                f"with {max(lost)}: version {oldest - 1}, between them, is not at hand. {_WHERE}"
+            )
+        if lost:
+            raise ValueError(
+                "the versions of the manifest that came with rosters are of another consortium, or "
+                f"of another history, than the one that you trust, {self._own}: their version "
+                f"{max(lost)} does not link to it. Give the directory of that consortium"
+            )
+
+    @property
+    def _own(self) -> str:
+        return f"version {self._trusted.manifest.sequence}, {self._trusted.digest}"
+
+    def _unlinked(self, digest: str) -> ProtocolError:
+        sought, trusted = self._at_hand.get(digest), self._trusted.manifest
+        if sought is None:
+            numbers = sorted({each.sequence for each in self._at_hand.values()})
+            return UnknownManifest(
+                f"it is bound to the manifest {digest}, which is not at hand. You trust "
+                f"{self._own}, and these versions are at hand: {', '.join(map(str, numbers))}. "
+                f"{_WHERE}. If none of them has that digest, the certificate is of another "
+                "consortium, or forged"
+            )
+        if sought.sequence <= trusted.sequence:
+            wrong = self._at_hand.get(self._oldest.previous or "", sought)
+            missing, lowest = self._oldest.sequence - 1, sought.sequence
+        else:
+            wrong, lowest = sought, trusted.sequence
+            while wrong.sequence > lowest + 1 and wrong.digest not in self._refused:
+                before = self._at_hand.get(wrong.previous or "")
+                if before is None:
+                    break
+                wrong = before
+            missing = wrong.sequence - 1
+        if wrong.digest not in self._refused and missing > lowest:
+            return UnknownManifest(
+                f"it is bound to version {sought.sequence} of the manifest, {digest}, and you "
+                f"trust {self._own}, but version {missing}, between them, is not at hand. {_WHERE}"
+            )
+        why: Any = self._refused.get(wrong.digest, "it does not link to the one that you trust")
+        return RefusedCertificate(f"version {wrong.sequence} of the manifest: {why}")
+
+
+@contextmanager
+def about(part: str) -> Iterator[None]:
+    """Name the part of the certificate in which something is wrong."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise RefusedCertificate(f"{part}: {error}") from error
+
+
+def version_of(versions: Mapping[str, Parties], digest: str) -> Parties:
+    """Return the parties of a manifest version that the certificate holds.
+
+    Raises:
+        UnknownManifest
+    """
+    try:
+        return versions[digest]
+    except KeyError:
+        raise UnknownManifest("it is bound to a manifest that the certificate lacks") from None
+
+
+def check_rounds(
+    certificate: ReleaseCertificate,
+    versions: Mapping[str, Parties],
+    rosters: Mapping[str, Roster],
+) -> bool:
+    """Refuse rounds that are not those of the job, from number 0 on without gaps.
+
+    `rosters` are those of manifest versions, by digest, as far as known. Tell whether one had all
+    slots, so that the noise against the largest data holders was checked, too.
+
+    Raises:
+        RefusedCertificate: the detail names the round.
+    """
+    with about("the population"):
+        population = decode_clients(certificate.population)
+    follower = _Follower(certificate, population, versions, rosters)
+    for number, each in enumerate(certificate.all_rounds):
+        follower.take(number, each)
+    released, task = len(certificate.rounds), certificate.request.body.task
+    if released < task.rounds - certificate.request.body.spare_rounds:
+        raise RefusedCertificate(
+            f"the rounds: {released} of the {task.rounds} that the job's task asks are too few"
+        )
+    return follower.knows_owners
+
+
+class _Follower:
+    """State of the rounds checked so far, against which the next one is checked."""
+
+    def __init__(
+        self,
+        certificate: ReleaseCertificate,
+        population: BitMap,
+        versions: Mapping[str, Parties],
+        rosters: Mapping[str, Roster],
+    ) -> None:
+        self._rosters = rosters
+        # a slot keeps its data holder for ever, so that any roster that has the slots will do
+        covering = [each for each in rosters.values() if population.max() < len(each)]
+        self._owned_by = covering[0] if covering else None
+        self._request = certificate.request.body
+        self._versions = versions
+        self._participation = Participation(population)
+        self._sums: list[ReleasedSum] = []
+        self._before: RoundSpec | None = None
+        self._gone = BitMap()  # clients who joined and left since
+
+    @property
+    def knows_owners(self) -> bool:
+        """Tell whether a roster says whose slots the population's are."""
+        return self._owned_by is not None
+
+    def take(self, number: int, each: CertifiedRound | LostRound) -> None:
+        """Check the next round.
+
+        Raises:
+            RefusedCertificate
+        """
+        spec = each.spec.body
+        with about(f"the spec of round {number}"):
+            parties = version_of(self._versions, spec.manifest)
+            parties.verify(each.spec)
+            check_terms(spec, parties.manifest)
+            if spec.number != number:
+                raise RefusedSpec("the spec is for another job or round")
+            self._check_asked(spec)
+            check_round_of_study(
+                spec,
+                self._request,
+                spent=self._participation.largest(spec.clients()),
+                earlier=self._sums,
+            )
+        if isinstance(each, CertifiedRound):
+            with about(f"the result of round {number}"):
+                check_result(each.result, spec, parties)
+            with about(f"the partial sums of round {number}"):
+                check_partial_sums(each.partial_sums, each.result.body, spec, parties)
+            self._sums.append(ReleasedSum.of(spec, each.result.body))
+        elif each.abandonment is not None:
+            with about(f"the abandonment of round {number}"):
+                check_abandonment(each.abandonment, spec, parties)
+        with about(f"the trainer's ledger entry of round {number}"):
+            check_charge(each.charge, spec, node=parties.manifest.trainer.name)
+            if each.charge.job_rounds != number + 1:
+                raise WrongCharge("it is not the trainer's charge of the job's next round")
+        self._participation.add(spec.clients(), spec.cost)
+        self._before = spec
+
+    def _check_asked(self, spec: RoundSpec) -> None:
+        """Refuse a round that asks clients out of turn, or opens before the one before it."""
+        before, asked, everybody = self._before, spec.clients(), self._participation.population
+        if before is not None and spec.opened_at < before.opened_at:
+            # not after its deadline: a round is decided as soon as all have answered
+            raise RefusedSpec("it opened before the round before")
+        task, roster = self._request.task, self._rosters.get(spec.manifest)
+        known = None if roster is None else roster.enrolled_set
+        most, owned_by = task.participations(len(everybody)), self._owned_by
+        if known is not None:
+            self._gone = everybody - known
+        if owned_by is not None:
+            policy = self._versions[spec.manifest].manifest.policy
+            check_holders(AskedHolders.of(asked, owned_by), policy, spec)
+        if task.batch is not None and owned_by is None:
+            places = self._participation.places(asked)
+            if len(asked) != task.batch or (self._participation.rounds[places] >= most).any():
+                raise RefusedSpec("it asks too many or too few, or somebody too often")
+        elif task.batch is not None and owned_by is not None:
+            self._gone = check_batch(
+                asked,
+                self._participation,
+                self._gone,
+                owned_by.owners_of(np.asarray(everybody.to_array())),
+                job=spec.job,
+                size=task.batch,
+                most=most,
+                # without a roster: who left with an earlier version shows only when its turn comes
+                may_leave=known is None and spec.manifest != self._request.manifest,
+            )
+        elif known is not None and asked != everybody - self._gone:
+            raise RefusedSpec("it does not ask all who joined and are enrolled")
+        elif before is None and not asked.issubset(everybody):
+            raise RefusedSpec("its population holds clients who did not join")
+        elif before is not None and not asked.issubset(before.clients()):
+            raise RefusedSpec("its population holds clients that the round before did not")
+
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
 
@@ -170,7 +464,7 @@ def _versions(bound_to: Parties, certificate: ReleaseCertificate) -> dict[str, P
         with about(f"version {signed.body.sequence} of the manifest"):
             found = Parties.of(signed, authority=signed.body.authority)
             if chain:
-                chain[-1].check_successor(signed)
+                check_successor(chain[-1], signed)
             chain.append(found)
     bound = [certificate.request.body, *(each.spec.body for each in certificate.all_rounds)]
     if (bound[0].manifest, bound[-1].manifest) != (chain[0].digest, certificate.manifest):

@@ -3,12 +3,12 @@
 An entry is canonical JSON. It may be of a document that only the parties have.
 """
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import pydantic
 from pydantic import Field
 
-from shoal_protocol.wire.documents import Model, describe
+from shoal_protocol.wire.documents import BoundDocument, Model, Role, describe
 from shoal_protocol.wire.encoding import Digest, Name, canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.numbers import Count, Place
@@ -87,3 +87,12 @@ def decode_entry(encoded: bytes) -> Entry:
     if entry.encode() != encoded:
         raise MalformedDocument("an entry of the log is not written in its one form")
     return entry
+
+
+class LogRequest(BoundDocument):
+    """Trainer -> aggregator: log a certificate, which the trainer signed."""
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+    kind: Literal["log_request"] = "log_request"
+    entry: CertificateEntry

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
-from shoal_protocol.trust.belief import WrongProof as WrongProof
-from shoal_protocol.trust.belief import check_inclusion as check_inclusion
+from shoal_protocol.trust.succession import WrongProof as WrongProof
+from shoal_protocol.trust.succession import check_inclusion as check_inclusion
 
 EMPTY_ROOT: Final = sha256().digest()
 HASH_BYTES: Final = 32

@@ -21,9 +21,9 @@ from shoal_protocol.log.notes import (
     read_note,
 )
 from shoal_protocol.log.proofs import MOST_HASHES, check_inclusion, leaf_hash
-from shoal_protocol.trust.belief import TooFewWitnesses as TooFewWitnesses
-from shoal_protocol.trust.belief import origin_of as origin_of
 from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.trust.succession import TooFewWitnesses as TooFewWitnesses
+from shoal_protocol.trust.succession import origin_of as origin_of
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 
 PROOF: Final = "c2sp.org/tlog-proof@v1"

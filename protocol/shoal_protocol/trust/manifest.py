@@ -11,8 +11,6 @@ import pydantic
 from nacl.signing import VerifyKey
 from pydantic import Field, StringConstraints
 
-from shoal_protocol.trust.authority import AuthorityMove, check_authority
-from shoal_protocol.trust.belief import check_believed
 from shoal_protocol.trust.policy import Policy, all_but_one
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.wire.beside import parted, with_log_proof
@@ -73,6 +71,17 @@ class Analyst(Model):
     name: Name
     operator: Operator
     verify_key: VerifyKeyHex
+
+
+class AuthorityMove(Model):
+    """The consent of the version before, by one of its two keys, to other keys of the authority.
+
+    As with roots in TUF (section 6.1), the old and the new key sign. The recovery key, kept
+    offline, may stand in for an old key that is lost.
+    """
+
+    by: Literal["authority", "recovery"]
+    signature: Annotated[str, StringConstraints(pattern="^[0-9a-f]{128}$")]
 
 
 def _optional() -> Any:
@@ -190,37 +199,6 @@ class Parties:
         signed_manifest.verify_signature(VerifyKey(bytes.fromhex(authority)))
         return Parties(signed_manifest)
 
-    def precedes(self, later: Manifest) -> bool:
-        """Tell whether `later` claims to follow this version; no signature is checked."""
-        found = (later.consortium, later.sequence, later.previous)
-        return found == (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
-
-    def announced(self, signed_manifest: bytes, *, believe: bool = True) -> SignedManifest:
-        """Check the manifest of the version that follows this one; its roster is yet to come.
-
-        Only who makes versions, or shows them, does without `believe`.
-
-        Raises:
-            WrongManifest, MalformedDocument, BadSignature: it does not follow, is broken, forged.
-            TooFewWitnesses, WrongProof: as `check_believed`.
-        """
-        signed = decode_manifest(signed_manifest)
-        self.check_successor(signed)
-        if believe:
-            check_believed(self.manifest, signed.body, signed.log_proof)
-        return signed
-
-    def check_successor(self, signed: Signed[Manifest]) -> None:
-        """Check all of the next version but its roster.
-
-        Raises:
-            WrongManifest, MalformedDocument, BadSignature: as `announced`.
-        """
-        if not self.precedes(signed.body):
-            raise WrongManifest("the manifest is not the next version of the one in force")
-        check_authority(self.manifest, signed.body)
-        Parties.of(signed, authority=signed.body.authority)
-
     def party(self, name: str) -> ServiceParty | Analyst:
         """Return the party of that name.
 
@@ -304,21 +282,7 @@ class Consortium(Parties):
         if signed.digest != digest:
             raise WrongManifest("the manifest does not have the digest that was pinned")
         Parties.of(signed, authority=signed.body.authority)
-        return cls._opened(signed, roster)
-
-    def successor(self, signed_manifest: bytes, roster: bytes, *, believe: bool = True) -> Self:
-        """Open the manifest version that follows this one; `believe` as in `announced`.
-
-        Raises:
-            WrongManifest, MalformedDocument, BadSignature: as `announced`, or of its roster.
-            TooFewWitnesses, WrongProof: as `announced`.
-        """
-        follows = self._opened(self.announced(signed_manifest, believe=believe), roster)
-        if not follows.roster.follows(self.roster):
-            raise MalformedDocument(
-                "a roster only enrols, grows, revokes and changes keys; slots keep their holders"
-            )
-        return follows
+        return cls.opened(signed, roster)
 
     def verify_in_force(self, signed: Signed[DocumentT], current: "Consortium") -> None:
         """Check a data holder's document of this version by the holder's key in the current one.
@@ -332,7 +296,12 @@ class Consortium(Parties):
         replace(self, roster=current.roster).verify(signed)
 
     @classmethod
-    def _opened(cls, signed: Signed[Manifest], roster: bytes) -> Self:
+    def opened(cls, signed: Signed[Manifest], roster: bytes) -> Self:
+        """Open a manifest that was checked, with its roster.
+
+        Raises:
+            MalformedDocument: the roster is broken, or not the one that the manifest names.
+        """
         opened = Roster.decode(roster)
         named = signed.body.roster
         if RosterReference.of(opened) != named:

@@ -14,9 +14,9 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_hosting.peers.peer import Answer
 from shoal_hosting.tls_certificates import TlsIdentity, self_signed
-from shoal_protocol.trust.authority import AuthorityMove, move_message
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, AuthorityMove, Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.trust.succession import move_message
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import (
     BadSignature,

@@ -1,16 +1,31 @@
-"""The aggregator's HTTP routes: bytes in, bytes out; every decision is `Aggregator`'s."""
+"""The aggregator's HTTP routes: bytes in, bytes out; every decision is `Aggregator`'s.
+
+Those of the log are static files as C2SP tlog-tiles says, entries to log, and proofs.
+"""
 
 from dataclasses import replace
 from typing import Any, Final
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 
 from shoal_aggregator.aggregator import Aggregator
-from shoal_aggregator.log import Log
-from shoal_aggregator.log_routes import log_routes
+from shoal_aggregator.log import LOG, Log
 from shoal_aggregator.store import Standing
+from shoal_hosting.manifests.manifest_routes import SIGNED_MANIFEST
 from shoal_hosting.operators.view import View
-from shoal_hosting.server.openapi import SIGNED, answers, having, listed_as, signed, stores
+from shoal_hosting.server.openapi import (
+    BINARY,
+    NOTE,
+    OCTETS,
+    SIGNED,
+    TEXT,
+    answers,
+    having,
+    listed_as,
+    object_of,
+    signed,
+    stores,
+)
 from shoal_hosting.server.replies import (
     IfNoneMatch,
     RoundId,
@@ -20,13 +35,20 @@ from shoal_hosting.server.replies import (
     tagged,
     taken,
 )
-from shoal_hosting.server.waiting import WaitSeconds
+from shoal_hosting.server.waiting import Changes, WaitSeconds
 from shoal_hosting.service import Resources
+from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
 from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES
-from shoal_protocol.wire.errors import RefusedSpec, UnknownRound, WrongPhase
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    ProtocolError,
+    RefusedSpec,
+    UnknownRound,
+    WrongPhase,
+)
 from shoal_protocol.wire.service_errors import (
     ConflictingDocument,
     RoundAbandoned,
@@ -36,6 +58,67 @@ from shoal_protocol.wire.service_errors import (
     WrongResidue,
     WrongRound,
 )
+
+_PLACE: Final = object_of(place={"type": "integer", "minimum": 0})
+_FRESH: Final = {"Cache-Control": "max-age=2"}
+_FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+class NotLogged(ProtocolError):
+    """The log does not reach so far, or nothing of it is cosigned."""
+
+    code = "not-logged"
+    title = "The log has nothing there that a quorum of Compute nodes signed"
+    status = 404
+    remedy = "Read the log's checkpoint, and ask for what it says that there is."
+
+
+def log_routes(log: Log, changes: Changes) -> APIRouter:
+    """Return the routes of `log`; who waits for a proof hears of `changes`."""
+    router = APIRouter()
+
+    @router.get("/log/checkpoint", **answers(TEXT, NotLogged, as_type=NOTE))
+    async def show_checkpoint() -> Response:
+        """Serve the newest checkpoint of the log that a quorum of Compute nodes signed."""
+        note = await log.checkpoint()
+        if note is None:
+            raise NotLogged
+        return Response(note, media_type=NOTE, headers=_FRESH)
+
+    @router.get("/log/{path:path}", **answers(BINARY, NotLogged, as_type=OCTETS))
+    async def show_tile(path: str) -> Response:
+        """Serve a tile of the log or a bundle of its entries, as C2SP tlog-tiles says."""
+        try:
+            found = await log.tile(path)
+        except MalformedDocument as error:  # nothing is ever there
+            raise NotLogged from error
+        if found is None:
+            raise NotLogged
+        return Response(found, media_type=OCTETS, headers=_FOR_EVER)
+
+    @router.post("/v1/log", **answers(_PLACE, *SIGNED, statuses=(201,), takes=signed(LogRequest)))
+    async def take_entry(request: Request) -> Response:
+        """Log a certificate, by its digest, that the trainer asks for, signed."""
+        return shown({"place": await log.take(await request.body())}, 201)
+
+    @router.post(
+        "/v1/log/manifests",
+        **answers(_PLACE, *SIGNED, ConflictingDocument, statuses=(201,), takes=SIGNED_MANIFEST),
+    )
+    async def take_manifest(request: Request) -> Response:
+        """Log the next version of the manifest, signed: parties believe it by the log's proof."""
+        return shown({"place": await log.take_manifest(await request.body())}, 201)
+
+    @router.get("/v1/log/proofs/{place}", **answers(TEXT, NotLogged, as_type=NOTE))
+    async def show_proof(place: int, wait: WaitSeconds = 0) -> Response:
+        """Serve the proof that the cosigned log has the entry at a place (C2SP tlog-proof)."""
+        found = await changes.until_found(LOG, lambda: log.proof(place), wait)
+        if found is None:
+            raise NotLogged
+        return Response(str(found), media_type=NOTE)
+
+    return router
+
 
 # base64 of 8 bytes for each coordinate, and room for the rest of the document
 PARTIAL_SUM_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)

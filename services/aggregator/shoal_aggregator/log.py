@@ -24,14 +24,13 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.work import Pace, Work
-from shoal_protocol.log.entries import Entry, decode_entry
+from shoal_protocol.log.entries import Entry, LogRequest, decode_entry
 from shoal_protocol.log.notes import LARGEST_NOTE_BYTES, Checkpoint, decimal, read_note, sign_note
-from shoal_protocol.log.requests import LogRequest
 from shoal_protocol.log.submissions import ADD_CHECKPOINT, Submission
 from shoal_protocol.log.tiles import tile_at
 from shoal_protocol.log.witnessed import LogProof, cosigners, origin_of, signed_checkpoint
-from shoal_protocol.trust.belief import log_entry
 from shoal_protocol.trust.manifest import ComputeParty, decode_manifest
+from shoal_protocol.trust.succession import check_successor, log_entry
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
 
@@ -148,7 +147,7 @@ class Log:
         reading = self._own.worker("reading")
         signed = await reading.run_sized(len(encoded), decode_manifest, encoded)
         if signed.digest not in {each.digest for each in self._own.book.versions}:
-            self._own.book.current.check_successor(signed)
+            check_successor(self._own.book.current, signed)
         entry = decode_entry(log_entry(signed.body))
         logged = await self._own.storage.run(log_store.version, signed.body.sequence)
         if logged not in (None, entry.digest):

@@ -2,16 +2,17 @@
 
 vault_link   asks the vault, which decides and remembers
 joining      finds jobs, sends joins and leaves     answering    fetches rounds, has them answered
-next_rounds  asks the trainer for rounds            reupload     asks what the nodes still hold
 delivery     sends, retries, hands on receipts      directory    the peers, and newer manifests
 declaring    tells analysts what to expect
 charge_comparison  asks nodes what they charged     crowds.taking_part  all about crowd jobs
 """
 
 import asyncio
+import json
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import astuple
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
@@ -19,37 +20,220 @@ from typing import Any, Final, Self
 import httpx
 import nacl.utils
 from nacl.signing import SigningKey
+from pyroaring import BitMap
 
-from shoal_agent.answering import Answering
-from shoal_agent.charge_comparison import ChargesCheck
+from shoal_agent.answering import Answering, NextRounds
 from shoal_agent.crowds.beside import Beside
-from shoal_agent.declaring import Declaring
 from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory, ShutOut
-from shoal_agent.job_view import JobView, job_view
-from shoal_agent.joining import Joining
-from shoal_agent.next_rounds import NextRounds
-from shoal_agent.owner_questions import OwnerQuestions
+from shoal_agent.job_view import AskingView, JobView, asking_view, job_view
+from shoal_agent.joining import ChargesCheck, Joining
+from shoal_agent.keeping import Keeping, keeping
 from shoal_agent.reupload import Reupload
 from shoal_agent.status import HolderStatus
-from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
+from shoal_holder.approvals import JobAsking
 from shoal_holder.crowds.status import CrowdAccounts
+from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.faults import VaultFailed
 from shoal_holder.keys import given_keys
-from shoal_holder.messages import Ask
-from shoal_holder.opening import open_vault
+from shoal_holder.ledger import ClientCharge
+from shoal_holder.messages import (
+    Ask,
+    AskBackup,
+    AskSigned,
+    Bytes,
+    Decide,
+    Done,
+    Hello,
+    Opened,
+    Told,
+)
+from shoal_holder.opening import Contents, open_vault
+from shoal_holder.owner_queries import TOLD
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.reporting import Report, silent
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.status import JobStatus
+from shoal_holder.spending import JobCharges
+from shoal_holder.status import RECORDS_TAKEN, JobStatus
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.party import read_pin
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.wire.encoding import decode_clients
+from shoal_protocol.wire.errors import BadSignature, UnknownManifest
+
+
+class OwnerQuestions:
+    """What an owner may ask a vault, and tell it."""
+
+    _vault: VaultLink
+    _directory: Directory
+
+    async def opened(self) -> Opened:
+        """Return the vault's own report: how many slots it has, and how it is isolated."""
+        return await self._vault.ask(Hello(), Opened)
+
+    async def refusal(self) -> str | None:
+        """Return why nothing is joined or answered and what to do; None if all is well."""
+        return (await self.opened()).refusal
+
+    async def policy(self) -> Policy:
+        """Return the owner's rules."""
+        rules: Policy = await self._told(Ask(question="policy"))
+        return rules
+
+    async def keeping(self) -> Keeping:
+        """Return what the state keeps, and until when."""
+        return keeping(await self._told(Ask(question="kept")))
+
+    async def backup(self) -> bytes:
+        """Return a backup of what a restore needs, sealed to the owner's recovery key.
+
+        Raises:
+            ProtocolError: there is no recovery key, or more than a backup can hold.
+        """
+        sealed = await self._vault.ask(AskBackup(), Bytes)
+        return sealed.parts[0]
+
+    async def leave(self, job: str) -> Joined:
+        """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
+
+        Raises:
+            UnknownJob: it was not joined here.
+            WrongPhase: it has ended here otherwise.
+        """
+        left: Joined = await self._told(Ask(question="leave", job=job))
+        return left
+
+    async def approvals(
+        self, *, after: int = 0, count: int = 1000, job: str | None = None
+    ) -> list[AskingView]:
+        """Return jobs that asked the owners, as `Approvals.page`, and who their answers go to."""
+        asked = Ask(question="approvals", after=after, count=count, job=job)
+        found: list[JobAsking] = await self._told(asked)
+        return [asking_view(each, self._directory.parties) for each in found]
+
+    async def decide(self, approval: bytes) -> None:
+        """Hand over an owner's decision about a job, as a listed key signed it.
+
+        Raises:
+            UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
+                `Approvals.take`.
+        """
+        await self._vault.ask(Decide(parts=(approval,)), Done)
+
+    async def reserved(self) -> list[ReservedBudget]:
+        """Return what open jobs hold of their clients' budgets, and until when."""
+        found: list[ReservedBudget] = await self._told(Ask(question="reserved"))
+        return found
+
+    async def spent(self) -> dict[int, list[Cost]]:
+        """Return what each client that ever answered has spent, round by round."""
+        return {client: costs for costs, slots in await self.spent_alike() for client in slots}
+
+    async def spent_alike(self) -> list[tuple[list[Cost], BitMap]]:
+        """Return what answers cost, one by one, and the clients whom they cost the same."""
+        return [
+            ([Cost.stated(*each) for each in costs], decode_clients(slots))
+            for slots, costs in await self._told(Ask(question="spent"))
+        ]
+
+    async def committed(self) -> Mapping[int, Cost]:
+        """Return what each client has spent, and what open jobs may still ask of it."""
+        found = await self._told(Ask(question="committed"))
+        return {client: Cost.stated(*cost) for client, cost in found.items()}
+
+    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
+        """Return up to `count` clients' charges that follow the one with the number `after`."""
+        found: list[ClientCharge] = await self._told(
+            Ask(question="ledger", after=after, count=count)
+        )
+        return found
+
+    async def charges(self, *, before: int = 0, count: int = 1000) -> list[JobCharges]:
+        """Return what jobs in rounds charged, as `spending.by_job`: up to `count`, newest first."""
+        asked = Ask(question="charges", after=before, count=count)
+        found: list[JobCharges] = await self._told(asked)
+        return found
+
+    async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
+        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
+        found: list[LedgerEntry] = await self._told(Ask(question="chain", after=after, count=count))
+        return found
+
+    async def _told(self, asked: Ask) -> Any:
+        told = await self._vault.ask(asked, Told)
+        return TOLD[asked.question].validate_json(told.parts[0])
+
+
+class Declaring:
+    """Has the vault sign a declaration, if its owner makes one, until the trainer has judged it."""
+
+    def __init__(self, vault: VaultLink, directory: Directory, report: Report) -> None:
+        self._vault = vault
+        self._directory = directory
+        self._report = report
+        self._judged: tuple[str, int] | None = None  # under which manifest, of which records
+
+    async def step(self) -> None:
+        """Send what is to be declared, unless it was."""
+        now = self._directory.manifest, self._vault.told[RECORDS_TAKEN]
+        trainer = self._directory.trainer_apart("declarations")
+        if now == self._judged or not trainer.is_due:
+            return
+        signed = (await self._vault.ask(AskSigned(what="declaration"), Bytes)).parts
+        if signed:
+            try:
+                answer = await trainer.post("/v1/declarations", signed[0], "application/json")
+            except Unavailable as error:
+                self._report("declaration not sent", reason=str(error))
+                return
+            self._report("declaration settled", outcome=answer.outcome)
+            if answer.code == BadSignature.code:
+                self._directory.note_other_key(trainer)
+            if answer.code in (UnknownManifest.code, BadSignature.code):
+                return  # trainer or holder is behind
+        self._judged = now
+
+
+def contents_of(
+    *,
+    keys: bytes,
+    records: Records,
+    policy: Policy,
+    book: ManifestBook,
+    data_directory: Path,
+    accept_loss: str | None,
+    without_nodes: Collection[str],
+) -> Contents:
+    """Return what `shoal_holder.opening.from_contents` takes; `keys` is the next one behind it."""
+    versions = book.versions
+    return Contents(
+        data_directory=str(data_directory),
+        pin=versions[0].digest,
+        accept_loss=accept_loss,
+        without_nodes=tuple(without_nodes),
+        parts=(
+            policy.model_dump_json().encode(),
+            keys,
+            json.dumps((records.columns, records.identity and astuple(records.identity))).encode(),
+            records.values.astype("<f8").tobytes(),
+            records.starts.astype("<i8").tobytes(),
+            *(
+                piece
+                for each in versions
+                for piece in (each.signed_manifest.encode(), each.roster.encode())
+            ),
+        ),
+    )
+
 
 BETWEEN_LOOKS_SECONDS: Final = 0.5
 CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it

@@ -56,7 +56,7 @@ from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.shares import ShareKind
-from shoal_protocol.trust.belief import WrongProof
+from shoal_protocol.trust.succession import WrongProof
 from shoal_protocol.wire import service_errors
 from shoal_protocol.wire.errors import (
     BadSignature,

@@ -21,7 +21,7 @@ from shoal_protocol.certificates.packing import pack, read_certificate, unpack
 from shoal_protocol.certificates.release_certificate import counted, in_order, spanned
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
-from shoal_protocol.log.requests import LogRequest
+from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.beside import with_log_proof

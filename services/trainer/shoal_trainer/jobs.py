@@ -1,24 +1,172 @@
-"""Decides which jobs can run, when their rounds open and why jobs end; pure."""
+"""Decides which jobs can run, when their rounds open and why jobs end; pure.
 
-from collections.abc import Mapping
+Specs are made as if records were spread evenly over their bounds, so that a job that can never run
+is refused before anybody joins. No data is read.
+"""
+
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.study_request import StudyRequest, check_study
+from shoal_hosting.installed_models import model_for
+from shoal_learning.contract import RequestedRound
+from shoal_learning.learners import learner_for
+from shoal_protocol.certificates.study_request import (
+    StudyRequest,
+    check_round_of_study,
+    check_study,
+)
 from shoal_protocol.jobs.job_request import job_refusal
+from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
 from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.queries import GradientSum, Query
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.batches import largest_part
+from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.trust.limits import passed_message
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.errors import ProtocolError, RefusedJob
+from shoal_protocol.wire.errors import ProtocolError, RefusedJob, RefusedSpec
 from shoal_protocol.wire.service_errors import BudgetExceeded
-from shoal_trainer.dry_run import dry_run_specs, spread
+
+
+def next_spec(
+    request: StudyRequest,
+    consortium: Consortium,
+    clients: BitMap,
+    *,
+    number: int,
+    wanted: RequestedRound,
+    spent: Cost,
+    earlier: Sequence[ReleasedSum],
+    now: datetime,
+) -> RoundSpec:
+    """Return the job's next round, which asks `clients`; those before cost one of them `spent`.
+
+    Shares of the job's mu^2, or of its pure epsilon, make the rounds compose to the job's price and
+    not more. `earlier` are the sums of the rounds before it: by these the round is held to the
+    job's task, whatever its learner wanted.
+
+    Raises:
+        ValueError: the round cannot be made, is not one of the task, or would exceed the job's
+            price or its time.
+    """
+    if wanted.batch != request.task.batch:
+        raise ValueError("the method asks for another batch than its task has")
+    deadline = now + timedelta(seconds=request.round_seconds)
+    spec = make_spec(
+        manifest=consortium,
+        job=request.digest,
+        number=number,
+        query=wanted.query,
+        mechanism=request.privacy.mechanism,
+        cost=request.privacy.cap.part(wanted.share),
+        population=clients,
+        dropouts=request.privacy.dropouts,
+        colluders=request.privacy.colluders,
+        opened_at=now,
+        deadline=deadline,
+        give_up_at=deadline + timedelta(seconds=request.grace_seconds),
+        sharing=request.sharing,
+    )
+    if spec.give_up_at > request.ends_by:
+        raise ValueError("the job's time does not suffice for another round")
+    if not request.privacy.cap.allows(compose([spent, spec.cost])):
+        raise ValueError("the rounds would cost more than the job's epsilon and delta")
+    try:
+        check_round_of_study(spec, request, spent=spent, earlier=earlier)
+    except RefusedSpec as error:
+        raise ValueError(str(error)) from error
+    return spec
+
+
+_RECORDS: Final = 64
+
+
+def dry_run_specs(
+    request: StudyRequest, consortium: Consortium, population: BitMap, *, now: datetime
+) -> list[RoundSpec]:
+    """Return the specs of a job's rounds if these clients join and nobody leaves.
+
+    Rounds alike to the one before are left out, but for the last that a client is asked in.
+
+    Raises:
+        ValueError: one of them cannot be made, or would exceed the job's price.
+    """
+    learner, size = learner_for(request.task, find_model=model_for), len(population)
+    most = request.task.participations(size)
+    sums: list[ReleasedSum] = []
+    specs: list[RoundSpec] = []
+    spent = NOTHING
+    while len(sums) < request.task.rounds:
+        wanted = learner.next(size, sums)
+        if not isinstance(wanted, RequestedRound):
+            break
+        is_alike = bool(sums) and wanted.query.name == sums[-1].query.name
+        number = request.task.rounds - 1 if is_alike else len(sums)
+        if is_alike:  # a client was asked as often as can be before
+            spent = compose([NOTHING, *[specs[-1].cost] * (most - 1)])
+        spec = next_spec(
+            request,
+            consortium,
+            spread(population, wanted.batch or size),
+            number=number,
+            wanted=wanted,
+            spent=spent,
+            earlier=sums,
+            now=now,
+        )
+        specs.append(spec)
+        if is_alike:
+            break
+        spent = compose([spent, spec.cost])
+        sums.append(_even(spec))
+    return specs
+
+
+def spread(population: BitMap, size: int) -> BitMap:
+    """Return so many of a population, evenly, so that each data holder has its part of them."""
+    clients = np.asarray(population.to_array())
+    return BitMap(clients[np.linspace(0, len(clients) - 1, size).astype(np.intp)])
+
+
+def _even(spec: RoundSpec) -> ReleasedSum:
+    """Return the sum of a round whose cohort is complete."""
+    size = spec.population_size
+    coordinates, parts = zip(*spec.noise_blocks(), strict=True)
+    variances = [part.variance(clients=size) for part in parts]
+    return ReleasedSum(
+        query=spec.query,
+        values=np.rint(_mean(spec.query) * size).astype(np.int64),
+        cohort_size=size,
+        noise_sd=np.repeat(np.sqrt(variances), coordinates),
+        mechanism=spec.noise.mechanism,
+        surplus=size / spec.parties,
+    )
+
+
+def _mean(query: Query) -> NDArray[np.float64]:
+    """Return what one client contributes on average, shape (dimension,): zeros of gradients."""
+    if isinstance(query, GradientSum):
+        return np.zeros(query.dimension)
+    columns = tuple(each.model_copy(update={"term": None}) for each in query.columns)
+    query = query.model_copy(update={"columns": columns})  # what a term makes is spread evenly
+    # Richtmyer's sequence, and hardly a row twice
+    steps = np.sqrt(np.arange(2, len(query.column_names) + 2))
+    places = np.modf(np.outer(np.arange(1, _RECORDS + 1), steps))[0]
+    centres = np.array([column.centre for column in columns])
+    scales = np.array([column.scale for column in columns])
+    records = centres + scales * (2.0 * places - 1.0)
+    one = np.ones((query.records_per_client, 1))
+    mean: NDArray[np.float64] = np.mean([query.encode(one * each) for each in records], axis=0)
+    return mean
+
 
 DRY_RUN_SIZES: Final = 8  # between minimum_population and all who may join
 

@@ -1,12 +1,13 @@
-"""Carries running jobs from round to round; all that it keeps of a job is in the store, too.
+"""Carries running jobs from round to round until they end.
 
-After a crash, steps are repeated: announcing and asking are idempotent, and a round is on file,
-and charged, before anybody hears of it.
+All that it keeps of a job is in the store, too. After a crash, steps are repeated: announcing and
+asking are idempotent, and a round is on file, and charged, before anybody hears of it.
 """
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from typing import Final
@@ -17,26 +18,301 @@ from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
 from shoal_hosting.installed_models import ModelNotUsable
+from shoal_hosting.manifests.manifest_book import HANDOVER, at_present
+from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.work import Work
 from shoal_learning.contract import LearnerOfManyRounds, NoReliablePosterior, RequestedRound
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.rounds.attestations import Abandonment
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
+from shoal_protocol.rounds.outcomes import (
+    verified_abandonment,
+    verified_partial_sums,
+    verified_result,
+)
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Posterior
-from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import WrongPhase
-from shoal_protocol.wire.phases import FINISHED, JobPhase
+from shoal_protocol.wire.encoding import decode_clients
+from shoal_protocol.wire.errors import ProtocolError, WrongPhase
+from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import schema, store
-from shoal_trainer.conducting import Conductor, Ended, Opened, Published, Waiting
-from shoal_trainer.ending import Endings
-from shoal_trainer.peers import Peers
-from shoal_trainer.progress import RunningJob, read_job
+from shoal_trainer.jobs import may_open, next_spec
+from shoal_trainer.peers import LONG_POLL_SECONDS, Answer, Peers, State
+from shoal_trainer.progress import CurrentRound, RunningJob, read_job
+from shoal_trainer.releases import conclude, find_losses, find_releases, finish_job
 from shoal_trainer.resources import Resources
-from shoal_trainer.specs import next_spec
 from shoal_trainer.store import JobRecord
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The round waits for a service; there is nothing to do now."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Every service that must accept the round has done so; that is on file."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """The round has a result, which is verified; it is not on file yet."""
+
+    result: Signed[Result]
+    sums: Sequence[Signed[PartialSum]]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The round has no result, and why; nothing of that is on file yet.
+
+    `released_nothing` if that is certain, by the aggregator's word or because no client was asked.
+    `is_for_good` if another round of the job would fare no better.
+    """
+
+    code: str
+    reason: str
+    released_nothing: bool
+    is_for_good: bool
+    abandonment: Signed[Abandonment] | None = None
+
+
+class Conductor:
+    """Announces rounds and asks for their outcomes.
+
+    With `long_polls` it keeps a long poll open at the aggregator for each round, and wakes the
+    service when it is answered; without, it asks when it is told to and not again.
+    """
+
+    def __init__(self, resources: Resources, peers: Peers, *, long_polls: bool) -> None:
+        """Begin with no poll open."""
+        self._resources = resources
+        self._peers = peers
+        self._long_polls = long_polls
+        self._accepted: dict[str, frozenset[str]] = {}  # services, by round
+        self._open: dict[str, dict[str, str]] = {}  # why others have not, by round
+        self._polls: dict[str, asyncio.Task[Answer | None]] = {}  # by round
+
+    async def close(self) -> None:
+        """Cancel the open polls."""
+        polls = list(self._polls.values())
+        for poll in polls:
+            poll.cancel()
+        await asyncio.gather(*polls, return_exceptions=True)
+
+    async def conduct(
+        self, job: RunningJob, round_: CurrentRound
+    ) -> Waiting | Opened | Published | Ended:
+        """Take the next step of a job's round that has no outcome yet.
+
+        Raises:
+            StorageUnavailable
+        """
+        if round_.phase is Phase.ANNOUNCED:
+            return await self._announce(job, round_)
+        return await self._collect(round_)
+
+    async def _announce(self, job: RunningJob, round_: CurrentRound) -> Waiting | Opened | Ended:
+        """Offer the round to the services that have not accepted it, and open it if enough have."""
+        own, spec = self._resources, round_.spec.body
+        consortium = own.book.get(spec.manifest)
+        needed = {consortium.manifest.aggregator.name, *spec.compute_nodes}
+        accepted = self._accepted.get(round_.id, frozenset())
+        # the last quarter of the time is for the clients
+        latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
+        if own.clock() >= latest:
+            why = self._open.get(round_.id, {})
+            missing = ", ".join(
+                f"{name} ({why.get(name, 'not asked in time')})"
+                for name in sorted(needed - accepted)
+            )
+            late = f"round {spec.number} was not accepted in time by {missing}; nobody was charged"
+            return self._ended(round_, "not_accepted", late, is_for_good=False)
+        reception = await self._peers.announce(
+            round_.spec.encode(),
+            consortium,
+            request=job.encoded,
+            asked_under=own.book.get(job.request.manifest),
+            without=accepted,
+        )
+        self._accepted[round_.id], self._open[round_.id] = reception.accepted, reception.open
+        if reception.refusal is not None:
+            return self._ended(round_, "spec_refused", reception.refusal, is_for_good=True)
+        if not may_open(spec, needed - reception.accepted, now=own.clock()):
+            is_over = own.clock() >= spec.opened_at + HANDOVER
+            if is_over and consortium.digest != own.book.current.digest:  # nobody takes it now
+                changed = f"the manifest changed before round {spec.number} was accepted"
+                return self._ended(round_, "manifest_changed", changed, is_for_good=False)
+            return Waiting()
+        await own.storage.run(store.open_round, round_.id)
+        self._forget(round_)
+        return Opened()
+
+    def _forget(self, round_: CurrentRound) -> None:
+        self._accepted.pop(round_.id, None)
+        self._open.pop(round_.id, None)
+
+    def _ended(self, round_: CurrentRound, code: str, reason: str, *, is_for_good: bool) -> Ended:
+        self._forget(round_)
+        return Ended(code, reason, released_nothing=True, is_for_good=is_for_good)
+
+    async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
+        """Ask the aggregator for the round's outcome, and verify it."""
+        own, spec = self._resources, round_.spec.body
+        consortium = own.book.get(spec.manifest)
+        aggregator = at_present(own.book, consortium.manifest.aggregator)
+        if self._long_polls and round_.id not in self._polls:
+            self._poll(aggregator, round_.id)
+        try:
+            answer = None
+            if self._long_polls:
+                if not self._polls[round_.id].done():  # which wakes the trainer
+                    return Waiting()
+                answer = self._polls.pop(round_.id).result()
+            if answer is None:
+                answer = await self._peers.outcome(aggregator, round_.id)
+            if answer.state is State.DECIDED:
+                read, size = own.worker("reading").run_sized, len(answer.document)
+                result = await read(size, verified_result, answer.document, spec, consortium)
+                shown = await self._peers.partial_sums(aggregator, spec)
+                sums = await read(
+                    len(shown), verified_partial_sums, shown, result.body, spec, consortium
+                )
+                log.info("round published", job=spec.job, round=round_.id)
+                return Published(result, sums)
+            if answer.state is State.ABANDONED:
+                return _abandoned(spec, verified_abandonment(answer.document, spec, consortium))
+        except Unavailable as error:
+            if own.clock() > spec.give_up_at + own.patience:
+                reason = f"the aggregator does not say what became of round {spec.number}: {error}"
+                return Ended("no_outcome", reason, released_nothing=False, is_for_good=True)
+            return Waiting()
+        except StorageUnavailable:
+            raise
+        except ProtocolError as error:
+            reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
+            return Ended(
+                "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
+            )
+        if self._long_polls:
+            self._poll(aggregator, round_.id)
+        return Waiting()
+
+    def _poll(self, aggregator: ServiceParty, round_id: str) -> None:
+        poll = asyncio.create_task(self._wait_for_outcome(aggregator, round_id))
+        self._polls[round_id] = poll
+
+    async def _wait_for_outcome(self, aggregator: ServiceParty, round_id: str) -> Answer | None:
+        """Return the round's outcome once there is one, None where the aggregator does not answer.
+
+        The next step sees to the rest, at once if there is one.
+        """
+        try:
+            while True:
+                answer = await self._peers.outcome(
+                    aggregator, round_id, wait_seconds=LONG_POLL_SECONDS
+                )
+                if answer.state is not State.PENDING:
+                    self._resources.wake.set()
+                    return answer
+        except Unavailable:
+            log.debug("the aggregator does not answer", round=round_id)
+            return None
+
+
+def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:
+    why = abandonment.body.reason
+    said = f"{why.code} ({why.detail})" if why.detail else why.code
+    reason = (
+        f"round {spec.number} was abandoned: {said}; its price stays charged to the "
+        f"{spec.population_size} clients that it asked; its id is {spec.digest}"
+    )
+    return Ended(
+        why.code, reason, released_nothing=True, is_for_good=False, abandonment=abandonment
+    )
+
+
+class Endings:
+    """Ends running jobs, each once."""
+
+    def __init__(self, resources: Resources, ends: Counter) -> None:
+        """Count jobs in `ends` by their end."""
+        self._resources = resources
+        self._ends = ends
+
+    async def finish(self, job: RunningJob, posterior: Posterior) -> None:
+        """End a job with its posterior and report; its certificate follows.
+
+        Raises:
+            ValueError: these rounds make no report.
+        """
+        own = self._resources
+        report = await asyncio.to_thread(
+            conclude,
+            job.encoded,
+            await own.storage.run(find_releases, job.id),
+            await own.storage.run(find_losses, job.id),
+            population=job.population,
+            posterior=posterior,
+            trainer=own.name,
+            key=own.key_in(job.request.manifest),
+        )
+        await own.storage.run(finish_job, report)
+        self._ends.labels("finished").inc()
+        log.info("job finished", job=job.id)
+        await self._settle(job)
+
+    async def fail(
+        self,
+        job: RunningJob,
+        code: str,
+        reason: str,
+        *,
+        abandoned_round: str | None = None,
+        abandonment: Signed[Abandonment] | None = None,
+    ) -> None:
+        """End a job without a posterior; what rounds cost that clients were told of stays."""
+        own = self._resources
+        await own.storage.run(
+            store.fail_job,
+            job.id,
+            JobEvent.ROUND_ABANDONED,
+            reason,
+            at=own.clock(),
+            abandoned_round=abandoned_round,
+            abandonment=abandonment,
+        )
+        self._ends.labels("failed").inc()
+        log.info("job failed", job=job.id, reason=code)  # its text may be in a peer's words
+        await self._settle(job)
+
+    async def expire(self, record: JobRecord) -> None:
+        """End a job whose time is over, whatever it waits for; only its id is needed."""
+        own = self._resources
+        reason = "the job was not done by the end of its time"
+        await own.storage.run(
+            store.fail_job, record.job, JobEvent.TIME_OVER, reason, at=own.clock()
+        )
+        self._ends.labels("failed").inc()
+        log.info("job failed", job=record.job, reason="time_over")
+        request = decode(record.request, StudyRequest).body
+        await self._let_go(record.job, decode_clients(record.population or ""), request)
+
+    async def _settle(self, job: RunningJob) -> None:
+        await self._let_go(job.id, job.population, job.request)
+
+    async def _let_go(self, job: str, population: BitMap, request: StudyRequest) -> None:
+        """Free the part of clients' budgets that the job reserved and did not spend."""
+        own = self._resources
+        spent = await own.storage.run(store.kept_charges, job)
+        own.committed.take_back(population, request.privacy.cost)
+        for clients, cost in spent:
+            own.committed.add(clients, cost)
+        own.job_ended(job)
+
 
 log = structlog.get_logger()
 

@@ -16,9 +16,9 @@ from typing import Final
 from nacl.signing import VerifyKey
 
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.trust.belief import TooFewWitnesses
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty, decode_manifest
 from shoal_protocol.trust.roster import Roster, key_fingerprint
+from shoal_protocol.trust.succession import TooFewWitnesses, following_version
 from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
 from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import (
@@ -247,7 +247,7 @@ class ManifestBook:
             known = self.known(signed_manifest)
             if known is not None:
                 return known
-            successor = self._current.successor(signed_manifest, roster)
+            successor = following_version(self._current, signed_manifest, roster)
             for earlier in self._versions.values():
                 if successor.roster.takes_again(earlier.roster, since=self._current.roster):
                     raise MalformedDocument("a key is back that was revoked or replaced")

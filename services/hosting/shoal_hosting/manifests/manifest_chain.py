@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shoal_hosting.manifests.manifest_book import HISTORY, MANIFEST, history_paths
 from shoal_protocol.trust.manifest import Consortium, SignedManifest, decode_manifest
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.errors import ProtocolError
 
 
@@ -26,7 +27,7 @@ def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
         try:
             manifest, roster = (path.read_bytes() for path in paths)
             if chain:
-                chain.append(chain[-1].successor(manifest, roster, believe=False))
+                chain.append(following_version(chain[-1], manifest, roster, believe=False))
             else:
                 digest = decode_manifest(manifest).digest
                 chain.append(Consortium.pinned(manifest, roster, digest=digest))

@@ -14,6 +14,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_protocol.trust.manifest import decode_manifest
 from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.trust.succession import announced
 from shoal_protocol.wire.errors import UnknownManifest
 
 _SMALL_BYTES: Final = 1 << 20
@@ -63,7 +64,7 @@ async def follow(get: Callable[[str, int], Awaitable[bytes]], book: ManifestBook
             signed = await get(f"/v1/manifests/{current.manifest.sequence + 1}", _SMALL_BYTES)
         except NoMore:
             return
-        named = current.announced(signed).body.roster
+        named = announced(current, signed).body.roster
         if named.digest == current.manifest.roster.digest:
             roster = current.roster.encode()
         else:

@@ -23,10 +23,10 @@ from shoal_hosting.server.openapi import (
     signed,
     with_optional,
 )
-from shoal_protocol.trust.belief import TooFewWitnesses, WrongProof
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
 from shoal_protocol.trust.roster import RosterReference, roster_digest
+from shoal_protocol.trust.succession import TooFewWitnesses, WrongProof, announced
 from shoal_protocol.wire.errors import MalformedDocument, NotReady, UnknownManifest
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -161,7 +161,7 @@ class ManifestIntake:
 
     def _look(self, signed_manifest: bytes) -> Consortium | RosterReference:
         known = self._book.known(signed_manifest)
-        return known or self._book.current.announced(signed_manifest).body.roster
+        return known or announced(self._book.current, signed_manifest).body.roster
 
     async def _take_roster(
         self,

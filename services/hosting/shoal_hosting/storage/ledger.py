@@ -35,8 +35,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.epsilons import epsilon_at
 from shoal_protocol.privacy.ledger import EMPTY, Chain, Head, LedgerEntry, population_digest
-from shoal_protocol.privacy.ledger_checks import check_anchors, check_charge
-from shoal_protocol.privacy.round_charges import charge_of
+from shoal_protocol.privacy.ledger_checks import charge_of, check_anchors, check_charge
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument

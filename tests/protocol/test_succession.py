@@ -7,8 +7,8 @@ import pytest
 from shoal_protocol.log.entries import decode_entry
 from shoal_protocol.log.proofs import WrongProof
 from shoal_protocol.log.witnessed import LogProof, TooFewWitnesses
-from shoal_protocol.trust.belief import log_entry
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, SignedManifest
+from shoal_protocol.trust.succession import following_version, log_entry
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 from tests.world import examples
@@ -32,7 +32,7 @@ def proved(signed_manifest: SignedManifest, *nodes: str) -> SignedManifest:
 
 
 def accept(signed_manifest: SignedManifest) -> None:
-    accepted = NOW.successor(signed_manifest.encode(), NOW.roster.encode())
+    accepted = following_version(NOW, signed_manifest.encode(), NOW.roster.encode())
     assert accepted.log_proof == signed_manifest.log_proof
     assert accepted.digest == signed_manifest.digest
 
@@ -78,7 +78,7 @@ def test_a_consortium_from_before_the_log_needs_none_until_it_asks_for_it() -> N
     place = {"sequence": 2, "previous": first.digest}
     second = first.manifest.model_copy(update=place | {"policy": POLICY})
     encoded = sign(second, AUTHORITY_NAME, examples.AUTHORITY).encode()
-    accepted = first.successor(encoded, first.roster.encode())
+    accepted = following_version(first, encoded, first.roster.encode())
     assert accepted.manifest.quorum == 2
 
 
