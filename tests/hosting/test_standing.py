@@ -110,6 +110,17 @@ async def test_an_operator_is_asked_for_a_new_box_key_once_the_one_in_force_is_o
     assert "box_key" not in await at.standing.told(at.busy)
 
 
+async def test_a_retired_party_is_told_when_it_may_be_switched_off(
+    trust: Trust, tmp_path: Path
+) -> None:
+    at = At(trust, "compute-2", tmp_path)
+    at.accept(change(trust, retired=["compute-2"]))
+    at.is_busy = True
+    assert "serves what is open" in (await at.standing.told(at.busy))["party"]
+    at.is_busy = False
+    assert "may be switched off" in (await at.standing.told(at.busy))["party"]
+
+
 async def test_a_party_without_the_keys_of_the_version_in_force_is_not_ready(
     trust: Trust, tmp_path: Path
 ) -> None:
