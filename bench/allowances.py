@@ -43,7 +43,6 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
     Tables,
-    UnitRowMatrix,
     VectorSum,
     WeightedRowMatrix,
 )
@@ -94,7 +93,6 @@ def queries(columns: int, records: int) -> Iterator[Query]:
         for each in range(columns - 1)
     )
     yield SecondMomentMatrix(columns=(*splines, named[1]), **ball)
-    yield UnitRowMatrix(columns=named, **ball)
     yield WeightedRowMatrix(columns=named, **ball)
     yield ScoreSum(
         columns=named,

@@ -26,6 +26,7 @@ from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures, CrowdLoad
 from bench.planner import outcomes
 from bench.raw_requests import ask, request
+from bench.rounds import peak_memory_mib
 from shoal.planning import Study
 from shoal.planning.assumptions import assume
 from shoal.planning.crowds import crowd_task, draw_and_discard
@@ -168,7 +169,7 @@ async def measure(
             },
             "of each contribution": used,
             "a new TLS connection, trainer's CPU ms": fresh,
-            "trainer, peak MiB": trainer.peak_memory_mib,
+            "trainer, peak MiB": peak_memory_mib(trainer),
             "checked": await _checked(work, job, closing, figures),
             "error of the averaged coefficients": _learned(work, closing),
         }

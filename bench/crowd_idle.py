@@ -20,6 +20,7 @@ from typing import Final
 
 from bench.crowd_trainer import CLIENTS, MOST_LOCAL_EPSILON, Trainer, task_of
 from bench.raw_requests import Lines, request
+from bench.rounds import peak_memory_mib
 from shoal_consortium.processes import Federation
 from shoal_hosting.server.serving import KEEP_ALIVE_SECONDS, MOST_CONNECTIONS
 from shoal_protocol.crowds.tasks import CrowdTask
@@ -105,7 +106,7 @@ def main() -> None:
         found = asyncio.run(
             measure(trainer, task, connections=arguments.connections, jobs=arguments.jobs)
         )
-        peak = trainer.processes[0].peak_memory_mib
+        peak = peak_memory_mib(trainer.processes[0])
     for what, kib in found.items():
         print(f"{what:24} {kib:10,.1f} KiB")
     print(f"{'at most':24} {peak:10,.1f} MiB, with {arguments.connections:,} connections")

@@ -21,6 +21,7 @@ import numpy as np
 from nacl.signing import SigningKey
 
 from bench.drive import quickstart
+from bench.rounds import peak_memory_mib
 from bench.sites import site_agent, write_records
 from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
@@ -86,7 +87,7 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
         report = job.wait()
         seconds, spent = time.monotonic() - begun, cpu_seconds(working) - cpu
         after = _split(services[:nodes], agents)
-        memory = {each.name: each.peak_memory_mib for each in (*services[:nodes], agents[0])}
+        memory = {each.name: peak_memory_mib(each) for each in (*services[:nodes], agents[0])}
     if report.cohort_sizes != (holders * records,):
         raise RuntimeError("records were lost")
     sent, spec = _sent(directory / "data" / names[0] / STATE_FILE)

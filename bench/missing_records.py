@@ -55,8 +55,7 @@ def line(method: RegressionMethod) -> Model:
     def drawn(count: int, generator: np.random.Generator) -> tuple[Floats, Floats]:
         truth = PRIOR_SD * np.array([2.0, 1.0, 1.0]) * generator.standard_normal(3)
         x = generator.uniform(-0.7, 0.7, (count, 2))
-        rows = x / np.linalg.norm(x, axis=1, keepdims=True) if method == "unit_rows" else x
-        y = truth[0] + rows @ truth[1:] + RESIDUAL_SD * generator.standard_normal(count)
+        y = truth[0] + x @ truth[1:] + RESIDUAL_SD * generator.standard_normal(count)
         return truth, np.column_stack([x, y])
 
     task = LinearRegressionTask(

@@ -28,7 +28,7 @@ from shoal import Analyst, ColumnBounds, JobSettings
 from shoal.jobs.analyst import Job
 from shoal_consortium.processes import Federation, Process
 from shoal_holder.release_timing import GRID_SECONDS
-from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.tls_certificates import pinned_tls
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.packing import pack
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
@@ -38,6 +38,25 @@ TARGET: Final = "target"
 EPSILON: Final = 2.0
 _COMPARED: Final = 50  # rounds at each end
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def memory_mib(pid: int, what: str = "VmRSS") -> float:
+    """Return the resident set of a process in MiB, or its peak, `VmHWM` (Linux).
+
+    Raises:
+        OSError: there is no such process.
+    """
+    status = Path(f"/proc/{pid}/status").read_text()
+    return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith(what)) / 1024
+
+
+def peak_memory_mib(process: Process) -> float:
+    """Return the largest resident set that a running process has had, in MiB (Linux).
+
+    Raises:
+        RuntimeError: it does not run.
+    """
+    return memory_mib(process.pid, "VmHWM")
 
 
 def task(rounds: int, batch: int) -> LogisticRegressionTask:
@@ -75,7 +94,7 @@ def measure(
                 for each in processes
             },
         }
-        peaks = {each.name: each.peak_memory_mib for each in processes}
+        peaks = {each.name: peak_memory_mib(each) for each in processes}
         certificate = job.certificate() or b""
     begun = time.perf_counter()
     verify_certificate(certificate, (directory / "consortium" / "manifest.json").read_bytes())

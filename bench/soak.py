@@ -22,8 +22,9 @@ from typing import Any, Final
 import httpx
 
 from bench.drive import quickstart
-from shoal_consortium.processes import Federation, Process, memory_mib
-from shoal_hosting.peers.connections import pinned_tls
+from bench.rounds import memory_mib, peak_memory_mib
+from shoal_consortium.processes import Federation, Process
+from shoal_hosting.tls_certificates import pinned_tls
 
 SAMPLE_SECONDS: Final = 0.5
 SITE = "site"
@@ -126,7 +127,7 @@ def measure(
         with sampler.running():
             options = ["--features", str(features)]
             load = _load(directory, sampler, SITE, [*options, "--jobs", str(jobs)])
-        peaks = {each.name: each.peak_memory_mib for each in services}
+        peaks = {each.name: peak_memory_mib(each) for each in services}
     found["load"] = load
     found["peak MiB"] = peaks | {SITE: sampler.peak(SITE)}
     found["bytes on disk, by node"] = {

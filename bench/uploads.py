@@ -16,6 +16,7 @@ from typing import Final
 
 from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
+from bench.rounds import peak_memory_mib
 from shoal_consortium.processes import Federation
 from shoal_hosting.party import load_party
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -74,7 +75,7 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str,
             begun = time.perf_counter()
             await ask(node, requests, connections=CONNECTIONS)
             found[what] = count / (time.perf_counter() - begun)
-        return found | {"node's peak memory, MiB": federation["compute-0"].peak_memory_mib}
+        return found | {"node's peak memory, MiB": peak_memory_mib(federation["compute-0"])}
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ from shoal.estimators import (
     GammaRegression,
     NegativeBinomialRegression,
     PoissonRegression,
-    PoissonRegressionByGradients,
 )
 from shoal.jobs.federation import Learning
 
@@ -90,22 +89,14 @@ model.plot_predictions({name: values[:200] for name, values in patients.items()}
 pyplot.show()
 
 # %% [markdown]
-# ## Two relatives
+# ## A relative
 #
-# One allows for counts that scatter more than Poisson's, here at little cost. The other, by
-# gradients, asks each client in few of its rounds, here 40 of 200, and knows no offset. Many rounds
-# are simulated before they are paid for.
+# It allows for counts that scatter more than Poisson's, here at little cost.
 
 # %%
 wider = NegativeBinomialRegression(formula=model.formula, variables=model.variables)
 wider.fit(federation)
-batches = PoissonRegressionByGradients(
-    features=COLUMNS, target={"visits": (0, 30)}, rounds=200, batch=400
-).fit(simulated)
-if DIRECTORY is not None:
-    batches.fit(federation)
-for each in (wider, batches):
-    print(each.summary())
+print(wider.summary())
 
 # %% [markdown]
 # ## Costs

@@ -26,13 +26,9 @@ EVERY: Final = {
     "test_a_node_that_never_comes_up_costs_nothing_by_threshold": 3,
     "tests/federation/test_committees.py::"
     "test_a_node_that_is_lost_once_it_attested_holdings_costs_the_round": 2,
-    "tests/federation/test_crash_in_many_rounds.py::"
-    "test_a_death_in_the_second_round_changes_nothing": 3,
-    "tests/federation/test_crashes.py::"
-    "test_who_dies_at_every_kind_of_message_and_is_restarted_changes_nothing": 3,
     "tests/federation/test_crowd_clocks.py::"
     "test_a_clock_that_jumps_loses_nothing_acknowledged_and_accuses_nobody": 3,
-    "tests/federation/test_crowd_crashes.py::"
+    "tests/scenarios/test_crash_in_crowds.py::"
     "test_a_death_at_a_step_costs_nobody_more_and_loses_nothing_acknowledged": 3,
     "tests/federation/test_crowd_jobs.py::"
     "test_whatever_the_network_does_each_charge_is_one_contribution": 2,
@@ -55,7 +51,6 @@ EVERY: Final = {
     "tests/learning/test_measured_regressions.py::"
     "test_nine_of_ten_intervals_hold_about_nine_times_in_ten": 3,
     "tests/learning/test_pooling.py::test_intervals_of_slopes_and_of_sites_hold": 3,
-    "tests/neighbours/test_nothing_tells_of_records.py::test_a_planted_fault_is_seen": 3,
     "tests/privacy/test_prediction_sensitivity.py::"
     "test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it": 3,
     "tests/privacy/test_score_sensitivity.py::"

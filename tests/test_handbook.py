@@ -46,7 +46,7 @@ IN_MID_JOB: Final = {
         "end_to_end/test_drills.py::test_a_disk_that_is_lost_in_a_round_is_restored",
         "federation/test_backups.py::test_a_service_whose_disk_is_lost_in_a_round_goes_on_from_its_backup",
         "federation/test_backups.py::test_an_older_backup_exceeds_no_cap_and_signs_no_second_history",
-        "federation/test_set_back.py::test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name",
+        "scenarios/test_set_back.py::test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name",
     ],
     "Upgrade": [
         "compute/test_process.py::test_a_node_does_not_start_on_a_database_of_another_version",

@@ -189,7 +189,7 @@ def test_all_that_a_holder_installs_of_hosting_is_used_there(holder: Wheel, tmp_
     needed = HOLDER["project"]["dependencies"] + holder.extras["agent"] + holder.extras["loader"]
     there = install(tmp_path, needed, holder)
     loaded = there.run("-c", program, *others, "shoal_agent.__main__").split()
-    lazily = {"shoal_hosting.installed_models", "shoal_hosting.digested_imports"}
+    lazily = {"shoal_hosting.installed_models"}
     assert of_hosting - RUN_BY_THE_IMAGE - lazily <= set(loaded)
     there.run("-c", program, *(RUN_BY_THE_IMAGE | lazily))
 

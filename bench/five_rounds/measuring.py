@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bench.five_rounds import sets
 from figures.ada_ssp import ada_ssp
 from shoal_learning.regression import Regression
-from shoal_learning.regression.families import slope_of
+from shoal_learning.regression.score_likelihood import slope_of
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.holders import cpu_seconds
-from shoal_consortium.processes import Process, memory_mib
+from bench.rounds import memory_mib, peak_memory_mib
+from shoal_consortium.processes import Process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class Meter:
         return Cost(
             cpu_seconds=self._cpu,
             wall_seconds=self._wall,
-            peak_rss_mb=max(each.peak_memory_mib for each in self._processes) * 1.048576,
+            peak_rss_mb=max(peak_memory_mib(each) for each in self._processes) * 1.048576,
             received_bytes=received_bytes,
             run=run,
         )

@@ -10,7 +10,7 @@ import typer
 from shoal.planning import Prospect, Study, compare
 from shoal.planning.comparing import formulas, trust
 from shoal.planning.crowds import contributions_needed, draw_and_discard, instances_for_load
-from shoal.planning.load import ANSWER_SECONDS, assumed_open_sessions, sufficient_open_seconds
+from shoal.planning.study import ANSWER_SECONDS, assumed_open_sessions, sufficient_open_seconds
 from shoal_command.options import with_options_of
 from shoal_command.terminal import AsJson, present
 from shoal_protocol.privacy.adversaries import coalitions

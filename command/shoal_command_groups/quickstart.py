@@ -6,17 +6,42 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from shoal_command.options import VALID_DAYS, ExtraHosts
+from shoal_command.options import VALID_DAYS, ExtraHosts, policy_of, policy_options
 from shoal_command.terminal import AsJson, now, shell_command, tell, warn
-from shoal_command_groups.policy import policy_of, policy_options
 from shoal_consortium.dictionary_files import read_variables
-from shoal_consortium.example_dictionary import EXAMPLE_VARIABLES
 from shoal_consortium.quickstart import Plan, Process, agents, exists, make, services
 from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_protocol.trust.dictionary import Flag, Number, Variable
 
 WARNING: Final = (
     "for trying out only: this machine holds every key. In production every organisation makes "
     "its own party with `shoal party new` and hands over only its card."
+)
+EXAMPLE_VARIABLES: Final[tuple[Variable, ...]] = (
+    Number(name="age", meaning="age at the visit", unit="years", lower=18, upper=100),
+    Number(
+        name="body_mass_index",
+        meaning="body mass over squared height, measured at the visit",
+        unit="kg/m²",
+        lower=10,
+        upper=60,
+    ),
+    Number(
+        name="systolic_pressure",
+        meaning="systolic blood pressure, seated, second of two readings",
+        unit="mmHg",
+        lower=60,
+        upper=220,
+    ),
+    Flag(name="smoker", meaning="smokes now"),
+    Number(name="stage", meaning="stage of the disease, from 1 to 4", lower=1, upper=4),
+    Number(name="visits", meaning="visits in the last year", lower=0, upper=20),
+    Flag(name="sex", meaning="1 if female"),
+    Flag(name="treatment", meaning="1 if treated, 0 in the control group"),
+    Number(name="weeks", meaning="weeks until death or the last visit", lower=0, upper=120),
+    Flag(name="died", meaning="1 if the patient died, 0 if the time is that of the last visit"),
+    Number(name="site", meaning="number of the hospital, from 1 to 4", lower=1, upper=4),
+    Number(name="income", meaning="yearly income of the household", lower=0, upper=1e9),
 )
 _SITES = ("site-a=200", "site-b=200", "site-c=200")  # as many as `shoal job example` asks for
 _RULES: Final = {

@@ -18,16 +18,6 @@ START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 
-def memory_mib(pid: int, what: str = "VmRSS") -> float:
-    """Return the resident set of a process in MiB, or its peak, `VmHWM` (Linux).
-
-    Raises:
-        OSError: there is no such process.
-    """
-    status = Path(f"/proc/{pid}/status").read_text()
-    return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith(what)) / 1024
-
-
 @dataclass
 class Process:
     """One service in a process of its own, its output in a file."""
@@ -90,15 +80,6 @@ class Process:
     def kill(self) -> None:
         """End it with SIGKILL, as a power cut would."""
         self._end(signal.SIGKILL)
-
-    @property
-    def peak_memory_mib(self) -> float:
-        """Return the largest resident set that the running process has had, in MiB (Linux).
-
-        Raises:
-            RuntimeError: it does not run.
-        """
-        return memory_mib(self.pid, "VmHWM")
 
     @property
     def pid(self) -> int:

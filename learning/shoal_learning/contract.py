@@ -84,3 +84,7 @@ class LearnerOfManyRounds(Learner, Protocol):
             ValueError: as `next`.
         """
         ...
+
+
+class NoReliablePosterior(ValueError):
+    """The sums are right, but no posterior that can be relied on follows from them."""

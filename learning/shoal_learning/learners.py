@@ -15,9 +15,8 @@ from shoal_learning.families.kaplan_meier import KaplanMeier
 from shoal_learning.families.moments import Moments
 from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.quantiles import Quantiles
-from shoal_learning.families.summed import NormalMean, Poisson
+from shoal_learning.families.summed import NormalMean, Poisson, VectorSums
 from shoal_learning.families.validation import Validation
-from shoal_learning.families.vector_sums import VectorSums
 from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
@@ -26,7 +25,6 @@ from shoal_learning.regression.multinomial import MultinomialRegression
 from shoal_learning.variational import Variational
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries.models.numpyro_models import CompiledModel
-from shoal_protocol.queries.models.regressions import rate
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.bernoulli import BernoulliTask
 from shoal_protocol.studies.cells import CellStudy
@@ -45,11 +43,9 @@ from shoal_protocol.studies.normal_mean import NormalMeanTask
 from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask, names_of
 from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
 from shoal_protocol.studies.poisson import PoissonTask
-from shoal_protocol.studies.poisson_regression import PoissonRegressionPosterior
 from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.studies.regression import RegressionTask
 from shoal_protocol.studies.validation import ValidationTask
-from shoal_protocol.studies.variational import RegressionStudy
 from shoal_protocol.studies.vector_sum import VectorSumTask
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
@@ -78,42 +74,25 @@ def learner_for(task: Task, *, find_model: FindModel = no_models) -> Learner:
     return next(_LEARNERS[kind] for kind in type(task).mro() if kind in _LEARNERS)(task)
 
 
-def _regression(task: RegressionStudy) -> Variational:
+def _logistic_regression(task: LogisticRegressionTask) -> Variational:
     size = task.model.dimension(len(task.columns))
     prior_sd = np.full(size, task.prior_sd)
     if task.intercept > 0.0:
         prior_sd[0] = 2.0 * task.prior_sd / task.intercept
-    kind = (
-        LogisticRegressionPosterior
-        if isinstance(task, LogisticRegressionTask)
-        else PoissonRegressionPosterior
-    )
 
-    def posterior(
-        found: Inferred, records: int
-    ) -> LogisticRegressionPosterior | PoissonRegressionPosterior:
-        return kind(
+    def posterior(inferred: Inferred, records: int) -> LogisticRegressionPosterior:
+        return LogisticRegressionPosterior(
             names=("intercept", *(bounds.name for bounds in task.features)),
             target=task.target.name,
             feature_columns=tuple(bounds.column() for bounds in task.features),
             intercept=task.intercept,
             records=records,
-            **_normal(found),
+            **_normal(inferred),
         )
 
-    row = math.hypot(task.intercept, math.sqrt(len(task.features)))
-
-    def longest(point: NDArray[np.float64]) -> float:
-        """Return what a record's residual times its row's length is at most, by public bounds."""
-        if isinstance(task, LogisticRegressionTask):
-            return row
-        weights = np.ones(size)
-        if task.intercept > 0.0:
-            weights[0] = task.intercept
-        return row * max(task.target.upper, float(rate(np.array(weights @ np.abs(point)))))
-
+    longest = math.hypot(task.intercept, math.sqrt(len(task.features)))
     prior = partial(_normal_prior, prior_sd)
-    return Variational(task, size, prior, posterior, longest=longest)
+    return Variational(task, size, prior, posterior, longest=lambda point: longest)
 
 
 def _normal(found: Inferred) -> dict[str, Any]:
@@ -160,6 +139,7 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     KaplanMeierTask: KaplanMeier,
     ValidationTask: Validation,
     LinearRegressionTask: LinearRegression,
+    LogisticRegressionTask: _logistic_regression,
     MomentsTask: Moments,
     MultinomialRegressionTask: MultinomialRegression,
     MultivariateNormalTask: MultivariateNormal,
@@ -168,7 +148,6 @@ _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
     PiecewiseExponentialTask: PiecewiseExponential,
     PoissonTask: Poisson,
     QuantilesTask: Quantiles,
-    RegressionStudy: _regression,
     RegressionTask: Regression,
     VectorSumTask: VectorSums,
 }

@@ -10,12 +10,12 @@ from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.cohorts import digest_in
 from shoal_protocol.sharing.additive import AdditiveSharing
-from shoal_protocol.sharing.ring import from_ring, to_ring
+from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
+from tests.aggregator.conftest import post, told_of
 from tests.world import examples
-from tests.world.around_aggregator import post, told_of
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, signed_by
 
@@ -121,9 +121,3 @@ async def test_a_sum_that_does_not_name_enough_nodes_with_its_own_is_refused(
     aggregator: Service, node: str, nodes: tuple[str, ...] | None
 ) -> None:
     assert await send(aggregator, partial_sum(node, nodes)) == "wrong-cohort"
-
-
-def test_additively_all_nodes_are_named() -> None:
-    assert (ADDITIVE.threshold, ADDITIVE.opening) == (5, 3)
-    assert (SPEC.threshold, SPEC.opening) == (4, 2)
-    assert np.array_equal(to_ring(examples.TOTAL), ADDITIVE.sharing.encode(examples.TOTAL))

@@ -39,12 +39,6 @@ def test_a_log_that_grew_in_any_batches_has_the_tree_of_its_entries(aggregator: 
         check_inclusion(place, size, leaf, proof, expected.root(size))
 
 
-def test_an_entry_is_logged_once(aggregator: Service) -> None:
-    appended(aggregator, ENTRIES[:5])
-    assert appended(aggregator, [ENTRIES[2], ENTRIES[5], ENTRIES[2]]) == [2, 5, 2]
-    assert aggregator.resources.storage.run_here(log_store.size_of) == 6
-
-
 async def test_tiles_and_bundles_are_served_for_ever_and_no_others(aggregator: Service) -> None:
     appended(aggregator, ENTRIES)
     expected = tree(ENTRIES)

@@ -1,7 +1,6 @@
 """The store keeps a round's one end also when two ask for different ones at the same time."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Connection, Engine
@@ -12,7 +11,6 @@ from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import Phase
 from tests.world import examples
 
@@ -57,22 +55,6 @@ def phase_of(engine: Engine) -> Phase:
         return store.find_round(db, ROUND).phase
 
 
-def test_of_two_ends_only_the_first_is_stored(engine: Engine) -> None:
-    with_sums(engine, 3)
-    with engine.begin() as db:
-        assert publish(db)
-        assert not publish(db)
-        assert not store.abandon(db, abandonment("aggregator"), stored=3)
-    assert phase_of(engine) is Phase.PUBLISHED
-
-
-def test_a_complete_round_cannot_be_abandoned_for_want_of_sums(engine: Engine) -> None:
-    with_sums(engine, 3)
-    with engine.begin() as db:
-        assert not store.abandon(db, abandonment("aggregator"), stored=None)
-    assert phase_of(engine) is Phase.COLLECTING
-
-
 def test_a_round_is_not_abandoned_over_its_total_while_a_sum_is_missing(engine: Engine) -> None:
     with_sums(engine, 2)
     with engine.begin() as db:
@@ -81,74 +63,3 @@ def test_a_round_is_not_abandoned_over_its_total_while_a_sum_is_missing(engine: 
         assert store.abandon(db, abandonment("aggregator"), stored=3)
         assert not publish(db)
     assert phase_of(engine) is Phase.ABANDONED
-
-
-def test_an_abandoned_round_cannot_be_published(engine: Engine) -> None:
-    with_sums(engine, 2)
-    with engine.begin() as db:
-        assert store.abandon(db, abandonment("aggregator"), stored=None)
-        assert not publish(db)
-        assert store.find_result(db, ROUND) is None
-
-
-def test_what_is_due_is_found(engine: Engine) -> None:
-    with_sums(engine, 2)
-    late = examples.SPEC.give_up_at
-    with engine.begin() as db:
-        assert store.complete_rounds(db, examples.SPEC.deadline) == []
-        assert store.overdue_rounds(db, examples.SPEC.deadline) == []
-        assert store.overdue_rounds(db, late) == [ROUND]
-        offers.offer_partial_sum(db, SUMS[2])
-        assert store.complete_rounds(db, examples.SPEC.deadline) == [ROUND]
-        assert store.overdue_rounds(db, late) == []
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda db: store.find_round(db, ROUND),
-        lambda db: offers.offer_partial_sum(db, SUMS[0]),
-        lambda db: offers.offer_abandonment(
-            db, abandonment("compute-0"), abandonment("aggregator")
-        ),
-        lambda db: publish(db),
-        lambda db: store.abandon(db, abandonment("aggregator"), stored=None),
-        lambda db: store.find_decision(db, ROUND, "aggregator"),
-    ],
-    ids=["find", "sum", "abandonment", "publish", "abandon", "decision"],
-)
-def test_a_round_that_was_never_added_is_unknown(
-    engine: Engine, ask: Callable[[Connection], object]
-) -> None:
-    with engine.begin() as db, pytest.raises(UnknownRound):
-        ask(db)
-
-
-def test_a_last_sum_and_an_abandonment_at_the_same_time_leave_one_end(engine: Engine) -> None:
-    with_sums(engine, 2)
-    start = threading.Barrier(2)
-    outcomes: dict[str, object] = {}
-
-    def run(name: str, act: Callable[[Connection], object]) -> None:
-        start.wait()
-        with engine.begin() as db:
-            outcomes[name] = act(db)
-
-    threads = [
-        threading.Thread(
-            target=run, args=("sum", lambda db: offers.offer_partial_sum(db, SUMS[2]))
-        ),
-        threading.Thread(
-            target=run,
-            args=("end", lambda db: store.abandon(db, abandonment("aggregator"), stored=None)),
-        ),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes in (
-        {"sum": Outcome.COMPLETE, "end": False},
-        {"sum": Outcome.ABANDONED, "end": True},
-    )
-    assert phase_of(engine) is (Phase.ABANDONED if outcomes["end"] else Phase.COLLECTING)

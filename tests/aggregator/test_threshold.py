@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
-from shoal_aggregator.aggregation import CONTRADICTORY
 from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -23,8 +22,8 @@ from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
+from tests.aggregator.conftest import post, told_of
 from tests.world import examples
-from tests.world.around_aggregator import post, told_of
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, problem_code, signed_by
 
@@ -140,13 +139,6 @@ async def test_all_sums_are_waited_for_until_the_time_to_proceed(
     assert await documents(aggregator, "/partial-sums") == names([0, 3, 4])
 
 
-async def test_with_all_sums_nothing_is_waited_for(aggregator: Service) -> None:
-    for body in SUMS:
-        await send(aggregator, signed(body))
-    await aggregator.step()
-    rests_on(await result(aggregator), [0, 1, 2, 3, 4])
-
-
 async def test_fewer_sums_than_the_threshold_are_never_opened(
     aggregator: Service, clock: HandMovedClock
 ) -> None:
@@ -176,26 +168,6 @@ async def test_a_round_goes_on_without_the_nodes_it_can_spare_and_ends_with_one_
     assert await send(aggregator, signed(SUMS[4])) == "round-abandoned"
 
 
-async def test_nodes_that_gave_up_early_or_late_do_not_touch_the_result(
-    aggregator: Service, clock: HandMovedClock
-) -> None:
-    path = f"{PATH}/abandonments"
-    assert await post(aggregator, path, abandonment(0)) == 201
-    for node in (1, 2, 3):
-        await send(aggregator, signed(SUMS[node]))
-    clock.now = SPEC.proceed_at
-    await aggregator.step()
-    assert await post(aggregator, path, abandonment(4)) == 201
-    rests_on(await result(aggregator), [1, 2, 3])
-    assert (await get(aggregator, "/abandonment"))[0] == "not-abandoned"
-
-
-async def test_a_node_that_gave_up_can_send_no_sum(aggregator: Service) -> None:
-    await post(aggregator, f"{PATH}/abandonments", abandonment(0))
-    assert await send(aggregator, signed(SUMS[0])) == "conflicting-document"
-    assert (await aggregator.aggregator.find(SPEC.digest)).evidence == 1
-
-
 async def test_a_sum_over_another_cohort_does_not_keep_the_others_out(
     aggregator: Service, clock: HandMovedClock
 ) -> None:
@@ -223,21 +195,6 @@ async def test_of_two_cohorts_at_most_one_is_ever_opened(
     rests_on(await result(aggregator), [2, 3, 4])
 
 
-async def test_a_wrong_sum_among_five_is_named_left_out_and_shown(aggregator: Service) -> None:
-    for node in range(NODES):
-        body = wrong(node) if node == 2 else signed(SUMS[node])
-        assert await send(aggregator, body) == 201
-    assert (await get(aggregator, "/wrong-sums"))[0] == 202
-    await aggregator.step()
-    rests_on(await result(aggregator), [0, 1, 3, 4])
-    assert await documents(aggregator, "/partial-sums") == names([0, 1, 3, 4])
-    assert await documents(aggregator, "/wrong-sums") == names([2])
-    assert (await aggregator.aggregator.find(SPEC.digest)).evidence == 1
-    async with client_of(aggregator.app) as http:
-        metrics = (await http.get("/metrics")).text
-    assert 'shoal_aggregator_wrong_partial_sums_total{node="compute-2"} 1.0' in metrics
-
-
 async def test_a_wrong_sum_among_four_waits_for_the_fifth_which_tells_them_apart(
     aggregator: Service, clock: HandMovedClock
 ) -> None:
@@ -249,21 +206,6 @@ async def test_a_wrong_sum_among_four_waits_for_the_fifth_which_tells_them_apart
     await send(aggregator, signed(SUMS[4]))
     await aggregator.step()
     rests_on(await result(aggregator), [1, 2, 3, 4])
-
-
-async def test_a_wrong_sum_that_cannot_be_told_apart_releases_nothing(
-    aggregator: Service, clock: HandMovedClock
-) -> None:
-    for body in (wrong(0), signed(SUMS[1]), signed(SUMS[2]), signed(SUMS[3])):
-        await send(aggregator, body)
-    clock.now = SPEC.give_up_at
-    await aggregator.step()
-    status, encoded = await get(aggregator, "/abandonment")
-    assert status == 200
-    reason = decode(encoded, Abandonment).body.reason
-    assert reason == AbandonmentReason(code="sum_failed", detail=CONTRADICTORY)
-    for ending in ("/result", "/partial-sums", "/wrong-sums"):
-        assert (await get(aggregator, ending))[0] == "round-abandoned"
 
 
 async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
@@ -281,12 +223,6 @@ async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
     assert await documents(aggregator, "/partial-sums") == names([0, 1, 2])
     assert await documents(aggregator, "/wrong-sums") == names([4])
     assert (await aggregator.aggregator.find(SPEC.digest)).partial_sums == NODES
-
-
-async def test_a_word_that_is_no_residue_is_refused(aggregator: Service) -> None:
-    values = np.full(SPEC.dimension, MODULUS, np.uint64)
-    body = SUMS[0].model_copy(update={"values": encode_uint64(values)})
-    assert await send(aggregator, signed(body)) == "wrong-residue"
 
 
 async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_not_released(

@@ -12,7 +12,6 @@ import httpx
 import pytest
 import structlog
 import structlog.testing
-from nacl.signing import SigningKey
 
 from shoal_agent.assembly import Service, assemble
 from shoal_agent.client_files import write_holder_key
@@ -30,7 +29,7 @@ from shoal_protocol.wire.encoding import format_time
 from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
 from tests.holder.test_new_records import MAPPING, load
-from tests.neighbours.leaving import OF_THE_MACHINE
+from tests.scenarios.neighbours.leaving import OF_THE_MACHINE
 from tests.world.around_holder import PRIVACY, World, no_noise
 from tests.world.clock import HandMovedTimer
 from tests.world.people import csv_of
@@ -221,20 +220,6 @@ async def test_the_ledger_is_shown_to_nobody_else(
         assert "entries" not in answer.json()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("after", [-1, 2**53, 2**63 - 1, 2**63, 10**30])
-async def test_a_page_that_cannot_be_is_a_problem_with_the_request(
-    world: World, agent: Service, after: int
-) -> None:
-    bearer = {"Authorization": f"Bearer {owner_token(world)}"}
-    for path in ("/v1/ledger", "/v1/ledger/chain"):
-        answer = await ask(agent, f"{path}?after={after}", **bearer)
-        assert answer.status_code == 422
-        assert answer.headers["content-type"] == "application/problem+json"
-        last = await ask(agent, f"{path}?after={2**53 - 1}", **bearer)
-        assert (last.status_code, last.json()["entries"]) == (200, [])
-
-
 async def test_the_owners_token_is_made_once_and_private(world: World, agent: Service) -> None:
     path = world.directory / "data" / "owner.token"
     token = owner_token(world)
@@ -255,20 +240,6 @@ async def test_it_goes_on_after_a_restart(world: World, agent: Service) -> None:
     await again.step()
     assert [sorted(node.held) for node in world.nodes] == [[0]] * 3
     await again.close()
-
-
-async def test_metrics_count_events_without_client_linked_labels(
-    world: World, agent: Service
-) -> None:
-    await work(world, agent)
-    assert (await ask(agent, "/metrics")).status_code == 401
-    token = owner_token(world)
-    text = (await ask(agent, "/metrics", Authorization=f"Bearer {token}")).text
-    assert 'shoal_agent_events_total{event="job_joined"} 1.0' in text
-    assert 'shoal_agent_envelopes_total{outcome="acknowledged"} 3.0' in text
-    ours = [line for line in text.splitlines() if line.startswith("shoal_agent")]
-    labels = {line.partition("{")[2].partition("=")[0] for line in ours if "{" in line}
-    assert labels == {"event", "outcome"}
 
 
 async def test_it_is_not_ready_while_its_ledger_lacks_what_nodes_charged(
@@ -392,18 +363,6 @@ async def test_what_is_left_of_the_cap_is_in_metrics_for_anybody_only_if_the_cap
         await agent.close()
 
 
-async def test_it_warns_when_its_key_is_not_enrolled(world: World) -> None:
-    stranger = SigningKey(b"\xfa" * 32)
-    (world.directory / "party" / "holder.key").write_text(f"{bytes(stranger).hex()}\n")
-    with structlog.testing.capture_logs() as lines:
-        await start(world).close()
-    told = {line["event"]: line["log_level"] for line in lines}
-    assert told["0 slots are enrolled"] == "info"
-    warnings = [event for event, level in told.items() if level == "warning"]
-    assert len(warnings) == 2 and "has a network" in warnings[1]  # the vault is in this process
-    assert "authority" in warnings[0]
-
-
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -453,15 +412,6 @@ def test_it_does_not_start_with_keys_that_others_can_read(world: World) -> None:
 async def test_a_second_agent_on_the_same_data_is_refused(world: World, agent: Service) -> None:
     with pytest.raises(StartupRefused, match="in use"):
         start(world)
-
-
-async def test_a_second_agent_with_the_same_key_and_other_data_is_refused(
-    world: World, agent: Service
-) -> None:
-    with pytest.raises(StartupRefused, match=r"holder\.key is in use"):
-        start(world, SHOAL_DATA=str(world.directory / "other"))
-    await agent.close()
-    await start(world, SHOAL_DATA=str(world.directory / "other")).close()
 
 
 async def test_a_failed_start_leaves_the_key_free(world: World) -> None:

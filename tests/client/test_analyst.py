@@ -11,7 +11,7 @@ from nacl.signing import SigningKey
 
 from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst, Job
-from shoal.jobs.job_failures import JobFailed, JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.wire.documents import sign
@@ -152,33 +152,4 @@ def test_a_report_that_names_another_signer_is_not_believed(
     key = signing_key("analyst")
     trainer.report = sign(body, "analyst", key).encode()
     with pytest.raises(WrongSigner):
-        job.result()
-
-
-def test_waiting_shows_each_new_state_once(
-    world: World, analyst: Analyst, trainer: ReportingTrainer
-) -> None:
-    job = handed_in(analyst)
-    phases = iter(["joining", "joining", "running", "running", "running"])
-
-    def moving_on(request: httpx.Request) -> httpx.Response:
-        if not request.url.path.endswith("/result"):
-            trainer.phase = next(phases, "finished")
-            if trainer.phase == "finished":
-                trainer.finish(job.id)
-        return trainer(request)
-
-    world.scripts["trainer"] = moving_on
-    shown: list[str] = []
-    report = job.wait(lambda state: shown.append(state.phase))
-    assert report.job == job.id
-    assert shown == ["joining", "running", "finished"]
-
-
-def test_a_failed_job_says_why(analyst: Analyst, trainer: ReportingTrainer) -> None:
-    job = handed_in(analyst)
-    trainer.phase = "failed"
-    with pytest.raises(JobFailed, match="too few joined"):
-        job.wait()
-    with pytest.raises(JobFailed, match="job-failed"):
         job.result()

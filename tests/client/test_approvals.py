@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-import structlog
 from typer.testing import Result
 
 from shoal_agent.assembly import Service
@@ -126,32 +125,6 @@ async def test_who_says_no_signs_nothing(world: World, agent: Service) -> None:
     assert (await api(agent, world, method="GET")).json()["jobs"][0]["decisions"] == []
 
 
-async def test_an_owner_refuses_for_good_and_the_trainer_hears_of_it(
-    world: World, agent: Service
-) -> None:
-    notices, job = heard(world), world.submit().digest
-    await agent.step()
-    assert [each.state for each in notices] == ["waits"]
-    told = await decided(world, "refuse", job, "alice", "--yes")
-    assert "It is refused, for good." in told.stdout
-    await agent.step()
-    assert [each.state for each in notices] == ["waits", "refused"]
-    assert (await agent.holder.status()).refused == {job: "refused by an owner of this data holder"}
-    late = await decided(world, "approve", job, "alice", "--yes")
-    assert late.exit_code == 3 and "for good" in late.stderr
-
-
-async def test_a_key_that_is_not_listed_and_a_job_that_does_not_ask(
-    world: World, agent: Service
-) -> None:
-    job = world.submit().digest
-    await agent.step()
-    stranger = await decided(world, "approve", job, "eve", "--yes")
-    assert stranger.exit_code == 1 and "does not list this key" in stranger.stderr
-    unknown = await decided(world, "approve", "f" * 64, "alice", "--yes")
-    assert unknown.exit_code == 1 and "no such job asks" in unknown.stderr
-
-
 async def test_an_agent_that_shows_another_job_s_request_gets_no_signature(
     world: World, agent: Service
 ) -> None:
@@ -183,22 +156,6 @@ async def test_only_the_owner_s_token_shows_what_asks_and_takes_decisions(
     [shown] = (await api(agent, world, method="GET")).json()["jobs"]
     assert [each["owner"] for each in shown["decisions"]] == ["alice"]
     assert shown["until"] == format_time(request.body.join_deadline)
-
-
-async def test_an_agent_without_owners_starts_and_says_that_nothing_can_be_approved(
-    world: World,
-) -> None:
-    with structlog.testing.capture_logs() as said:
-        agent = asking(world, "one", owners="")
-    [warned] = [each for each in said if "no job can be approved" in each["event"]]
-    assert warned["log_level"] == "warning"
-    job = world.submit().digest
-    heard(world)
-    await agent.step()
-    status = await agent.holder.status()
-    assert status.waiting == (job,)
-    assert status.owners_missing is not None and "shoal agent owner-key" in status.owners_missing
-    await agent.close()
 
 
 def test_an_owner_s_key_is_private_and_its_line_is_what_a_policy_takes(tmp_path: Path) -> None:

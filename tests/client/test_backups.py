@@ -1,6 +1,5 @@
 """A backup is opened by the recovery key alone, and a state restored from it forgets nothing."""
 
-import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -13,17 +12,14 @@ from nacl.signing import SigningKey
 from shoal_agent.assembly import Service
 from shoal_agent.backing_up import opened_backup, write_recovery_key
 from shoal_agent.restoring import restore_state
-from shoal_consortium.parties import next_manifest
 from shoal_holder.backup import sealed_backup
 from shoal_holder.restoring import RESTORED
 from shoal_holder.site_files import owner_files_of
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.trust.roster_changes import with_key
-from tests.client.test_agent import shown_status, start, work, world
+from tests.client.test_agent import start, work, world
 from tests.client.test_charges import down
 from tests.client.test_slots import EVERYBODY, records_of
 from tests.world.around_holder import World, state_of
-from tests.world.examples import AUTHORITY
 
 __all__ = ["world"]
 
@@ -127,19 +123,6 @@ async def test_who_has_which_slot_is_in_the_backup_with_the_key_that_tells_it(
     assert len(found[1]) == len(EVERYBODY)
 
 
-async def test_a_backup_by_an_older_key_of_the_same_data_holder_is_taken(world: World) -> None:
-    sealed, key = await backup_of(world)
-    newer, stranger = SigningKey.generate(), SigningKey.generate()
-    roster = with_key(world.consortium.roster, 0, newer.verify_key)
-    signed = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
-    world.book.accept(signed.encode(), roster.encode())
-    assert opened_backup(sealed, key, book=world.book, key=newer).key == (
-        bytes(world.key.verify_key).hex()
-    )
-    with pytest.raises(ValueError, match="another data holder"):
-        opened_backup(sealed, key, book=world.book, key=stranger)
-
-
 def cut(sealed: bytes) -> bytes:
     return sealed[:-1]
 
@@ -217,29 +200,6 @@ async def test_a_restore_that_was_cut_off_starts_no_agent_until_it_is_ended(worl
     (world.directory / "restored" / "holder.sqlite").write_bytes(backup.parts[0])
     with pytest.raises(StartupRefused, match="mark"):
         restart(world)
-
-
-async def test_one_is_due_before_the_first_and_whenever_records_were_loaded_anew(
-    world: World,
-) -> None:
-    async def shown(agent: Service) -> tuple[bool, bool]:
-        status = await shown_status(world, agent)
-        return status["backup_at"] is not None, status["backup_due"]
-
-    agent = start(world)
-    assert await shown(agent) == (False, True)
-    recovery_key(world)
-    await agent.holder.backup()
-    assert await shown(agent) == (True, False)
-    await agent.close()
-
-    again = start(world)
-    assert await shown(again) == (True, False)
-    await again.close()
-    os.utime(world.directory / "records.csv", ns=(1, 1))
-    loaded = start(world)
-    assert await shown(loaded) == (True, True)
-    await loaded.close()
 
 
 def everything(world: World) -> dict[str, bytes]:

@@ -10,7 +10,6 @@ import pytest
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.charge_comparison import WAITING
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.restoring import restore_file
 from shoal_consortium.parties import next_manifest
@@ -353,53 +352,6 @@ async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
 
 def down(_: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("no route")
-
-
-async def test_nothing_is_joined_before_all_nodes_have_answered(world: World) -> None:
-    for node in range(3):
-        world.scripts[f"compute-{node}"] = down
-    world.submit()
-    said: list[tuple[str, object]] = []
-    holder = world.holder(report=lambda event, /, **facts: said.append((event, facts)))
-    for _ in range(2):
-        await holder.step()
-    assert asked(world) == {"/v1/charges"}
-    assert world.trainer.joined == {}
-    [told] = [facts for event, facts in said if event == WAITING]
-    assert "compute-1: " in str(told) and "no route" in str(told)
-    assert "SHOAL_WITHOUT_NODES" not in str(said)
-    assert set((await holder.status()).unheard) == {f"compute-{node}" for node in range(3)}
-
-    del world.scripts["compute-1"], world.scripts["compute-0"]
-    world.clock.move(2)
-    await holder.step()
-    assert world.trainer.joined == {}
-
-    del world.scripts["compute-2"]
-    world.clock.move(5)
-    for _ in range(100):  # it is heard beside the steps
-        await holder.step()
-    assert len(world.trainer.joined) == 1
-    await holder.close()
-
-
-async def test_of_two_machines_with_one_key_the_later_one_takes_part_in_nothing(
-    world: World,
-) -> None:
-    holder = world.holder()
-    await holder.step()
-    world.submit()
-    other = world.holder("other", book=ManifestBook(world.consortium, world.directory / "else"))
-    assert "shoal agent restore" in await refusal(other)
-    await other.close()
-    assert world.trainer.joined == {}
-    await holder.step()
-    assert len(world.trainer.joined) == 1
-    await holder.close()
-    again = world.holder()
-    await again.step()
-    assert (await again.status()).refusal is None
-    await again.close()
 
 
 async def test_a_threshold_of_the_nodes_is_enough_for_a_job_that_needs_no_more(

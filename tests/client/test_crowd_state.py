@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,19 +13,17 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_holder import ledger
-from shoal_holder.crowds import memory, nonces
-from shoal_holder.crowds.accounts import left_to_records, so_far
-from shoal_holder.crowds.memory import Prepared
-from shoal_holder.crowds.packing import packed, unpacked
-from shoal_holder.crowds.records_used import Limits, allowed_places, contributions_made
-from shoal_holder.crowds.status import CrowdSpending, RecordsLeft
-from shoal_holder.site import Site
+from shoal_holder.crowds import memory
+from shoal_holder.crowds.memory import Prepared, _packed, _unpacked
+from shoal_holder.crowds.records_used import (
+    Limits,
+    allowed_places,
+    contributions_made,
+)
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.world.around_holder import POLICY
-from tests.world.around_holder_crowds import CROWD_POLICY
 from tests.world.clock import NOW
 
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
@@ -104,26 +100,6 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     assert contributions_made(state, CROWD, range(3)) == {0: 2, 1: 1, 2: 0}
 
 
-def test_what_crowds_cost_is_summed_by_job_and_what_is_left_by_client(state: State) -> None:
-    cap = Cap(epsilon=3.0, delta=0.0)
-    assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 3.0, 3.0)
-    contribute(state, (0, 0), (1, 2), (0, 0))
-    contribute(state, (0, 0), (1, 0), job=OTHER_CROWD, limits=limits(cost=Cost.pure(0.5)))
-    assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 0.5, 3.0)
-    assert left_to_records(state, 2, cap) == RecordsLeft(3.0, 0.5, 1.5)
-    thirds = Cap(epsilon=2.5 + 1e-15, delta=0.0)
-    assert left_to_records(state, 2, thirds).least == 0.0
-    site = SimpleNamespace(policy=CROWD_POLICY, positions=lambda: range(3))
-    accounts = so_far(state, cast(Site, site))
-    assert accounts.jobs == (
-        CrowdSpending(CROWD, 3, 2, 1.0),
-        CrowdSpending(OTHER_CROWD, 2, 2, 0.5),
-    )
-    assert accounts.left == RecordsLeft(2.0, 0.0, 2.0)
-    site.policy = POLICY  # it allows no crowd job
-    assert so_far(state, cast(Site, site)).left is None
-
-
 def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: State) -> None:
     """A round of Gaussian noise, an open job and contributions: one cap on all of it."""
     state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), slots=BitMap([0]), join=b"j")
@@ -138,17 +114,6 @@ def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: Sta
     one_more = Cost.gaussian(math.hypot(together.mu, LIMITS.cost.mu))
     assert not tight.cap.allows(one_more)
     assert contribute(state, (1, 0), limits=tight) == [True]  # who did not join has more left
-
-
-def test_the_sum_that_is_kept_in_memory_is_the_one_on_file(state: State, path: Path) -> None:
-    state.committed()
-    contribute(state, (0, 0), (0, 1), (2, 1))
-    kept = epsilons(state)
-    state.close()
-    again = reopen(path)
-    assert epsilons(again) == kept
-    assert kept == {0: 2.0, 2: 1.0}
-    again.close()
 
 
 def test_a_record_has_a_cap_of_its_own_over_all_crowds(state: State) -> None:
@@ -216,12 +181,12 @@ def test_evidence_is_erased_when_a_closing_bears_it_out_and_kept_when_not(state:
     near=st.binary(max_size=2000),
 )
 def test_what_is_packed_comes_back_byte_for_byte(document: bytes, near: bytes) -> None:
-    stored = packed(document, near)
-    assert unpacked(stored, near) == document
+    stored = _packed(document, near)
+    assert _unpacked(stored, near) == document
     with pytest.raises(MalformedDocument):
-        unpacked(stored[:-1], near)
+        _unpacked(stored[:-1], near)
     with pytest.raises(MalformedDocument):
-        unpacked(stored, near + b"another")
+        _unpacked(stored, near + b"another")
 
 
 @pytest.mark.parametrize(
@@ -282,13 +247,13 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
     def source(count: int) -> bytes:
         return bytes([next(numbers)]) * count
 
-    first = nonces.kept(state, CROWD, [0, 1], source)
-    assert nonces.kept(state, OTHER_CROWD, [0], source)[0] not in first.values()
+    first = memory.nonces_of(state, CROWD, [0, 1], source)
+    assert memory.nonces_of(state, OTHER_CROWD, [0], source)[0] not in first.values()
     nothing_left = limits(per_client=0)
     assert contribute(state, (0, 0), limits=nothing_left) == [False]  # the draw is not on file
-    assert nonces.kept(state, CROWD, [0, 1], fails) == first
+    assert memory.nonces_of(state, CROWD, [0, 1], fails) == first
     assert contribute(state, (0, 0)) == [True]
-    later = nonces.kept(state, CROWD, [0, 1], source)
+    later = memory.nonces_of(state, CROWD, [0, 1], source)
     assert later[0] not in first.values() and later[1] == first[1]
     memory.end(state, CROWD, "over")
     assert state.file.one("SELECT COUNT(*) FROM crowd_nonces") == (1,)

@@ -1,11 +1,9 @@
 """Data holders in crowd jobs: what is contributed, what it costs, and what trainers can do."""
 
-import asyncio
 import contextlib
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,10 +14,9 @@ from nacl.signing import SigningKey
 
 from shoal_agent.data_holder import DataHolder
 from shoal_consortium.parties import next_manifest
-from shoal_holder.crowds import memory, nonces
-from shoal_holder.crowds.status import CrowdStatus
+from shoal_holder.crowds import memory
+from shoal_holder.crowds.status import CrowdStatus, is_cheating
 from shoal_holder.crowds.vault import CONTRIBUTED, NO_ALLOWANCE
-from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.policy import Policy
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_holder.state import State
@@ -285,51 +282,6 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
     assert max(Counter(asked).values()) > 1
 
 
-@pytest.mark.slow
-async def test_a_flood_at_the_trainer_costs_a_data_holder_time_and_no_contribution(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    """Draws are refused for half of the job; it comes back no sooner than it was told."""
-    refused_at: list[float] = []
-
-    def flooded(request: httpx.Request) -> httpx.Response | None:
-        seconds = (world.clock() - NOW).total_seconds()
-        if request.url.path.endswith("draws") and seconds <= WHOLE_TIME / 2:
-            refused_at.append(seconds)
-            return problem(503, "too-many-draws", **{"Retry-After": "5"})
-        return None
-
-    world.scripts["trainer"] = flooded
-    await world.run(holder, seconds=WHOLE_TIME / 2, tick=2.0)
-    assert (await holder.spent(), submissions(world)) == ({}, [])
-    pauses = np.diff(refused_at)
-    assert len(pauses) > 1 and pauses.min() >= 5.0
-    await world.run(holder, seconds=WHOLE_TIME / 2)
-    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-
-
-async def test_a_busy_trainer_that_answers_some_of_the_draws_is_asked_again_for_the_others(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    asked: list[list[str]] = []
-
-    def answer_the_first(request: httpx.Request) -> httpx.Response | None:
-        if not request.url.path.endswith("draws"):
-            return None
-        asked.append(json.loads(request.content)["nonces"])
-        return httpx.Response(200, json={"documents": [world.crowds.draw(asked[-1][0])]})
-
-    world.scripts["trainer"] = answer_the_first
-    await holder.step()
-    world.clock.move(0.95 * WHOLE_TIME)
-    for _ in range(3):  # a client's later contributions are due a little later
-        await holder.step()
-        world.clock.move(WHOLE_TIME / 65)
-    assert max(map(len, asked)) == 3
-    assert len({nonces[0] for nonces in asked}) == len(asked) == 12  # no draw was thrown away
-    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-
-
 @pytest.mark.parametrize("instances", [1, 3])
 async def test_what_was_missed_is_caught_up_with_no_more_open_draws_than_instances(
     tmp_path: Path, instances: int
@@ -366,59 +318,6 @@ async def test_no_more_is_drawn_while_answers_are_not_acknowledged(
     world.scripts["trainer"] = not_now
     await world.run(holder, seconds=WHOLE_TIME - 10)
     assert 0 < world.crowds.draws <= TASK.instances
-
-
-@pytest.mark.slow
-async def test_jobs_that_overlap_all_get_their_contributions(tmp_path: Path) -> None:
-    """A long job takes more than all the time, for each draw takes five seconds."""
-    world = CrowdWorld(
-        tmp_path,
-        task=TASK.model_copy(update={"instances": 1, "epsilon": 0.001}),
-        contributions_per_client=400,
-        contributions_per_record=400,
-    )
-    long = world.crowds
-    short = StandIn(world)
-
-    def route(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.endswith("draws"):
-            world.clock.move(5.0)
-        if request.url.path == "/v1/crowds/list" and short.request is not None:
-            listed = [{"job": each.job} for each in (long, short)]
-            return httpx.Response(200, json={"crowds": listed})
-        is_short = short.request is not None and short.job in request.url.path
-        return short.answer(request) if is_short else None
-
-    holder = world.holder()
-    await holder.step()
-    world.scripts["trainer"] = route
-    end = world.clock() + timedelta(seconds=0.4 * WHOLE_TIME)
-    short.open(world.crowd_request(closes_at=end))
-    while world.clock() < end:
-        world.clock.move(1.0)
-        await holder.step()
-    assert len(short.taken) == 12
-    assert len(long.taken) > 40  # and most of the time was the long one's
-    await holder.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("early", [True, False])
-async def test_what_was_allowed_and_not_made_is_told_once_when_a_job_closes(
-    world: CrowdWorld, early: bool
-) -> None:
-    told = Told()
-    holder = world.holder(report=told)
-    await world.run(holder, seconds=500)
-    made = len(world.crowds.taken)
-    if early:
-        world.crowds.close_early()
-    else:
-        world.clock.move(WHOLE_TIME)
-    await world.run(holder, seconds=600)
-    assert told.of("contributions not made") == [{"job": world.job, "contributions": 12 - made}]
-    assert 0 < made < 12
-    await holder.close()
 
 
 async def test_a_full_job_is_left_and_its_closing_is_borne_out(tmp_path: Path) -> None:
@@ -587,7 +486,7 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
 
     world.scripts["trainer"] = answer
     for module, name, step in (
-        (nonces, "kept", "nonces on file"),
+        (memory, "nonces_of", "nonces on file"),
         (memory, "charge", "charge"),
         (memory, "settle", "settlement"),
     ):
@@ -612,35 +511,6 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
     assert answered <= set(asked) and len(set(asked) - answered) <= 1
 
 
-async def test_a_job_that_ended_leaves_no_nonces(world: CrowdWorld, holder: DataHolder) -> None:
-    world.scripts["trainer"] = lambda request: (
-        problem(503, "storage-unavailable") if request.url.path.endswith("draws") else None
-    )
-    await world.run(holder, seconds=500)
-    count = "SELECT COUNT(*) FROM crowd_nonces"
-    assert state_of(holder).file.one(count)[0] > 0
-    await world.run(holder, seconds=600)
-    assert state_of(holder).file.one(count)[0] == 0
-
-
-async def test_jobs_are_joined_while_the_trainer_hangs_on_crowd_jobs(tmp_path: Path) -> None:
-    """The trainer never answers about crowds; joins of another job are sent at the first step."""
-    world, hangs = CrowdWorld(tmp_path, 12), asyncio.Event()
-
-    class Hanging(httpx.AsyncBaseTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            if "/crowds" in request.url.path:
-                await hangs.wait()
-            return await world.transport.handle_async_request(request)
-
-    holder = world.holder(transport=Hanging(), wake=asyncio.Event())
-    job = world.submit()
-    for _ in range(2):
-        await holder.step()
-    assert len(world.trainer.joined[job.digest]) == 1
-    await holder.close()
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -663,16 +533,6 @@ async def test_the_owners_policy_decides(
     assert reason in found.refused_crowds[world.job]
     [facts] = told.of("crowd job refused")
     assert facts["job"] == world.job and reason in str(facts["reason"])
-
-
-async def test_who_allows_no_crowds_asks_for_none_and_says_so_once(world: CrowdWorld) -> None:
-    told = Told()
-    holder = world.holder(policy=policy(maximum_local_epsilon=None), report=told)
-    await world.run(holder, seconds=WHOLE_TIME)
-    assert not world.crowds.taken and world.crowds.draws == 0
-    [facts] = told.of("no crowd jobs")
-    assert "maximum_local_epsilon" in str(facts["reason"])
-    await holder.close()
 
 
 async def test_a_policy_that_was_tightened_ends_a_job_that_goes_on(world: CrowdWorld) -> None:
@@ -703,29 +563,6 @@ async def test_a_job_that_the_consortium_forbids_or_that_is_over_is_not_taken(
     assert world.crowds.draws == 0
 
 
-async def test_a_request_that_no_analyst_signed_is_not_taken(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    request = world.crowd_request()
-    key = signing_key("trainer")
-    world.crowds.open(sign(request.body, "analyst", key))
-    await world.run(holder, seconds=100)
-    assert "signature" in (await holder.status()).refused_crowds[world.job]
-    assert world.crowds.draws == 0
-
-
-async def test_an_opening_of_another_shape_is_not_taken(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    request = world.crowd_request(task=TASK.model_copy(update={"instances": 5}))
-    opening = world.crowds.opening
-    world.crowds.open(request)
-    world.crowds.opening = opening
-    await world.run(holder, seconds=100)
-    assert "another job" in (await holder.status()).refused_crowds[world.job]
-    assert world.crowds.draws == 0
-
-
 async def test_a_job_that_begins_elsewhere_than_its_request_says_is_not_taken(
     world: CrowdWorld, holder: DataHolder
 ) -> None:
@@ -737,27 +574,6 @@ async def test_a_job_that_begins_elsewhere_than_its_request_says_is_not_taken(
     await world.run(holder, seconds=100)
     assert "begin" in (await holder.status()).refused_crowds[world.job]
     assert world.crowds.draws == 0
-
-
-async def test_records_without_a_column_are_not_contributed(world: CrowdWorld) -> None:
-    few = people(("age",), world.records.values[:, :1])
-    holder = world.holder(records=few)
-    await world.run(holder, seconds=100)
-    assert "no column 'pressure'" in (await holder.status()).refused_crowds[world.job]
-    await holder.close()
-
-
-async def test_records_that_lost_a_column_end_a_job_that_goes_on(world: CrowdWorld) -> None:
-    holder = world.holder()
-    await world.run(holder, seconds=300)
-    await holder.close()
-    made = len(world.crowds.taken)
-    few = people(("age",), world.records.values[:, :1])
-    poorer = world.holder(records=few)
-    await world.run(poorer, seconds=WHOLE_TIME)
-    assert len(world.crowds.taken) == made
-    assert "no column 'pressure'" in str((await status(poorer)).ended)
-    await poorer.close()
 
 
 @pytest.mark.parametrize("is_taken_before", [True, False])

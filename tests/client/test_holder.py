@@ -2,8 +2,7 @@
 
 import asyncio
 import math
-import signal
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,28 +18,22 @@ from pyroaring import BitMap
 from shoal_agent.answering import Answering
 from shoal_agent.client_files import write_holder_key, write_pin
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.status import HolderStatus
-from shoal_agent.vault_link import VaultGone
 from shoal_consortium.consortium_files import create
 from shoal_consortium.parties import next_manifest
-from shoal_holder import outbox, rounds
+from shoal_holder import rounds
 from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
-from shoal_holder.state import State
 from shoal_holder.status import RoundStatus
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
-from shoal_protocol.sharing import received
 from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from tests.client.test_policy import RULES
 from tests.world.around_holder import (
     COLUMNS,
-    NODES,
     POLICY,
     PRIVACY,
     QUERY,
@@ -161,17 +154,6 @@ async def test_the_owners_rules_decide(world: World, rules: dict[str, Any], reas
     await holder.close()
 
 
-async def test_a_refused_job_may_be_joined_under_new_rules_after_a_restart(world: World) -> None:
-    world.submit()
-    holder = world.holder(policy=policy(analysts=()))
-    await holder.step()
-    await holder.close()
-    holder = world.holder()
-    await holder.step()
-    assert len((await holder.status()).jobs) == 1
-    await holder.close()
-
-
 async def test_a_column_that_the_records_lack_refuses_the_job(world: World) -> None:
     world.records = people(("age",), world.records.values[:, :1])
     holder = world.holder()
@@ -193,37 +175,6 @@ async def test_records_that_lost_a_column_since_the_job_was_joined_answer_no_rou
     world.announce(request)
     await steps(world, holder, 3)
     assert not await holder.spent()
-    await holder.close()
-
-
-async def test_a_request_by_somebody_else_is_refused(world: World, holder: DataHolder) -> None:
-    request = world.submit()
-    forged = StudyRequest.model_validate(request.body.model_dump() | {"minimum_population": 11})
-    listed = world.trainer.requests
-    listed[forged.digest] = replace(request, body=forged).encode()  # the old signature
-    listed["0" * 64] = request.encode()  # not the job that it is listed as
-    await holder.step()
-    status = await holder.status()
-    assert [job.job for job in status.jobs] == [request.digest]
-    assert set(status.refused) == {forged.digest, "0" * 64}
-
-
-async def test_every_slot_is_answered_for_whatever_its_records(world: World) -> None:
-    """Two of the first, none that is whole of the second, none at all of the third."""
-    lacking = np.array([[np.nan, 100.0], [np.nan, np.nan]])
-    values = np.vstack([world.records.values[:2], lacking, world.records.values[2:-2]])
-    world.records = people(COLUMNS, values, [0, 2, *range(3, len(values) + 1)])
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    await steps(world, holder, 2)
-    assert len(world.records) == CLIENTS - 1  # the last slot is empty
-    assert len(await holder.ledger()) == CLIENTS  # and pays as the others
-    rest = np.sum([QUERY.encode(values[[place]]) for place in range(4, len(values))], axis=0)
-    assert any(
-        np.array_equal(world.total(), QUERY.encode(values[[place]]) + rest) for place in (0, 1)
-    )
     await holder.close()
 
 
@@ -283,22 +234,6 @@ async def test_what_a_failed_job_did_not_spend_can_be_spent_again(world: World) 
 
 
 # Answering
-
-
-async def test_the_answers_shares_arrive_and_add_up_to_all_records(
-    world: World, holder: DataHolder
-) -> None:
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    await holder.step()
-    assert np.array_equal(world.total(), encoded(world))
-    only = await only_round(holder)
-    assert only.envelopes == {"acknowledged": NODES}
-    assert (only.answers, only.ended) == (CLIENTS, None)  # a node may lose what it has
-    world.clock.move(60)
-    await holder.step()
-    assert (await only_round(holder)).ended == "delivered"
 
 
 async def test_real_noise_is_added(world: World) -> None:
@@ -456,19 +391,6 @@ async def test_rounds_that_cost_more_than_the_job_together_are_refused(
     assert len(await holder.ledger()) == CLIENTS
 
 
-async def test_rules_that_were_narrowed_since_joining_are_kept(world: World) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    await holder.close()
-    holder = world.holder(policy=policy(columns=("age",)))
-    world.announce(request)
-    await holder.step()
-    assert "pressure" in str((await holder.status()).jobs[0].ended)
-    assert all(node.held == {} for node in world.nodes)
-    await holder.close()
-
-
 async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> None:
     holder = world.holder(policy=policy(maximum_epsilon=2.0))
     first, second = world.submit(), world.submit()
@@ -514,37 +436,6 @@ async def test_a_policy_made_stricter_binds_a_round_that_was_taken_before(
     await holder.close()
 
 
-async def test_a_spec_not_signed_by_the_trainer_is_not_believed(
-    world: World, holder: DataHolder
-) -> None:
-    request = world.submit()
-    await holder.step()
-    spec = world.announce(request).body
-    world.show(spec, signer="aggregator")
-    await holder.step()
-    assert (await holder.status()).jobs[0].rounds == ()
-    world.show(spec)
-    await holder.step()
-    assert np.array_equal(world.total(), encoded(world))
-
-
-async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
-    world: World, holder: DataHolder
-) -> None:
-    request = world.submit(task=TWO_ROUNDS)
-    await holder.step()
-    world.announce(request, query=FIRST, mu=PRIVACY.cost.mu * 0.2**0.5)
-    world.clock.move(60)
-    await holder.step()
-    assert (await only_round(holder)).ended == "missed"
-    assert await holder.ledger() == []
-    # the job goes on, and so do we
-    world.announce(request, 1, query=SECOND, mu=PRIVACY.cost.mu * 0.8**0.5)
-    await holder.step()
-    sums = [SECOND.encode(world.records.of(client, COLUMNS)) for client in EVERYONE]
-    assert np.array_equal(world.total(), np.sum(sums, axis=0))
-
-
 async def test_a_second_spec_for_the_same_round_is_never_answered(
     world: World, holder: DataHolder
 ) -> None:
@@ -561,45 +452,6 @@ async def test_a_second_spec_for_the_same_round_is_never_answered(
 
 
 # Sending
-
-
-@pytest.mark.parametrize("clients", [1, CLIENTS])
-async def test_each_node_gets_one_envelope_whatever_the_number_of_records(
-    tmp_path: Path, clients: int
-) -> None:
-    world = World(tmp_path, clients, others=CLIENTS - clients)
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    await holder.step()
-    assert np.array_equal(world.total(), encoded_in(world, holder, range(clients)))
-    for node in world.nodes:
-        assert [received.parse(body).header.holder for body in node.bodies] == [0]
-    assert len({len(body) for node in world.nodes for body in node.bodies}) == 2
-    await holder.close()
-
-
-async def test_a_node_that_is_down_gets_the_same_bytes_when_it_is_back(
-    world: World, holder: DataHolder
-) -> None:
-    sent: set[bytes] = set()
-
-    def down(request: httpx.Request) -> httpx.Response:
-        sent.add(request.content)
-        raise httpx.ConnectError("refused")
-
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    world.scripts["compute-1"] = down
-    await steps(world, holder, 3)
-    assert len(sent) == 1
-    assert (await only_round(holder)).envelopes == {"acknowledged": 2, "pending": 1}
-    del world.scripts["compute-1"]
-    await holder.step()
-    assert set(world.nodes[1].bodies) == sent
-    assert np.array_equal(world.total(), encoded(world))
 
 
 async def test_no_request_names_a_client_in_its_address(world: World, holder: DataHolder) -> None:
@@ -621,104 +473,6 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
 
 
 # Crashes
-
-
-class Crash(BaseException):
-    """The process is killed: nothing after this runs, not even a handler of exceptions."""
-
-
-async def run_with_crashes(world: World, crash_at: int) -> tuple[bool, HolderStatus]:
-    """Run one job to its end; the first process is killed at its request number `crash_at`,
-    after the peer got the request and before the holder got the answer."""
-    count = 0
-    crashed = False
-    plain = world.transport.handler
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        nonlocal count, crashed
-        answer = plain(request)
-        count += 1
-        if count == crash_at:
-            crashed = True
-            raise Crash
-        return answer
-
-    request = world.submit()
-    holder = world.holder(transport=httpx.MockTransport(handler))
-    announced = False
-    for _ in range(8):
-        try:
-            await holder.step()
-        except BaseExceptionGroup as group:
-            assert group.split(Crash)[1] is None
-        except Crash:
-            pass
-        else:
-            world.clock.move(2)
-            if not announced and world.trainer.joined.get(request.digest):
-                world.announce(request)
-                announced = True
-            continue
-        await holder.close()
-        holder = world.holder(transport=httpx.MockTransport(handler))
-    status = await holder.status()
-    entries = await holder.ledger()
-    assert sorted(entry.client for entry in entries) == list(EVERYONE)
-    await holder.close()
-    return crashed, status
-
-
-@pytest.mark.parametrize("crash_at", range(1, 13))
-async def test_a_crash_at_any_request_loses_nothing_and_sends_nothing_twice_anew(
-    world: World, crash_at: int
-) -> None:
-    crashed, status = await run_with_crashes(world, crash_at)
-    assert crashed
-    [job] = status.jobs
-    assert job.rounds[0].envelopes == {"acknowledged": NODES}
-    assert np.array_equal(world.total(), encoded(world))
-    for node in world.nodes:  # whatever was sent more than once was sent as the same bytes
-        assert len(set(node.bodies)) == 1
-
-
-@pytest.mark.parametrize(
-    "operation",
-    ["add_job", "settle_join", "add_round", "record_answer", "settle_envelope", "end_round"],
-)
-@pytest.mark.parametrize("before", [True, False], ids=["before the write", "after the write"])
-async def test_a_crash_around_any_write_is_survived(
-    world: World, operation: str, before: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    owner = State if hasattr(State, operation) else outbox
-    whole = getattr(owner, operation)
-
-    def cut(self: State, *args: Any, **kwargs: Any) -> Any:
-        if not before:
-            whole(self, *args, **kwargs)
-        raise OSError("killed")
-
-    request = world.submit()
-    monkeypatch.setattr(owner, operation, cut)
-    holder = world.holder()
-    with pytest.raises((VaultGone, ExceptionGroup)):
-        await holder.step()
-        world.announce(request)
-        await holder.step()
-        world.clock.move(60)
-        await holder.step()
-    await holder.close()
-    monkeypatch.setattr(owner, operation, whole)
-    holder = world.holder()
-    await holder.step()
-    if not world.trainer.specs:
-        world.announce(request)
-    await steps(world, holder, 2, seconds=1)
-    assert (await only_round(holder)).envelopes == {"acknowledged": NODES}
-    assert len(await holder.ledger()) == CLIENTS
-    assert np.array_equal(world.total(), encoded(world))
-    for node in world.nodes:
-        assert len(set(node.bodies)) == 1
-    await holder.close()
 
 
 # Manifest versions
@@ -832,48 +586,6 @@ async def test_a_vault_in_another_process_prepares_the_same_answers(world: World
     assert noise.any() and np.abs(noise).max() < 20 * widest
     assert len(await holder.ledger()) == CLIENTS
     await holder.close()
-
-
-def test_run_steps_until_it_is_told_to_stop_and_can_go_on(world: World) -> None:
-    request = world.submit()
-    seen: list[HolderStatus] = []
-
-    def joined(status: HolderStatus) -> bool:
-        seen.append(status)
-        return request.digest in world.trainer.joined
-
-    def answered(status: HolderStatus) -> bool:
-        seen.append(status)
-        return bool(status.jobs[0].rounds)
-
-    with world.holder() as holder:
-        for _ in range(2):
-            holder.run(until=joined, poll_seconds=0.0)
-        world.announce(request)
-        holder.run(until=answered, poll_seconds=0.0)
-    assert seen[-1].jobs[0].rounds[0].envelopes == {"acknowledged": NODES}
-    world.holder().__exit__()  # the state was closed, so it can be opened again
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Let an interrupt be one even where the tests were started with it ignored (`pytest &`)."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_ends_a_run_quietly_and_tells_what_was_done(world: World) -> None:
-    request = world.submit()
-
-    def interrupted(status: HolderStatus) -> bool:
-        signal.raise_signal(signal.SIGINT)
-        return False
-
-    with world.holder() as holder:
-        status = holder.run(until=interrupted, poll_seconds=0.0)
-    assert [job.job for job in status.jobs] == [request.digest]
 
 
 def site_of(world: World) -> Path:

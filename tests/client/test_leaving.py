@@ -14,14 +14,11 @@ from shoal_agent.client_files import write_holder_key
 from shoal_agent.leaving_alone import leave_alone
 from shoal_consortium.consortium_files import create
 from shoal_holder.exits import Joined
-from shoal_holder.site_files import STATE_FILE, lock_key
-from shoal_holder.state import State
+from shoal_holder.site_files import lock_key
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
-from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
 from shoal_protocol.wire.documents import Signed, decode, sign
-from tests.client.test_holder import FIRST
 from tests.world.around_holder import POLICY, TASK, World, problem
 from tests.world.clock import HandMovedTimer
 from tests.world.examples import signing_key
@@ -84,29 +81,6 @@ async def test_a_job_that_could_be_joined_for_too_long_is_not_joined(
     await holder.close()
 
 
-async def test_a_job_that_never_begins_gives_its_budget_back_at_the_end_of_its_time(
-    world: World,
-) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    assert len(await holder.committed()) == CLIENTS
-    (held,) = await holder.reserved()
-    assert (held.job, held.slots) == (request.digest, CLIENTS)
-    assert datetime.fromisoformat(held.until) == request.body.ends_by
-    world.clock.now = request.body.ends_by - timedelta(seconds=1)
-    await holder.step()
-    assert len(await holder.committed()) == CLIENTS
-    await holder.close()
-    world.clock.now = request.body.ends_by
-    again = world.holder()  # also if it was not there at that moment
-    await again.step()
-    assert await again.committed() == {}
-    assert await again.reserved() == []
-    assert (await again.status()).jobs[0].ended == "its time is over"
-    await again.close()
-
-
 async def test_a_round_that_would_outlast_its_job_is_not_answered(world: World) -> None:
     holder = world.holder()
     request = world.submit()
@@ -118,23 +92,6 @@ async def test_a_round_that_would_outlast_its_job_is_not_answered(world: World) 
     assert job.ended == "refused: the round would outlast the job"
     assert not any(node.held for node in world.nodes)
     await holder.close()
-
-
-async def test_a_withdrawal_that_its_analyst_signed_ends_a_job_and_is_kept(world: World) -> None:
-    holder = world.holder()
-    request = world.submit(task=TWO_ROUNDS)
-    await holder.step()
-    script(world, "/rounds/0", problem(410, "job-withdrawn"))
-    script(world, "/withdrawal", httpx.Response(200, content=withdrawal(world, request)))
-    await holder.step()
-    assert (await holder.status()).jobs[0].ended == "withdrawn"
-    assert await holder.committed() == {}
-    await holder.close()
-    state = State(
-        world.directory / "holder" / STATE_FILE, authority=world.consortium.manifest.authority
-    )
-    assert state.file.rows("SELECT document FROM withdrawals") == [(withdrawal(world, request),)]
-    state.close()
 
 
 @pytest.mark.parametrize("lie", ["another job's", "another analyst's", "nothing"])
@@ -154,38 +111,6 @@ async def test_a_withdrawal_that_is_none_is_not_said_to_be_the_analysts(
     await holder.step()
     assert (await holder.status()).jobs[0].ended == "withdrawn, by the trainer's word alone"
     await holder.close()
-
-
-async def test_who_left_answers_no_round_ever_and_tells_the_trainer(world: World) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    left = await holder.leave(request.digest)
-    assert (left.slots, left.answered) == (CLIENTS, 0)
-    assert await holder.committed() == {}  # before anybody was told
-    await holder.close()  # whatever comes now
-    asked = script(world, "/leaves", httpx.Response(503))
-    world.announce(request)
-    again = world.holder()
-    await again.step()
-    await again.step()
-    assert asked
-    assert (await again.status()).jobs[0].leave == "pending"
-    asked = script(world, "/leaves", taken())
-    world.clock.move(60)
-    await again.step()
-    signed = decode(asked[-1].content, Leave)
-    world.consortium.verify(signed)
-    assert (signed.body.job, signed.body.holder) == (request.digest, 0)
-    assert (await again.status()).jobs[0].leave == "acknowledged"
-    assert (await again.status()).jobs[0].ended == "left"
-    await again.step()
-    assert not any(node.held for node in world.nodes)
-    assert await again.spent() == {}
-    await again.leave(request.digest)  # says the same, and sends nothing new
-    await again.step()
-    assert len(asked) == 1
-    await again.close()
 
 
 async def test_leaving_while_an_answer_is_made_is_in_time(world: World) -> None:
@@ -216,25 +141,6 @@ async def test_leaving_while_an_answer_is_made_is_in_time(world: World) -> None:
     assert len(await holder.spent()) == CLIENTS
     assert not any(node.held for node in world.nodes)
     assert [job.ended for job in (await holder.status()).jobs] == ["left"]
-    await holder.close()
-
-
-async def test_the_rest_of_a_job_may_be_left_and_what_was_answered_stays_charged(
-    world: World,
-) -> None:
-    request = world.submit(task=TWO_ROUNDS)
-    holder = world.holder()
-    await holder.step()
-    half = request.body.privacy.cost.mu / 2
-    world.announce(request, query=FIRST, mu=half)
-    await holder.step()
-    before = (await holder.committed())[3]
-    left = await holder.leave(request.digest)
-    assert left.answered == 1
-    after = (await holder.committed())[3]
-    assert after.mu == pytest.approx(Cost.gaussian(half).mu)
-    assert after.mu < before.mu
-    assert len(await holder.spent()) == CLIENTS
     await holder.close()
 
 

@@ -1,6 +1,5 @@
 """The data owner's console over an agent: every page and form, who may not, and what goes wrong."""
 
-import math
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,16 +14,11 @@ from shoal_agent.application import create_agent_application
 from shoal_agent.console import pages
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
-from shoal_agent.console.sentences import left_after
-from shoal_agent.ledger_pages import Left
 from shoal_holder.policy import Policy
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.security import server_tls
 from shoal_protocol.jobs.approvals import approval_of
-from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.wire.documents import sign
 from tests.world.around_holder import POLICY, PRIVACY, World
 from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
@@ -181,30 +175,6 @@ async def test_the_ledger_has_one_row_for_each_job_the_newest_first_and_names_no
         assert await desk.get(f"{LEDGER}?before={broken}") == first
 
 
-def price_of(world: World, epsilon: float, delta: float) -> JobRequest:
-    privacy = PRIVACY.model_copy(update={"epsilon": epsilon, "delta": delta})
-    return world.submit(privacy=privacy).body
-
-
-def test_what_a_job_would_leave_follows_from_what_is_left(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    pure, both = Cap(epsilon=3.0, delta=0.0), Cap(epsilon=3.0, delta=1e-6)
-    left = Left(pure=2.0, gaussian=2.0)
-    assert "ε = 1.5 of 2 that" in left_after(price_of(world, 0.5, 0.0), left, pure)
-    assert "not enough" in left_after(price_of(world, 2.5, 0.0), left, pure)
-    assert "not enough" in left_after(price_of(world, 2.1, 1e-6), left, both)
-    assert "ε = 0 of 2 that" in left_after(price_of(world, 2.0, 1e-6), left, both)
-    half = left_after(price_of(world, 1.0, 1e-6), left, both)
-    after = gaussian_epsilon(
-        mu=math.sqrt(Cap(epsilon=2.0, delta=1e-6).mu ** 2 - Cap(epsilon=1.0, delta=1e-6).mu ** 2),
-        delta=1e-6,
-    )
-    assert f"ε = {after:.3g} of 2 that" in half
-    assert "Nothing is left" in left_after(
-        price_of(world, 1.0, 1e-6), Left(pure=0, gaussian=0), both
-    )
-
-
 async def test_a_job_is_left_after_a_page_that_asks(desk: Desk) -> None:
     job = await desk.job()
     asked = await desk.get(f"{JOBS}/{job}/leave")
@@ -214,19 +184,6 @@ async def test_a_job_is_left_after_a_page_that_asks(desk: Desk) -> None:
     assert (await desk.holder.status()).jobs[0].ended == "left"
     page = await desk.get(f"{JOBS}/{job}")
     assert "You left it; the trainer is not told yet" in page and "Leave this job" not in page
-
-
-async def test_refused_jobs_and_what_needs_the_owner_stand_first(desk: Desk) -> None:
-    assert "This needs you: A backup is due" in await desk.get(START)
-    few = PRIVACY.model_copy(update={"colluders": 1})
-    job = desk.world.submit(purpose=PURPOSE, privacy=few).digest
-    await desk.holder.step()
-    why = "colluders is below this data holder&#39;s 2"
-    assert f"by analyst, ε = 1 at δ = 1e-06 {why}" in await desk.get(START)
-    page = await desk.get(f"{START}/asks/{job}")
-    assert f"Your agent refused it. {why}" in page and "age, between 0 and 120" in page
-    for other in ("ab" * 32, "none"):
-        assert (await desk.http.get(f"{START}/asks/{other}")).status_code == 404
 
 
 async def test_strangers_see_the_sign_in_and_forms_from_elsewhere_change_nothing(

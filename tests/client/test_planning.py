@@ -10,7 +10,7 @@ from nacl.signing import SigningKey
 
 from bench.planner import errors_in_rounds, errors_of_crowds
 from shoal.planning import Study
-from shoal.planning.crowds import contributions_needed, draw_and_discard, instances_for_load
+from shoal.planning.crowds import draw_and_discard, instances_for_load
 from shoal.planning.in_rounds import distributed_compute
 from shoal.planning.sizes import of_a_round
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
@@ -80,22 +80,6 @@ def test_what_a_crowd_is_planned_to_err_by_is_what_a_simulation_errs_by(
     assert 1.0 / AGREEMENT < simulated / expected.error.total < AGREEMENT
 
 
-@pytest.mark.slow
-def test_as_many_contributions_as_are_needed_suffice_and_fewer_do_not() -> None:
-    study = a_study(family="linear", epsilon=4.0)
-    needed = contributions_needed(study, 0.1)
-    assert needed is not None
-    for clients, suffices in ((needed, True), (needed * 9 // 10, False)):
-        there = study.model_copy(update={"clients": clients})
-        assert (draw_and_discard(there).error.total <= 0.1) is suffices
-
-
-def test_no_number_of_contributions_mends_what_bounds_and_clipping_do() -> None:
-    study = a_study(family="linear", effect=0.5)
-    bias = draw_and_discard(study).error.bias
-    assert contributions_needed(study, bias / 2.0) is None
-
-
 def test_open_sessions_slow_learning_and_instances_follow_from_them() -> None:
     busy = a_study(family="linear", epsilon=4.0, clients=10**6, open_sessions=100.0)
 
@@ -107,13 +91,6 @@ def test_open_sessions_slow_learning_and_instances_follow_from_them() -> None:
     assert instances_for_load(0.0, 6) == 1
     assert instances_for_load(1e9, 6) == 10_000
     assert instances_for_load(1e9, 101) == (1 << 16) // 101
-
-
-@pytest.mark.parametrize(("times", "instances"), [(1, 20), (1000, 20), (1, 10_000)])
-def test_no_study_is_planned_to_end_further_off_than_it_began(times: int, instances: int) -> None:
-    """For the smallest learning rates next to nothing is learned, and no noise taken up."""
-    study = a_study(clients=1000, epsilon=0.5, contributions_per_client=times, instances=instances)
-    assert draw_and_discard(study).error.total < 1.01 * study.effect
 
 
 def test_a_round_is_as_large_as_its_real_envelopes_and_spec() -> None:

@@ -47,21 +47,6 @@ async def reuploaded(holder: DataHolder) -> int:
     return job.rounds[0].reuploaded
 
 
-async def test_what_a_node_lost_is_sent_again_byte_for_byte(
-    world: World, holder: DataHolder
-) -> None:
-    await answered(world, holder)
-    node = world.nodes[1]
-    before = dict(node.held)
-    node.held.clear()
-    await pass_time(world, holder, 40)
-    assert node.held == before
-    assert await reuploaded(holder) == 1
-    [first, second] = node.bodies
-    assert second == first
-    assert len(await holder.ledger()) == CLIENTS  # nobody is charged for it
-
-
 async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(
     world: World, holder: DataHolder
 ) -> None:
@@ -75,26 +60,6 @@ async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(
     assert [each.queries for each in world.nodes] == [1, 1, 1]
     assert len(node.held) == 1
     assert await reuploaded(holder) == 1
-
-
-async def test_a_node_that_forgot_the_round_is_handed_its_spec(
-    world: World, holder: DataHolder
-) -> None:
-    spec = await answered(world, holder)
-    node = world.nodes[0]
-    node.held.clear()
-    announced: list[bytes] = []
-
-    def forgetful(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path == "/v1/rounds":
-            announced.append(request.content)
-            return httpx.Response(201)
-        return None if announced else problem(404, "unknown-round")
-
-    world.scripts["compute-0"] = forgetful
-    await pass_time(world, holder, 45)
-    assert announced == [spec.encode()]
-    assert len(node.held) == 1
 
 
 @pytest.mark.slow

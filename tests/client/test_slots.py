@@ -107,16 +107,6 @@ async def test_who_is_gone_keeps_the_slot_and_who_comes_back_has_it(world: World
         await opened(world, without | newcomers | {"one-more": [1.0]})
 
 
-async def test_several_rows_of_one_id_are_one_record_of_which_so_many_count(world: World) -> None:
-    people = {"patient-anne": [float(age) for age in range(40)], "patient-bela": [90.0]}
-    found = await opened(world, people, most=3)
-    [anne] = [each for each in found.values() if len(each) == 3]
-
-    assert set(anne) < set(map(float, range(40)))
-    moved = await opened(world, dict(reversed(people.items())), most=3)
-    assert moved == found
-
-
 def test_new_ids_get_every_choice_of_free_slots_equally_often() -> None:
     """Chi-square over all 12 injections; a right one fails with a chance below 10⁻⁶."""
     chance = fixed_bytes("injection")

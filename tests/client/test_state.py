@@ -180,17 +180,6 @@ def test_settled_envelopes_are_erased_and_their_digests_stay(state: State, path:
     database.close()
 
 
-def test_what_a_round_that_ends_did_not_send_is_erased(state: State, path: Path) -> None:
-    with_round(state)
-    answer(state, range(2), b"SECRET")
-    state.end_job(JOB, "job-failed")
-    assert pending(state) is None
-    assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
-    assert read_jobs(state.file)[0].rounds[0].envelopes == {"unsent": 3}
-    assert state.open_jobs() == [] and state.open_rounds() == []
-    assert len(ledger.charges(state.file, after=0, count=9)) == 2
-
-
 def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
     with_round(state, slots=3)
     answer(state, range(2))  # of mu 0.3; the job may cost 0.5
@@ -217,15 +206,6 @@ def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
     assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).epsilon == pytest.approx(0.25)
     state.end_job(JOB, "job-finished")
     assert {client: cost.epsilon for client, cost in committed(state).items()} == {0: 0.25}
-
-
-def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
-    with_round(state, slots=2)
-    assert {cost.epsilon for cost in committed(state).values()} == {math.inf}
-    answer(state, range(1))
-    state.end_job(JOB, "job-finished")
-    assert committed(state)[0].epsilon == math.inf
-    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).epsilon == math.inf
 
 
 def test_a_refused_join_is_not_answered_for(state: State) -> None:

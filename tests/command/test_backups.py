@@ -18,11 +18,11 @@ from sqlalchemy import Connection, create_engine, inspect
 
 from shoal_compute import schema
 from shoal_consortium.backups import back_up
+from shoal_hosting.running import LOCK
 from shoal_hosting.service import open_storage
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.data_directory import LOCK
 from shoal_hosting.storage.database import StorageThread, sqlite_url
-from shoal_hosting.storage.database_choice import note_choice
+from shoal_hosting.storage.database_schema import note_choice
 from tests.command.running import refused, shoal
 from tests.world.trust import make_trust
 
@@ -132,18 +132,6 @@ def test_a_backup_that_is_killed_leaves_the_older_file_or_none(
     back_up(data, backup)
     assert zipfile.ZipFile(backup).testzip() is None
     assert sorted(each.name for each in tmp_path.iterdir()) == ["backup", "data"]
-
-
-def test_what_another_backup_writes_meanwhile_is_left_to_it(data: Path, tmp_path: Path) -> None:
-    other = tmp_path / ".backup.shoal-other"
-    other.mkdir()
-    descriptor = os.open(other, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    back_up(data, tmp_path / "backup")
-    assert other.exists()
-    os.close(descriptor)
-    back_up(data, tmp_path / "backup")
-    assert not other.exists()
 
 
 def test_what_is_restored_is_what_was_there_and_starts_beside_its_mark(
@@ -263,17 +251,6 @@ def test_an_archive_that_was_packed_otherwise_is_no_backup(data: Path, tmp_path:
         assert [left.name for left in (tmp_path / "new").iterdir()] == ["lock"]
 
 
-def test_a_ledger_s_head_of_another_kind_is_not_restored(data: Path, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "compute.sqlite")) as database, database:
-        database.execute("CREATE TABLE memory (database, commits)")
-        database.execute("CREATE TABLE ledger_head (number, digest)")
-        database.execute("INSERT INTO ledger_head VALUES ('many', 'x')")
-    with zipfile.ZipFile(tmp_path / "archive", "x") as packed:
-        packed.write(tmp_path / "compute.sqlite", "compute.sqlite")
-    refused("party", "restore", tmp_path / "archive", "--data", tmp_path / "new")
-    assert [each.name for each in (tmp_path / "new").iterdir()] == ["lock"]
-
-
 def test_a_damaged_database_does_not_take_the_place_of_an_older_backup(
     data: Path, tmp_path: Path
 ) -> None:
@@ -285,33 +262,6 @@ def test_a_damaged_database_does_not_take_the_place_of_an_older_backup(
     line = refused("party", "backup", "--data", data, "--to", tmp_path / "backup")
     assert "damaged" in line or "cannot be read" in line
     assert (tmp_path / "backup").read_bytes() == older
-
-
-FULL = """
-import pathlib, resource, sys
-from shoal_consortium.backups import back_up
-resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))  # as if there were no more room
-try:
-    back_up(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
-except OSError as error:
-    print(error)
-"""
-
-
-def test_a_full_disk_is_not_taken_for_a_damaged_database(data: Path, tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", FULL, data, tmp_path / "backup"]
-    done = subprocess.run(arguments, capture_output=True, text=True)
-    assert "a disk is full, or fails" in done.stdout, done.stderr
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["data"]
-
-
-def test_where_nothing_was_written_there_is_nothing_to_back_up(tmp_path: Path) -> None:
-    """Its copy would pass for that of a service that never acknowledged anything."""
-    back = ("party", "backup", "--data", tmp_path / "data", "--to", tmp_path / "backup")
-    assert "has no service's state" in refused(*back)
-    with node(tmp_path / "data"):
-        pass
-    assert "nothing was written" in refused(*back)
 
 
 def test_a_state_in_postgresql_is_backed_up_by_its_own_tools_as_is_said(
@@ -371,18 +321,6 @@ def test_a_refused_start_leaves_no_database_in_the_way_of_a_restore(
         each.unlink()
     with node(data, accept=str(why.value).rpartition("=")[2]):  # or the loss is accepted
         pass
-
-
-def test_a_database_to_which_nothing_was_written_is_in_no_restores_way(
-    data: Path, tmp_path: Path
-) -> None:
-    shoal("party", "backup", "--data", data, "--to", tmp_path / "backup")
-    with node(tmp_path / "new"):
-        pass
-    shoal("party", "restore", tmp_path / "backup", "--data", tmp_path / "new")
-    assert counts(tmp_path / "new" / "compute.sqlite") == counts(data / "compute.sqlite")
-    line = refused("party", "restore", tmp_path / "backup", "--data", tmp_path / "new")
-    assert "may know more" in line
 
 
 def test_a_refused_start_leaves_an_empty_postgresql_database_empty(

@@ -2,15 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import Result
 
-from shoal_command import connection, round_groups
-from shoal_command.certificate_views import COMPARE, NOT_SHOWN
-from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.epsilons import epsilon_at
+from shoal_command import connection
+from shoal_command.certificate import COMPARE, NOT_SHOWN
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import canonical_json
 from tests.command.running import run
@@ -62,86 +59,6 @@ def test_a_certificate_says_in_words_what_was_released_to_whom_from_how_many(
         *NOT_SHOWN,
     ):
         assert fact in said
-
-
-def test_many_rounds_are_told_of_together(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(round_groups, "FEW_ROUNDS", 1)
-    said = in_one_line(verify(tmp_path, TWO_ROUNDS.encode(), TWO_ROUNDS.manifest, status=0).stdout)
-    certificate = TWO_ROUNDS.make().body
-    for fact in (
-        "1 round (number 0): second moments, 4 numbers: the sum over 11 of the 12 clients",
-        "1 round (number 1): second moment matrix, 7 numbers",
-        "discrete gaussian",
-        "Each of the 12 clients who joined was asked in 2 of all rounds",
-        "Of 2 rounds, 3 of 3 Compute nodes: compute-0 (Operator of compute-0); compute-1",
-        *(
-            f"; the last is {entry.digest} and stands for all before it"
-            for entry in certificate.rounds[-1].ledger_entries
-        ),
-    ):
-        assert fact in said
-    assert certificate.rounds[0].spec.digest not in said
-
-
-def a_round(number: int, **changes: Any) -> dict[str, Any]:
-    """Return one of many rounds as the command knows them."""
-    terms = {"dimension": 10, "population_size": 64, "minimum_cohort": 58, "colluders": 6}
-    return {
-        "number": number,
-        "query": "gradient_sum",
-        "cohort_size": 64,
-        "noise": {"mechanism": "discrete_gaussian", "scale": 1000.0},
-        "mu": 0.02,
-        "epsilon": None,
-        "ledger_entries": [{"ledger": "trainer", "number": number + 7, "digest": f"{number:x}"}],
-        **terms,
-        **changes,
-    }
-
-
-def test_equal_rounds_make_one_paragraph_with_their_price_and_who_took_part() -> None:
-    rounds = [a_round(number) for number in range(500) if number not in (37, 99, 100)]
-    rounds[5]["cohort_size"] = 61
-    lost = [{"number": number, "reason": "too-few-clients"} for number in (37, 99)]
-    said = {
-        "rounds": rounds,
-        "lost_rounds": [*lost, {"number": 100, "reason": "no client was asked"}],
-        "population_size": 256,
-        "participations": {"least": 124, "most": 125},
-        "privacy": {"delta": 1e-5},
-    }
-    epsilon = epsilon_at(1e-5, Cost.gaussian(0.02))
-    assert list(round_groups.released(said)) == [
-        "497 rounds (number 0 to 36, 38 to 98, 101 to 499): gradient sum, 10 numbers: the sum over "
-        "61 to 64 of the 64 clients that it asks, with their noise. Noise: discrete gaussian, of "
-        "scale 1,000 from each client, in lattice units. It is counted on even if 6 clients are "
-        "missing and 6 of the others collude. By itself each costs a client that it asks epsilon "
-        f"{epsilon:.4g} at delta 1e-05.",
-        "Each of the 256 clients who joined was asked in 124 to 125 of all rounds, the lost ones "
-        "too, and pays for those alone.",
-    ]
-    assert list(round_groups.lost(said)) == [
-        "2 rounds (number 37, 99): too-few-clients.",
-        "1 round (number 100): no client was asked.",
-    ]
-    assert list(round_groups.ledgers(rounds)) == [
-        "trainer: 497 entries, 7 to 43, 45 to 105, 108 to 506; the last is 1f3 and stands for all "
-        "before it"
-    ]
-
-
-def test_rounds_at_another_price_or_with_other_noise_are_told_of_apart() -> None:
-    louder = {"mechanism": "discrete_gaussian", "scale": 2000.0}
-    said = {
-        "rounds": [a_round(0), a_round(1, mu=0.03), a_round(2), a_round(3, noise=louder)],
-        "population_size": 256,
-        "participations": {"least": 1, "most": 1},
-        "privacy": {"delta": 1e-5},
-    }
-    first, dearer, noisier, _ = round_groups.released(said)
-    assert first.startswith("2 rounds (number 0, 2)")
-    assert dearer.startswith("1 round (number 1)")
-    assert noisier.startswith("1 round (number 3)")
 
 
 @pytest.mark.parametrize("name", MAKINGS)
@@ -229,13 +146,6 @@ def test_without_the_version_that_it_is_bound_to_nothing_is_said_of_a_certificat
     assert said in told
     assert "Put the missing versions into" in told
     assert "does not hold" not in told
-
-
-def test_a_file_that_is_missing_is_a_mistake(tmp_path: Path) -> None:
-    arguments = ["certificate", "verify", str(tmp_path / "none"), "--manifest", "none"]
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "No such file" in result.stderr
 
 
 @pytest.mark.parametrize("place", ["certificate", "manifest"])

@@ -111,16 +111,6 @@ def test_a_true_certificate_holds_by_the_manifest_in_force(directory: Path, name
     assert first.exit_code == 0, first.output
 
 
-def test_a_manifest_alone_says_what_is_missing_and_where_it_is(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_bytes(SIGNED[-1].encode())
-    result = verify(TWO_ROUNDS, tmp_path, "verify")
-    assert (result.exit_code, result.stdout) == (6, "")
-    said = in_one_line(result.stderr)
-    assert "cannot be told yet" in said
-    assert f"it is bound to the manifest {FIRST.digest}, which is not at hand" in said
-    assert f"Put the missing versions into {tmp_path / 'history'}" in said
-
-
 @pytest.mark.parametrize("name", CERTIFICATES)
 @pytest.mark.parametrize("place", range(len(HISTORY)))
 def test_a_certificate_holds_by_every_version_and_a_forged_one_by_none(
@@ -185,33 +175,6 @@ def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() ->
             continue
         with pytest.raises(RefusedCertificate, match="version 2 of the manifest"):
             verify_certificate(encoded, NOW.signed_manifest.encode(), history=[later])
-
-
-def of_another_authority(seed: str = "stranger") -> Consortium:
-    """Return a consortium with the same names as `NOW`, whose keys are a stranger's."""
-    keys = {
-        "authority": SigningKey(examples.seed(seed)),
-        **{
-            each.name: SigningKey(examples.seed(f"{seed} {each.name}"))
-            for each in (*NOW.manifest.compute_nodes, NOW.manifest.aggregator)
-        },
-    }
-    named = {name: bytes(key.verify_key).hex() for name, key in keys.items()}
-    own = NOW.manifest
-    body = own.model_copy(
-        update={
-            "authority": named["authority"],
-            "compute_nodes": tuple(
-                each.model_copy(update={"verify_key": named[each.name]})
-                for each in own.compute_nodes
-            ),
-            "aggregator": own.aggregator.model_copy(
-                update={"verify_key": named[own.aggregator.name]}
-            ),
-        }
-    )
-    signed = sign(body, AUTHORITY_NAME, keys["authority"])
-    return Consortium.pinned(signed.encode(), NOW.roster.encode(), digest=signed.digest)
 
 
 def logged_by(making: Making, manifest: Manifest, keys: Callable[[str], SigningKey]) -> bytes:
@@ -285,39 +248,6 @@ def test_a_proof_by_a_later_version_counts_where_it_links() -> None:
     encoded = logged_by(under(NOW), unproved.body, signing_key)
     with pytest.raises(RefusedCertificate, match="the log's proof"):
         verify_certificate(encoded, NOW.signed_manifest.encode(), history=[unproved])
-
-
-def test_a_directory_of_another_consortium_is_refused_and_proves_nothing(tmp_path: Path) -> None:
-    stranger = of_another_authority()
-    kept(stranger, tmp_path / "consortium")
-    true = under(NOW)
-    forged = logged_by(
-        true, stranger.manifest, lambda name: SigningKey(examples.seed(f"stranger {name}"))
-    )
-    for encoded in (forged, true.encode()):
-        result = checked_by(tmp_path, encoded, NOW.signed_manifest.encode())
-        assert (result.exit_code, result.stdout) == (1, "")
-        said = in_one_line(result.stderr)
-        assert "of another consortium, or of another history, than the one that you trust" in said
-        assert "does not hold" not in said
-
-
-def test_a_directory_of_another_branch_is_refused(tmp_path: Path) -> None:
-    rival = successor(FIRST, policy=examples.POLICY.model_copy(update={"minimum_cohort": 10}))
-    kept(FIRST, tmp_path / "consortium", rival)
-    result = checked_by(tmp_path, under(HISTORY[1]).encode(), SIGNED[1].encode())
-    assert result.exit_code == 1
-    assert "their version 2 does not link to it" in in_one_line(result.stderr)
-
-
-def test_a_directory_that_ends_before_the_trusted_version_counts_where_it_links(
-    tmp_path: Path,
-) -> None:
-    kept(FIRST, tmp_path / "consortium")
-    for place, status in ((0, 0), (1, 0), (2, 6)):
-        result = checked_by(tmp_path, TWO_ROUNDS.encode(), SIGNED[place].encode())
-        assert result.exit_code == status, result.output
-    assert "version 2, between them, is not at hand" in in_one_line(result.stderr)
 
 
 def test_only_rosters_of_versions_that_link_tell_whose_slots_are_whose() -> None:

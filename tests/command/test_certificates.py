@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from shoal_hosting.peers.connections import pinned_tls
-from shoal_hosting.tls_certificates import TlsIdentity, host_of, port_of, self_signed
+from shoal_hosting.tls_certificates import TlsIdentity, host_of, pinned_tls, self_signed
 
 NOW = datetime.now(UTC)
 
@@ -96,26 +95,6 @@ def test_a_certificate_cannot_sign_another() -> None:
 
 def test_the_private_key_is_not_in_the_representation() -> None:
     assert "PRIVATE" not in repr(identity("localhost"))
-
-
-@pytest.mark.parametrize(
-    "hosts", [(), ("",), ("two words",), ("a..b",), ("-a.example",), ("*.example",), ("ä.example",)]
-)
-def test_what_is_no_host_gets_no_certificate(hosts) -> None:
-    with pytest.raises(ValueError, match="host"):
-        identity(*hosts)
-
-
-@pytest.mark.parametrize(
-    ("url", "host", "port"),
-    [
-        ("https://127.0.0.1:8440", "127.0.0.1", 8440),
-        ("https://[::1]:8440", "::1", 8440),
-        ("https://compute.example", "compute.example", 443),
-    ],
-)
-def test_host_and_port_come_out_of_a_url(url, host, port) -> None:
-    assert (host_of(url), port_of(url)) == (host, port)
 
 
 @pytest.mark.parametrize(

@@ -117,25 +117,6 @@ def test_what_makes_no_consortium_is_refused(
     assert why in not_changed(consortium, *what)
 
 
-def test_a_card_of_another_role_is_refused(consortium: Path) -> None:
-    made = json.loads((consortium.parent / "model" / "card.json").read_text())
-    card = consortium.parent / "card.json"
-    card.write_text(json.dumps(made | {"role": "aggregator"}))
-    assert "another role" in not_changed(consortium, "--card", card)
-
-
-def test_policy_changes_and_another_aggregator_takes_the_place(consortium: Path) -> None:
-    new_party(consortium.parent / "new", "sums")
-    card = consortium.parent / "new" / "sums" / "card.json"
-    card.write_text(json.dumps(json.loads(card.read_text()) | {"name": "totals"}))
-    second = change(consortium, "--card", card, "--threshold", 2, "--maximum-epsilon", 3)
-    assert second.manifest.aggregator.name == "totals"
-    assert second.manifest.policy.minimum_threshold == 2
-    third = change(consortium, "--unset", "minimum_threshold", "--all-queries")
-    assert third.manifest.policy.minimum_threshold is None
-    assert third.manifest.policy.maximum_epsilon == 3
-
-
 @pytest.mark.parametrize("by", ["authority", "authority-recovery"])
 def test_the_authority_moves_and_the_old_key_changes_nothing_more(
     consortium: Path, tmp_path: Path, by: str
@@ -204,19 +185,6 @@ def test_too_few_nodes_left_are_an_emergency_that_everybody_is_shown(
     book = ManifestBook.open(consortium, open_chain(consortium)[0].digest, tmp_path / "data")
     assert book.current.digest == version.digest
     assert change(consortium, "--minimum-cohort", "9").manifest.emergency is None
-
-
-def test_it_is_said_how_many_nodes_must_lie(consortium: Path) -> None:
-    manifest = newest(consortium).manifest
-    nodes, quorum = len(manifest.compute_nodes), manifest.quorum
-    assert manifest.policy.cosignatures == max(2, nodes - 1)
-    for what in ("show", "check"):
-        said = " ".join(run("consortium", what, consortium).stdout.split())
-        assert f"once {quorum} of {nodes} Compute nodes signed" in said
-        assert f"{2 * quorum - nodes} of them must lie" in said
-    change(consortium, "--minimum-cohort", "9")
-    said = " ".join(run("consortium", "show", consortium).stdout.split())
-    assert "Version 2 has no proof of the log yet" in said
 
 
 def load_key(directory: Path) -> Any:

@@ -7,7 +7,6 @@ import pytest
 from typer.testing import Result
 
 from shoal_agent.enrolment_files import Enrolment, encode_enrolment, read_enrolment
-from shoal_command.terminal import shell_command
 from shoal_consortium import quickstart as quickstart_module
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.keys import read_holder_key
@@ -15,7 +14,7 @@ from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
 from shoal_hosting.security import server_tls
 from shoal_protocol.trust.roster import key_fingerprint
-from tests.command.running import refused, run, shoal, words
+from tests.command.running import refused, run, shoal
 
 POLICY = [
     "--minimum-cohort",
@@ -79,34 +78,6 @@ def test_organisations_make_their_parties_and_the_services_accept_the_consortium
         check_party(load_party(home), open_chain(consortium, pin=str(digest))[0])
 
 
-def test_show_names_parties_operators_policy_and_roster(consortium) -> None:
-    text = words(shoal("consortium", "show", consortium))
-    facts = (
-        "node-a Ltd",
-        "https://127.0.0.1:8440",
-        "Slots Enrolled 4",
-        "Maximum epsilon 2 Delta 1e-06",
-    )
-    for fact in (*ROLES, *facts):
-        assert fact in text
-    assert described(consortium)["slots"] == {"enrolled": 4, "revoked": 0}
-
-
-def test_show_warns_of_an_operator_of_two_services(parties) -> None:
-    new_party(parties, "sums", status=1)  # exists: never overwritten
-    for name in ("node-a", "node-b"):
-        new_party(parties / "again", name, "--operator", "St. Mary")
-    listed = [part for part in cards(parties) if "node-" not in str(part)][2:]
-    nodes = [part for name in ("node-a", "node-b") for part in ("--card", parties / "again" / name)]
-    made = shoal(
-        *("consortium", "create", parties / "c", "--authority", parties / "authority"),
-        *("--name", "trial", *nodes, *listed, *POLICY),
-    )
-    shown = shoal("consortium", "show", parties / "c")
-    for result in (made, shown):
-        assert "“St. Mary” runs node-a, node-b" in result.stderr
-
-
 def test_create_refuses_a_missing_role_a_duplicate_and_an_existing_consortium(consortium) -> None:
     home = consortium.parent
     listed = cards(home)
@@ -132,27 +103,6 @@ def test_the_policy_has_no_defaults(parties, missing) -> None:
         status=2,
     )
     assert missing in result.stderr
-
-
-def test_a_pure_consortium_allows_the_discrete_laplace_only(parties) -> None:
-    create = ["consortium", "create", parties / "c", "--authority", parties / "authority"]
-    create += ["--name", "trial", *cards(parties), *POLICY[:-1], "0"]
-    assert "discrete_laplace" in refused(*create, "--mechanism", "discrete_gaussian")
-    assert "mechanisms" in refused(*create, "--mechanism", "uniform")
-    shoal(*create)
-    policy = described(parties / "c")["policy"]
-    assert (policy["delta"], policy["mechanisms"]) == (0, ["discrete_laplace"])
-
-
-def test_both_mechanisms_are_allowed_if_both_are_named(parties) -> None:
-    both = ["discrete_gaussian", "discrete_laplace"]
-    shoal(
-        *("consortium", "create", parties / "c", "--authority", parties / "authority"),
-        *("--name", "trial", *cards(parties), *POLICY),
-        *(part for name in both for part in ("--mechanism", name)),
-    )
-    assert described(parties / "c")["policy"]["mechanisms"] == both
-    assert "discrete_laplace" in shoal("consortium", "show", parties / "c").stdout
 
 
 def test_the_authority_enrols_and_revokes_and_the_chain_holds(consortium) -> None:
@@ -286,12 +236,6 @@ def contents(directory: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def test_only_the_authority_s_own_directory_can_change_the_roster(consortium) -> None:
-    revoke = ["consortium", "revoke", consortium, consortium.parent / "clinic/holder.key.enrolment"]
-    assert "not the key" in refused(*revoke, "--authority", consortium.parent / "ada")
-    assert "no such key" in refused(*revoke, "--authority", consortium.parent / "nobody")
-
-
 def test_a_private_key_file_is_never_taken_for_an_enrolment(consortium) -> None:
     home = consortium.parent
     shoal("agent", "new", home / "more", "--slots", 2)
@@ -411,63 +355,6 @@ def test_quickstart_names_the_site_that_it_cannot_make_and_the_form(tmp_path, gi
     assert "a-z, 0-9 and hyphens, as st-anna" in line or "SITE=COUNT" in line
 
 
-def test_quickstart_tells_how_to_start_every_service(tmp_path) -> None:
-    options = ["--host", "::1", "--first-port", 9000, "--clients", "site=2", "--json"]
-    told = json.loads(shoal("quickstart", tmp_path, *options).stdout)
-    services = [each for each in told["processes"] if each["module"] != "shoal_agent"]
-    assert [(each["module"], each["url"]) for each in services] == [
-        ("shoal_compute", "https://[::1]:9000"),
-        ("shoal_compute", "https://[::1]:9001"),
-        ("shoal_compute", "https://[::1]:9002"),
-        ("shoal_aggregator", "https://[::1]:9003"),
-        ("shoal_trainer", "https://[::1]:9004"),
-    ]
-    for each in services:
-        environment = each["environment"]
-        assert (environment["SHOAL_HOST"], int(environment["SHOAL_PORT"])) == (
-            "::1",
-            int(each["url"].rpartition(":")[2]),
-        )
-        for variable in ("SHOAL_PARTY", "SHOAL_CONSORTIUM", "SHOAL_DATA"):
-            assert Path(environment[variable]).is_dir()
-
-
-def test_quickstart_tells_of_single_processes_where_it_is_asked(tmp_path) -> None:
-    made = shoal("quickstart", tmp_path / "all", "--clients", "site=1").stdout
-    assert "shoal up " in made and "SHOAL_PARTY=" not in made
-    told = shoal("quickstart", tmp_path / "all", "--if-missing", "--processes").stdout
-    assert [told.count(f"-m shoal_{each}\n") for each in ("compute", "trainer", "agent")] == [
-        3,
-        1,
-        1,
-    ]
-
-
-def test_quickstart_tells_of_crowd_jobs_where_they_are_allowed(tmp_path) -> None:
-    told = [
-        shoal("quickstart", tmp_path / name, "--clients", "site=2", *options).stdout
-        for name, options in (("with", ["--maximum-local-epsilon", 4]), ("without", []))
-    ]
-    assert ["shoal crowd open" in each for each in told] == [True, False]
-    assert "only the trainer" in told[0] and "shoal job submit" in told[0]
-
-
-def test_quickstart_gives_every_party_a_host_of_its_own_by_a_template(tmp_path) -> None:
-    shoal("quickstart", tmp_path, "--url-template", "https://{name}:8443", "--clients", "site=2")
-    [first] = open_chain(tmp_path / "consortium")
-    assert first.manifest.compute_nodes[1].url == "https://compute-1:8443"
-    assert first.manifest.trainer.url == "https://trainer:8443"
-
-
-def test_quickstart_leaves_what_exists_as_it_is(tmp_path) -> None:
-    shoal("quickstart", tmp_path, "--clients", "site=2")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert "exists already" in refused("quickstart", tmp_path)
-    shoal("quickstart", tmp_path, "--if-missing")
-    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert before == after
-
-
 def test_quickstart_recovers_from_a_run_that_was_cut_off(tmp_path, monkeypatch) -> None:
     class Killed(BaseException):
         pass
@@ -532,20 +419,6 @@ def test_records_are_checked_against_the_columns_and_bounds_of_a_job(tmp_path) -
     assert "height" in refused(*check, "--columns", "age,height")
 
 
-def test_a_sites_records_are_checked_against_the_bounds_of_the_data_dictionary(tmp_path) -> None:
-    shoal("quickstart", tmp_path, "--clients", "site=2")
-    home = tmp_path / "clients" / "site"
-    (home / "records.csv").write_text("id,age,size\na,30,1\nb,200,2\nc,30,1\n")
-    warned = shell_command("shoal", "agent", "grow", home, "--slots", 3)
-    assert warned in " ".join(shoal("records", "check", home).stderr.split())
-    (home / "records.csv").write_text("id,age,size\na,30,1\nb,200,2\n")
-    assert "grow" not in shoal("records", "check", home).stderr
-    check = ["records", "check", home, "--consortium", tmp_path / "consortium", "--json"]
-    assert json.loads(shoal(*check).stdout)["outside_bounds"] == {"age": 1}
-    narrower = shoal(*check, "--columns", "age=40:50").stdout
-    assert json.loads(narrower)["outside_bounds"] == {"age": 2}
-
-
 def test_a_broken_record_is_named_by_its_place_and_not_by_its_value(tmp_path) -> None:
     (tmp_path / "records.csv").write_text("age\n30\nforty-one\n")
     line = refused("records", "check", tmp_path / "records.csv")
@@ -562,21 +435,6 @@ def test_check_says_what_is_wrong_with_the_set_up_and_fails(consortium: Path) ->
     assert all(each.keys() == {"severity", "subject", "problem"} for each in found)
 
 
-def test_check_of_what_is_set_up_well_succeeds(consortium: Path, monkeypatch) -> None:
-    monkeypatch.setattr("shoal_consortium.deployment.check", lambda manifest, now: [])
-    assert "Nothing is wrong" in shoal("consortium", "check", consortium).stdout
-
-
-@pytest.mark.parametrize(("nodes", "threshold"), [(4, 2), (3, 4), (5, 2)])
-def test_quickstart_refuses_a_threshold_that_can_never_be_used(
-    tmp_path: Path, nodes: int, threshold: int
-) -> None:
-    arguments = ["--compute", nodes, "--threshold", threshold]
-    line = refused("quickstart", tmp_path / "trial", *arguments)
-    assert f"a threshold of {threshold} can never be used" in line
-    assert not (tmp_path / "trial" / "consortium").exists()
-
-
 @pytest.mark.parametrize(("nodes", "works"), [(5, True), (3, False)])
 def test_quickstart_takes_committees_that_are_smaller_than_all_nodes(
     tmp_path: Path, nodes: int, works: bool
@@ -588,31 +446,3 @@ def test_quickstart_takes_committees_that_are_smaller_than_all_nodes(
         assert (policy.minimum_threshold, policy.minimum_committee) == (2, 3)
     else:
         assert "a committee has fewer nodes" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "command", [("ledger", "verify"), ("certificate", "fetch"), ("round", "account")]
-)
-def test_help_explains_the_exit_status(command: tuple[str, ...]) -> None:
-    assert "Exit status" in shoal(*command, "--help").output
-
-
-def test_help_shows_whose_clients_a_quickstart_has() -> None:
-    told = shoal("quickstart", "--help").output
-    assert "site-a=200" in told and "site-c=200" in told
-
-
-def test_crowd_jobs_are_allowed_only_where_it_was_asked_for(parties) -> None:
-    arguments = ["--authority", parties / "authority", "--name", "trial", *cards(parties), *POLICY]
-    shoal("consortium", "create", parties / "first", *arguments, "--maximum-local-epsilon", 2.5)
-    assert open_chain(parties / "first")[0].manifest.policy.maximum_local_epsilon == 2.5
-    assert "local epsilon 2.5" in words(shoal("consortium", "show", parties / "first"))
-    for name, options, allowed in (
-        ("without", [], None),
-        ("with", ["--maximum-local-epsilon", 8], 8.0),
-    ):
-        shoal("quickstart", parties / name, "--clients", "site=1", *options)
-        [made] = open_chain(parties / name / "consortium")
-        assert made.manifest.policy.maximum_local_epsilon == allowed
-    shown = words(shoal("consortium", "show", parties / "without" / "consortium"))
-    assert "Maximum local epsilon none" in shown

@@ -12,7 +12,7 @@ import pytest
 from shoal_agent.enrolment_files import read_enrolment
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.trust.roster import key_fingerprint
-from tests.command.running import refused, run, shoal, words
+from tests.command.running import refused, run, shoal
 from tests.command.test_command import consortium, contents, parties
 
 __all__ = ["consortium", "parties"]  # fixtures
@@ -80,29 +80,6 @@ def test_a_person_at_a_terminal_is_asked_and_answers(consortium: Path) -> None:
         assert len(open_chain(consortium)) == versions
 
 
-def test_a_data_holder_is_named_alike_by_all_commands(consortium: Path) -> None:
-    home = consortium.parent
-    made = json.loads(shoal("agent", "new", home / "more", "--slots", 2, "--json").stdout)
-    enrolment, named = made["enrolment"], made["fingerprint"]
-    by = ["--authority", home / "authority"]
-    assert named in shoal("consortium", "enrol", consortium, enrolment, *by).stdout
-    shown = shoal("consortium", "show", consortium)
-    assert named in words(shown) and "4 to 5" in words(shown)
-    rotated = json.loads(shoal("agent", "rotate", home / "more", "--json").stdout)["fingerprint"]
-    said = shoal("consortium", "enrol", consortium, enrolment, *by).stdout
-    assert f"{rotated}: in place of {named}" in said
-
-    # by its first digits, in whatever case and spacing, and by the key that it had
-    for name in (rotated[:9].upper(), rotated.replace("-", " "), named):
-        revoking = run("consortium", "revoke", consortium, name, *by, asked="n")
-        assert rotated in revoking.stderr and "slots 4 to 5" in revoking.stderr
-    shoal("consortium", "revoke", consortium, rotated[:9], *by)
-    holders = json.loads(shoal("consortium", "show", consortium, "--json").stdout)["data_holders"]
-    assert [each["data_holder"] for each in holders] == [str(at) for at in range(len(holders))]
-    assert [each["state"] for each in holders] == ["enrolled by version 1", "revoked by version 4"]
-    assert holders[1]["key"] == rotated
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -116,14 +93,6 @@ def test_what_names_no_data_holder_is_refused(consortium: Path, name: str, said:
     by = ["--authority", consortium.parent / "authority"]
     line = refused("consortium", "revoke", consortium, name, *by)
     assert said in line and "consortium show" in line
-
-
-def test_a_private_key_names_nobody(consortium: Path) -> None:
-    clinic = consortium.parent / "clinic" / "holder.key"
-    by = ["--authority", consortium.parent / "authority"]
-    assert "private key file" in refused("consortium", "revoke", consortium, clinic, *by)
-    secret = clinic.read_text().strip()
-    assert secret not in refused("consortium", "revoke", consortium, secret, *by)
 
 
 def test_a_restored_state_asks_before_other_machines_stop(consortium: Path) -> None:

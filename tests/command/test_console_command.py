@@ -39,11 +39,6 @@ def test_who_has_the_printed_token_signs_in_and_sees_why_there_is_nothing_to_see
         assert process.wait(30) == 0
 
 
-def test_a_mistake_is_said_before_anything_is_served(home: Path, tmp_path: Path) -> None:
-    result = run("console", "--party", tmp_path, "--consortium", home / "consortium")
-    assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1
-
-
 @pytest.mark.slow
 def test_a_port_that_is_taken_is_one_line(home: Path) -> None:
     with socket.socket() as taken:

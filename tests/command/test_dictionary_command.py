@@ -1,9 +1,6 @@
 """`shoal dictionary`: a draft has no bounds, and versions are signed one after another."""
 
 import json
-import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -206,27 +203,6 @@ def test_codes_of_a_usual_table_are_shown_whatever_columns_of_numbers_are_beside
     assert tomllib.loads(drafted)["variables"]["stage"]["levels"] == ["I", "II", "III"]
 
 
-@pytest.mark.slow
-def test_a_draft_is_the_same_whatever_the_locale_of_the_machine_is(tmp_path: Path) -> None:
-    path = tmp_path / "records.csv"
-    texts = ("Zo\u00eb ", "o\u0308l")
-    rows = (f"p-{each},{texts[each % 2]}\n" for each in range(30))
-    path.write_text("id, r\u00e9gime\n" + "".join(rows), encoding="utf-8")
-    found = set()
-    for environment in (
-        {},
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"PYTHONIOENCODING": "latin-1"},
-    ):
-        words = [sys.executable, "-m", "shoal_command", "dictionary", "draft", str(path)]
-        done = subprocess.run(words, capture_output=True, env={**os.environ, **environment})
-        found.add(done.stdout)
-    (drafted,) = found
-    assert tomllib.loads(drafted.decode())["variables"]["r\u00e9gime"]["levels"] == [
-        *("Zo\u00eb", "\u00f6l")
-    ]
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -274,19 +250,6 @@ def test_a_file_that_may_lack_names_of_columns_or_commas_has_no_draft(
     assert not any(each in told for each in ("Ada", "Bob", "ada@", "female", "1950", "0301"))
 
 
-def test_what_is_unknown_or_out_of_range_is_named_by_its_place(tmp_path: Path) -> None:
-    for text in (
-        "variables = 3",
-        "[variables]\nage = 3",
-        "[variable.age]",
-        FINISHED + "more = 1",
-        FINISHED.replace("upper = 110", "upper = 1"),
-        FINISHED.replace('"number"', '"quantity"'),
-    ):
-        (tmp_path / "dictionary.toml").write_text(text)
-        assert "dictionary.toml" in refused("dictionary", "check", tmp_path / "dictionary.toml")
-
-
 def test_versions_follow_one_another_and_never_change_a_variable(directory: Path) -> None:
     assert sign(directory)["sequence"] == 1
     draft = directory / "dictionary.toml"
@@ -309,11 +272,6 @@ def test_a_forged_version_is_found(directory: Path) -> None:
     path = directory / "consortium" / "history" / "000001-dictionary.json"
     path.write_bytes(path.read_bytes().replace(b"110", b"120"))
     assert "000001-dictionary.json" in refused("dictionary", "show", directory / "consortium")
-
-
-def test_without_a_dictionary_there_is_none_to_show_or_publish(directory: Path) -> None:
-    for command in ("show", "publish"):
-        assert "no dictionary" in refused("dictionary", command, directory / "consortium")
 
 
 class Trainer(httpx.AsyncBaseTransport):

@@ -26,21 +26,6 @@ def test_key_and_slots_come_back(tmp_path, slots) -> None:
     assert read_enrolment(tmp_path / "file") == Enrolment(KEY.verify_key, slots)
 
 
-@pytest.mark.parametrize("slots", [0, -1, 2**32])
-def test_a_number_of_slots_that_cannot_be_is_not_asked_for(slots) -> None:
-    with pytest.raises(ValueError, match="at least one slot"):
-        encode_enrolment(KEY, slots=slots)
-
-
-def test_the_line_is_the_key_its_slots_and_its_own_signature() -> None:
-    header, line = encode_enrolment(KEY, slots=SLOTS).decode().splitlines()
-    public, slots, proof = line.split(" ")
-    assert header == "shoal enrolment 1"
-    assert (bytes.fromhex(public), int(slots)) == (PUBLIC, SLOTS)
-    message = b"shoal/v1/enrolment\n" + PUBLIC + SLOTS.to_bytes(4, "little")
-    KEY.verify_key.verify(message, bytes.fromhex(proof))
-
-
 def _file(public: bytes, signer: SigningKey, message: bytes, slots: object = SLOTS) -> str:
     proof = signer.sign(message).signature.hex()
     return f"shoal enrolment 1\n{public.hex()} {slots} {proof}\n"

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 import shoal_command
 from shoal_command import GROUP, OF_DATA_HOLDERS, available, command_line
-from tests.command.running import shoal, words
 
 LOADED = """
 import importlib, json, sys
@@ -34,12 +33,6 @@ added = typer.Typer(help="Added.")
 def hello() -> None:
     """Say hello."""
     typer.echo("hello")
-
-
-@added.command()
-def more() -> None:
-    """Say more."""
-    typer.echo("more")
 
 
 def test_a_data_holders_commands_load_no_analysis_consortium_or_learning() -> None:
@@ -72,13 +65,3 @@ def test_a_distribution_adds_groups_and_commands_by_its_entry_points(
     for asked in (["added", "hello"], ["added", "last"]):
         assert CliRunner().invoke(app, asked).output == "hello\n"
     assert CliRunner().invoke(app, ["records", "check", "--help"]).exit_code == 0
-
-
-@pytest.mark.parametrize("name", sorted({each.name.partition(".")[0] for each in available()}))
-def test_the_list_of_commands_says_what_each_group_says_of_itself(name: str) -> None:
-    said, [row] = (
-        words(shoal(name, "--help")),
-        [line for line in shoal("--help").stdout.splitlines() if line.startswith(f"│ {name} ")],
-    )
-    sentence = row.strip("│ ").removeprefix(name).strip()
-    assert sentence and sentence in said

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import Result
 
 from shoal_command import connection
-from shoal_protocol.privacy.ledger import GENESIS, LedgerEntry
+from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.round_charges import charge_of
 from tests.command.running import run
 from tests.protocol.test_ledger import LEDGER, ledger
@@ -35,21 +35,8 @@ def test_a_whole_ledger_is_found_whole(tmp_path: Path) -> None:
     assert LEDGER[-1].digest in found.output
 
 
-def test_a_ledger_is_read_from_standard_input() -> None:
-    text = json.dumps(exported(LEDGER[:2]))
-    found = run("ledger", "verify", "-", typed=text)
-    assert (found.exit_code, "2 entries" in found.output) == (0, True)
-
-
 def head_of(entries: list[LedgerEntry]) -> dict[str, Any]:
     return {"number": len(entries), "digest": entries[-1].digest}
-
-
-def test_a_ledger_that_ends_where_its_head_says_is_whole(tmp_path: Path) -> None:
-    found = verify(tmp_path, exported(LEDGER[:1]) | {"head": head_of(LEDGER[:1])})
-    assert (found.exit_code, "chain of 1 entry;" in found.output) == (0, True)
-    empty = {"number": 0, "digest": GENESIS}
-    assert verify(tmp_path, exported([]) | {"head": empty}).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -76,27 +63,10 @@ def test_a_head_that_is_none_is_one_line(tmp_path: Path, head: Any) -> None:
     assert "head" in found.output
 
 
-def test_of_what_is_beside_the_chain_it_is_said_that_it_was_not_checked(tmp_path: Path) -> None:
-    value = exported(LEDGER)
-    value["entries"][0] |= {"cumulative_mu": 0.1, "cumulative_epsilon": 1e-9, "delta": 0.5}
-    assert "not in the chain: not checked" in verify(tmp_path, value).output
-
-
 def test_a_ledger_that_does_not_hold_is_told_without_a_remedy_for_programs(tmp_path: Path) -> None:
     found = verify(tmp_path, exported(LEDGER[1:]))
     assert found.exit_code == 1
     assert "Encode" not in found.output
-
-
-def test_a_certificate_that_is_none_is_told_apart_from_the_ledger(tmp_path: Path) -> None:
-    other = tmp_path / "certificate.json"
-    other.write_text("{}")
-    found = verify(tmp_path, exported(LEDGER), "--certificate", other)
-    assert (found.exit_code, "is no release certificate" in found.output) == (1, True)
-
-
-def test_an_empty_ledger_is_whole(tmp_path: Path) -> None:
-    assert "is empty" in verify(tmp_path, exported([])).output
 
 
 @pytest.mark.parametrize("field", ["mu", "at", "round", "digest", "previous", "clients"])

@@ -107,16 +107,6 @@ def test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log(
     assert told["size"] == len(LATER)
 
 
-def test_a_copy_is_read_again_only_where_it_is_not_full(tmp_path: Path, consortium: Path) -> None:
-    log, copy = files(tmp_path, "log", LATER), tmp_path / "copy"
-    shoal("log", "verify", consortium, "--files", log, "--copy", copy)
-    full = log / "tile" / "entries" / "000"
-    assert full.exists()
-    full.unlink()  # the copy has it
-    shoal("log", "verify", consortium, "--files", log, "--copy", copy)
-    refused("log", "verify", consortium, "--files", log)
-
-
 def test_a_fork_is_told_and_both_checkpoints_are_kept(tmp_path: Path, consortium: Path) -> None:
     copy = tmp_path / "copy"
     shoal("log", "verify", consortium, "--files", files(tmp_path, "log", FIRST), "--copy", copy)
@@ -159,20 +149,3 @@ def test_a_wrong_tile_is_told(tmp_path: Path, consortium: Path, path: str) -> No
     log = files(tmp_path, "log", LATER)
     (log / path).write_bytes(bytes((log / path).stat().st_size))
     refused("log", "verify", consortium, "--files", log, status=7)
-
-
-def test_too_few_signatures_are_told(tmp_path: Path, consortium: Path) -> None:
-    log = files(tmp_path, "log", FIRST, signed(FIRST, NODES[:1]))
-    said = refused("log", "verify", consortium, "--files", log, status=3)
-    assert "1 of the Compute nodes signed; 2 are needed" in said
-
-
-def test_what_contradicts_itself_is_warned_of(tmp_path: Path, consortium: Path) -> None:
-    log = files(tmp_path, "log", [*FIRST, certificate(3, which=9)])
-    result = shoal("log", "monitor", consortium, "--files", log, "--copy", tmp_path / "c", status=7)
-    assert f"entry {len(FIRST)}: job {digest(0)} has two certificates" in result.stderr
-
-
-def test_another_pin_is_refused(tmp_path: Path, consortium: Path) -> None:
-    log = files(tmp_path, "log", FIRST)
-    refused("log", "verify", consortium, "--files", log, "--pin", digest(1))

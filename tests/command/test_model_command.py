@@ -25,19 +25,7 @@ def test_models_are_listed_with_their_digests(site: Path) -> None:
     assert json.loads(listed.output)["shown"] == digest_of("shown")
 
 
-def test_one_models_digest_is_printed_alone(site: Path) -> None:
-    found = run("model", "digest", "shown")
-    assert (found.exit_code, found.output.strip()) == (0, digest_of("shown"))
-    as_json = run("model", "digest", "shown", "--json")
-    assert json.loads(as_json.output) == {"model": "shown", "digest": digest_of("shown")}
-
-
 def test_a_model_that_is_not_installed_is_a_mistake_with_what_to_do(site: Path) -> None:
     found = run("model", "digest", "absent")
     assert found.exit_code == 1
     assert "install its distribution" in found.output
-
-
-def test_a_model_of_more_than_sources_is_listed_without_a_digest(site: Path) -> None:
-    install(site, "mixed", {"mixed/__init__.py": "", "mixed/fast.pyc": ""}, mixed="mixed:model")
-    assert "cannot be used" in run("model", "list").output

@@ -11,7 +11,7 @@ from shoal_holder.keys import read_holder_key
 from shoal_hosting import private_files
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import check_party, load_party
+from shoal_hosting.party import load_party
 from shoal_hosting.private_files import replace, write_new
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.roster_changes import with_enrolled, with_revoked
@@ -50,14 +50,6 @@ def stored(directory):
     made = consortium(3)
     consortium_files.create(directory, made.signed_manifest, made.roster)
     return made
-
-
-def test_a_new_file_never_takes_the_place_of_another(tmp_path) -> None:
-    path = tmp_path / "file"
-    write_new(path, b"first", private=True)
-    with pytest.raises(FileExistsError):
-        write_new(path, b"second", private=True)
-    assert files(tmp_path) == {"file": b"first"}
 
 
 def test_a_replacement_that_fails_leaves_the_old_content(tmp_path, monkeypatch) -> None:
@@ -161,31 +153,6 @@ def test_a_pin_changes_only_on_request(tmp_path) -> None:
     assert (tmp_path / "pin").read_text() == second + "\n"
 
 
-@pytest.mark.parametrize("digest", ["", "ab", "AB" * 32, "ab" * 32 + "\n"])
-def test_what_is_no_digest_is_not_pinned(tmp_path, digest) -> None:
-    with pytest.raises(ValueError, match="64 hexadecimal digits"):
-        client_files.write_pin(tmp_path, digest, replace_other=False)
-
-
-def test_every_version_is_kept_and_the_newest_one_repeated(tmp_path) -> None:
-    first = stored(tmp_path)
-    revoked = with_revoked(first.roster, [1])
-    signed = next_manifest(first, roster=revoked, authority=AUTHORITY)
-    consortium_files.add_version(tmp_path, signed, revoked)
-    assert [version.digest for version in open_chain(tmp_path)] == [
-        first.digest,
-        signed.digest,
-    ]
-    assert files(tmp_path) == {
-        "history/000001-manifest.json": first.signed_manifest.encode(),
-        "history/000001-roster.bin": first.roster.encode(),
-        "history/000002-manifest.json": signed.encode(),
-        "history/000002-roster.bin": revoked.encode(),
-        "manifest.json": signed.encode(),
-        "roster.bin": revoked.encode(),
-    }
-
-
 def test_a_service_that_pinned_the_first_version_follows_the_directory_to_the_newest(
     tmp_path,
 ) -> None:
@@ -205,14 +172,6 @@ def test_a_version_that_does_not_follow_changes_nothing(tmp_path) -> None:
     with pytest.raises(ValueError, match="does not follow"):
         consortium_files.add_version(tmp_path, rival, shorter)
     assert files(tmp_path) == before
-
-
-def test_a_second_writer_is_turned_away(tmp_path) -> None:
-    first = stored(tmp_path)
-    write_new(tmp_path / "history" / ".writing", b"", private=False)
-    signed = next_manifest(first, roster=first.roster, authority=AUTHORITY)
-    with pytest.raises(ValueError, match="another command"):
-        consortium_files.add_version(tmp_path, signed, first.roster)
 
 
 @pytest.mark.parametrize(
@@ -264,10 +223,3 @@ def test_a_version_that_was_tampered_with_is_found_out(tmp_path) -> None:
     roster.write_bytes(flipped(roster.read_bytes(), -1))
     with pytest.raises(ValueError, match="roster"):
         open_chain(tmp_path)
-
-
-def test_a_party_of_a_consortium_passes_the_check_of_its_service(tmp_path) -> None:
-    made = stored(tmp_path)
-    party_files.write_party(tmp_path / "stranger", party())
-    with pytest.raises(Exception, match="manifest"):
-        check_party(load_party(tmp_path / "stranger"), made)

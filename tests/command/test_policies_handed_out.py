@@ -6,8 +6,6 @@ from typing import get_args
 
 import pytest
 
-from demo.scenario import POLICY as DEMO_POLICY
-from demo.scenario import TASK as DEMO_TASK
 from shoal.jobs.crowd_files import read_crowd_file
 from shoal.jobs.task_files import example, parse_task_file, read_task_file
 from shoal_holder.crowds.admission import crowd_refusal
@@ -104,9 +102,3 @@ def test_a_quickstarts_consortium_allows_every_query_of_every_task(
     assert set(quickstart.queries) == set(get_args(QueryName))
     for task in TASKS.values():
         assert set(task.query_names()) <= set(quickstart.queries)
-
-
-def test_the_demos_policy_allows_its_task_and_no_other_query(tmp_path: Path) -> None:
-    path = tmp_path / "policy.toml"
-    path.write_text(DEMO_POLICY)
-    assert Policy.from_toml(path).queries == DEMO_TASK.query_names()

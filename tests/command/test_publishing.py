@@ -91,18 +91,6 @@ def test_a_service_that_is_down_is_named_and_the_others_go_on(tmp_path) -> None:
     assert services.books[chain[0].manifest.aggregator.name].current.digest == chain[1].digest
 
 
-def test_a_service_of_another_consortium_refuses(tmp_path) -> None:
-    chain = chain_of(2)
-    services = federation(chain, tmp_path)
-    stranger = chain[0].manifest.aggregator.name
-    foreign = federation([renamed(consortium(5))], tmp_path / "foreign")
-    services._apps[stranger] = next(iter(foreign._apps.values()))
-    outcomes = {outcome.name: outcome for outcome in publish_to_all(chain, transport=services)}
-    refused = [outcome for outcome in outcomes.values() if not outcome.accepted]
-    assert [(outcome.name, outcome.unreachable) for outcome in refused] == [(stranger, False)]
-    assert refused[0].detail.startswith("409")
-
-
 def test_nothing_is_logged_while_too_few_nodes_are_there_to_sign_it(tmp_path) -> None:
     first = chain_of(1)[0]
     policy = first.manifest.policy.model_copy(update={"cosignatures": 2})

@@ -3,7 +3,6 @@
 import io
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -18,17 +17,9 @@ from shoal_command.options import with_options_of
 from shoal_command.rendering import rendered
 from tests.world.examples import CONSORTIUM, SPEC
 
-JOB, ROUND = "ab" * 32, "cd" * 32
-
 
 class Phase(StrEnum):
     OPEN = "open"
-
-
-@dataclass(frozen=True)
-class Row:
-    job: str
-    clients: int
 
 
 def shown(value: Any, width: int = 200) -> str:
@@ -60,23 +51,6 @@ def test_a_field_is_shown_by_its_name_with_its_unit(
     value: Mapping[str, Any], expected: str
 ) -> None:
     assert shown(value) == expected
-
-
-def test_several_documents_make_a_table_with_their_fields_as_columns() -> None:
-    said = shown({"rows": [Row(JOB, 4), Row(ROUND, 5000)]})
-    for fact in ("Rows", "job", "clients", f"{JOB} 4", f"{ROUND} 5,000"):
-        assert fact in said
-
-
-def test_rows_of_several_digests_show_enough_of_each_to_tell_them_apart() -> None:
-    said = shown([{"job": JOB, "round": ROUND}])
-    assert JOB[:12] in said and ROUND[:12] in said
-    assert JOB[:13] not in said and ROUND[:13] not in said
-
-
-def test_a_document_in_a_cell_is_counts_in_words_and_several_are_counted() -> None:
-    rows = [{"joins": {"acknowledged": 30}, "rounds": [Row(JOB, 1), Row(ROUND, 2)]}]
-    assert "30 acknowledged 2" in shown(rows)
 
 
 @pytest.mark.parametrize("document", [SPEC, CONSORTIUM.manifest], ids=["spec", "manifest"])

@@ -89,11 +89,3 @@ def test_an_agent_shows_what_it_keeps_to_its_owner(
     assert shown.exit_code == 0, shown.output
     assert "who took part" in shown.output
     assert asked == [("GET", "https://agent.example:8440/v1/retention", "secret")]
-
-
-def test_an_analyst_keeps_nothing_for_others(tmp_path: Path) -> None:
-    trust = make_trust(tmp_path / "trust")
-    party = trust.directory / "parties" / "analyst"
-    refused = run("retention", "--party", party, "--data", tmp_path)
-    assert refused.exit_code != 0
-    assert "runs no service" in refused.output

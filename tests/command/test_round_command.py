@@ -5,22 +5,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyroaring import BitMap
 from typer.testing import Result
 
 from shoal.jobs import round_documents
 from shoal_command_groups import round as command
-from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, StoredAnswers
 from shoal_protocol.rounds.attestations import Result as Outcome
+from shoal_protocol.rounds.attestations import StoredAnswers
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import UnknownManifest
 from tests.command import running
-from tests.protocol.test_round_audit import NODES, SIGNED_SPEC, holdings, published, vote
+from tests.protocol.test_round_audit import NODES, SIGNED_SPEC, holdings, published
 from tests.world import examples
 from tests.world.certified import successor
-from tests.world.examples import CONSORTIUM, DOCUMENTS, SPEC, signing_key
+from tests.world.examples import CONSORTIUM, SPEC, signing_key
 
 MIXED = StoredAnswers.of(
     (client, examples.answer_id(client, "another" if client == 3 else "first"))
@@ -126,35 +125,11 @@ def test_it_says_whose_partial_sums_the_result_rests_on(parties: Parties) -> Non
     assert "rests on" not in run().stdout
 
 
-def test_an_abandoned_round_is_shown_with_who_was_silent(parties: Parties) -> None:
-    reason = AbandonmentReason(code="holdings_missing", detail="no holdings from compute-1")
-    body = Abandonment(manifest=SPEC.manifest, round=SPEC.digest, party="compute-0", reason=reason)
-    signed = sign(body, "compute-0", signing_key("compute-0"))
-    parties.shown["compute-0", "documents"].append(signed.to_json())
-    said = "compute-0 gave up: holdings_missing (no holdings from compute-1)."
-    assert said in run().stdout.splitlines()
-
-
 @pytest.mark.parametrize("round_id", ["abc", "../result", "AB" * 32])
 def test_what_is_no_rounds_id_is_said_to_be_none(parties: Parties, round_id: str) -> None:
     shown = run(round_id=round_id)
     assert shown.exit_code == 1
     assert "64 hexadecimal digits" in shown.stderr
-
-
-def test_it_lists_clients_when_it_is_asked_to(parties: Parties) -> None:
-    value = json.loads(run("--json", "--clients").stdout)
-    assert value["clients"]["0"] == "left out: no share at compute-1"
-    assert value["clients"]["3"] == "left out: its shares are of different answers"
-    assert value["clients"]["7"] == "in the cohort"
-    assert set(map(int, value["clients"])) == set(BitMap(range(12)))
-    assert "left out: its shares are of different answers" in run("--clients").stdout
-
-
-@pytest.mark.slow
-def test_it_prints_the_misconduct_that_it_finds(parties: Parties) -> None:
-    parties.shown["compute-2", "documents"].append(vote("compute-1", range(10)).to_json())
-    assert "Misconduct of compute-1: it signed two documents" in run().stdout
 
 
 def test_what_does_not_verify_is_counted_and_what_is_no_document_is_passed_over(
@@ -165,11 +140,3 @@ def test_what_does_not_verify_is_counted_and_what_is_no_document_is_passed_over(
     shown = run()
     assert "1 documents do not verify" in shown.stdout
     assert "compute-2 shows a document that is none" in shown.stderr
-
-
-def test_a_round_that_nobody_knows_is_refused(parties: Parties) -> None:
-    for name in NODES:
-        parties.shown[name, "spec"] = [DOCUMENTS["posterior_report"].to_json()]
-    shown = run()
-    assert shown.exit_code == 3
-    assert "no Compute node" in shown.stderr

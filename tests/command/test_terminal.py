@@ -9,9 +9,9 @@ from rich.console import Console, RenderableType
 
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_states import Approvals, JobsPage, JobState, ListedJob
-from shoal_command.rendering import plain
+from shoal_command.rendering import plain, rendered
 from shoal_command.terminal import one_line_for_errors
-from shoal_command_groups.job_views import listed, one_line, progress
+from shoal_command_groups.job_views import listed, progress
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.service_calls import Refused
 from shoal_hosting.startup import StartupRefused
@@ -33,14 +33,10 @@ def state(**changes: object) -> JobState:
 
 
 def shown(**changes: object) -> str:
-    return printed_by(
-        progress(
-            state(**changes),
-            rounds=2,
-            join_deadline=NOW + timedelta(hours=2, minutes=3),
-            now=NOW,
-        )
+    found = progress(
+        state(**changes), rounds=2, join_deadline=NOW + timedelta(hours=2, minutes=3), now=NOW
     )
+    return printed_by(rendered(found), width=200)
 
 
 def a_round(phase: str, seconds: float) -> dict[str, object]:
@@ -69,61 +65,9 @@ def test_the_id_of_a_listed_job_is_never_cut(columns: int) -> None:
         approvals=Approvals(waits=1, refused=1, holders=2),
     )
     page = JobsPage(jobs=(job,), budgets=(), next=None)
-    file = io.StringIO()
-    Console(width=columns, file=file).print(listed(page, [], columns=columns))
-    cells = [line.split("│")[2].strip() for line in file.getvalue().splitlines() if "│" in line]
-    assert [each for each in cells if each] == (
-        [job.job] if columns > 80 else [job.job[:32], job.job[32:]]
-    )
-
-
-def test_while_clients_may_join_the_time_left_for_it_is_shown() -> None:
-    assert "in 2 h 3 min" in shown(phase="joining")
-    assert "in 2 h" not in shown(phase="running")
-    until = {"rounds": 2, "join_deadline": NOW + timedelta(minutes=10), "now": NOW}
-    assert one_line(state(phase="joining"), **until) == (
-        "joining: 1,200 joined; joining is open until 2026-05-01 12:10:00 UTC (in 10 min 0 s)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("phase", "seconds", "expected"),
-    [
-        ("collecting", 65, "in 1 min 5 s"),
-        ("announced", 90_000, "in 1 d 1 h"),
-        ("collecting", -1, "closed"),
-        ("published", 65, "closed"),
-        ("abandoned", 65, "closed"),
-    ],
-)
-def test_a_round_shows_how_long_it_still_takes_uploads(phase, seconds, expected) -> None:
-    assert expected in shown(rounds=[a_round(phase, seconds)])
-
-
-def test_a_failed_job_shows_its_reason() -> None:
-    assert "too few clients" in shown(phase="failed", reason="too few clients")
-
-
-def test_every_phase_of_a_job_has_a_line() -> None:
-    for phase in JobPhase:
-        assert line_of(2, phase=phase).startswith(phase.value)
-    assert "round 1 frozen" in line_of(2, rounds=[a_round("frozen", 1)])
-
-
-def test_a_job_of_many_rounds_says_which_it_is_at_and_how_many_it_lost() -> None:
-    newest = [a_round("published", 1) | {"number": number} for number in range(20, 36)]
-    newest.append(a_round("collecting", 65) | {"number": 36})
-    said = {"round_counts": {"published": 34, "abandoned": 2, "collecting": 1}, "rounds": newest}
-    expected = "34 of 500 rounds published, 2 lost; round 36 collecting"
-    assert line_of(500, **said) == f"running: 1,200 joined; {expected}"
-    text = printed_by(progress(state(**said), rounds=500, join_deadline=NOW, now=NOW))
-    assert "34 of 500 published, 2 lost" in text
-    assert "in 1 min 5 s" in text
-    assert "Round 36" in text and "Round 32" not in text
-
-
-def line_of(job_rounds: int, **changes: object) -> str:
-    return one_line(state(**changes), rounds=job_rounds, join_deadline=NOW, now=NOW)
+    text = printed_by(rendered(listed(page, [])), width=columns)
+    cells = [line.split("│")[2].strip() for line in text.splitlines() if "│" in line]
+    assert "".join(cells) == job.job
 
 
 def test_nothing_that_a_peer_wrote_is_taken_for_a_command_to_the_terminal() -> None:
@@ -165,15 +109,6 @@ def test_a_foreseen_error_is_one_line_with_its_own_status(error, status, capsys)
     [line] = printed.err.splitlines()
     assert line.startswith("Error: ")
     assert len(line) > len("Error: ")
-
-
-def test_a_message_of_several_lines_becomes_one(capsys) -> None:
-    def work() -> None:
-        raise ValueError("first\nsecond")
-
-    with pytest.raises(typer.Exit):
-        one_line_for_errors(work)
-    assert capsys.readouterr().err == "Error: first second\n"
 
 
 def test_an_error_that_nobody_foresaw_is_not_hidden() -> None:

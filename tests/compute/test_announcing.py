@@ -88,18 +88,6 @@ async def test_rounds_may_cost_a_client_the_cap_and_no_more(federation: Federati
     assert await announce(federation, last) == (403, "budget-exceeded")
 
 
-async def test_a_client_who_was_not_in_the_earlier_rounds_is_not_charged_for_them(
-    federation: Federation,
-) -> None:
-    settings = {"dropouts": 0, "colluders": 2}
-    first = federation.spec(number=0, mu=CAP * 0.99, population=range_map(0, 9), **settings)
-    second = federation.spec(number=1, mu=CAP * 0.99, population=range_map(9, 19), **settings)
-    both = federation.spec(number=2, mu=CAP * 0.5, population=range_map(8, 18), **settings)
-    assert await announce(federation, first) == (201, "")
-    assert await announce(federation, second) == (201, "")
-    assert await announce(federation, both) == (403, "budget-exceeded")
-
-
 async def test_a_round_abandoned_before_it_held_a_share_costs_nothing(
     federation: Federation,
 ) -> None:
@@ -237,7 +225,3 @@ def test_the_largest_spec_fits_the_limit() -> None:
     changes = {"population": population, "query": query, "compute_nodes": nodes}
     largest = sign(examples.SPEC.model_copy(update=changes), "trainer", signing_key("trainer"))
     assert LARGEST_SPEC_BYTES / 2 < len(largest.encode()) < LARGEST_SPEC_BYTES
-
-
-def range_map(start: int, end: int) -> BitMap:
-    return BitMap(range(start, end))

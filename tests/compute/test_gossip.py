@@ -30,7 +30,6 @@ from shoal_compute.gossip import (
 )
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
-from shoal_hosting.work import Pace
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
 from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Signed, sign
@@ -238,17 +237,6 @@ def test_of_large_documents_a_node_pushes_its_own_once_and_others_when_they_are_
 
 
 @pytest.mark.usefixtures("large")
-def test_a_peer_that_does_not_answer_is_not_sent_large_documents_again_and_again() -> None:
-    mine, peer_state = known_round({0, 3}), PeerState()
-    peer_state.pace.failed(OPENED_AT)
-    probe = peer_state.message([mine], OPENED_AT + PERIOD)
-    assert probe is not None and probe.documents == (VOTE,)
-    peer_state.note_exchange(probe, said(VOTE), {SPEC.digest: mine}, OPENED_AT + PERIOD)
-    news = peer_state.message([mine], OPENED_AT + PERIOD)
-    assert news is not None and news.documents == (OWN,)
-
-
-@pytest.mark.usefixtures("large")
 def test_what_is_lacked_is_asked_of_one_peer_at_a_time_once_its_signer_had_time() -> None:
     mine, requests = known_round({0}), Requests()
     peers = [PeerState(), PeerState()]
@@ -432,22 +420,6 @@ def test_a_node_that_is_done_leaves_the_others_to_the_hub_for_a_while(node: int)
     assert (message is not None) == (hub_of(SPEC) in (node, (node + 1) % 3))
 
 
-def test_a_peer_that_is_down_is_tried_ever_more_rarely_but_for_ever() -> None:
-    pace, now, waits = Pace(), OPENED_AT, []
-    for _ in range(30):
-        pace.failed(now)
-        assert pace.next_at is not None
-        assert not pace.is_due(pace.next_at - timedelta(microseconds=1))
-        waits.append(pace.next_at - now)
-        now = pace.next_at
-        assert pace.is_due(now)
-    assert waits == sorted(waits)
-    assert waits[0] == timedelta(milliseconds=100)
-    assert waits[-1] == timedelta(seconds=5)
-    pace.succeeded()
-    assert pace.is_due(OPENED_AT)
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -494,29 +466,6 @@ async def test_partial_sums_are_not_gossip(federation: Federation) -> None:
     told = await federation.gossip(0, [], {spec.digest: []})
     assert {each["body"]["kind"] for each in told["documents"]} == {"holdings", "vote"}
     assert await federation.phases(spec) == ["published"] * 3
-
-
-async def test_a_document_that_fails_its_checks_is_left_out_and_the_others_are_kept(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    other = federation.spec(number=1)
-    body = holdings(spec.body, "compute-1", range(12)).body
-    bad = [
-        sign(body, "compute-1", signing_key("compute-2")),
-        sign(body, "compute-2", signing_key("compute-2")),
-        sign(body, "aggregator", signing_key("aggregator")),
-        sign(body.model_copy(update={"count": 11}), "compute-1", signing_key("compute-1")),
-        holdings(spec.body, "compute-1", range(13)),
-        holdings(other.body, "compute-1", range(12)),
-        sign(body.model_copy(update={"manifest": "0" * 64}), "compute-1", signing_key("compute-1")),
-    ]
-    good = holdings(spec.body, "compute-2", range(12))
-    await federation.gossip(0, [*bad, good])
-    assert await federation.documents(0, spec) == [good]
-    metrics = (await federation.request(0, "GET", "/metrics")).text
-    assert 'shoal_compute_gossip_total{outcome="document_refused"} 7.0' in metrics
 
 
 async def test_who_names_many_finished_rounds_has_few_of_them_loaded_at_once(

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from shoal_compute import jobs
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.privacy.curves import gaussian_mu
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.requests import ROUNDS
@@ -147,23 +145,6 @@ async def test_a_request_that_is_no_analysts_or_against_the_policy_is_not_taken(
     assert await take(federation, signed(request_of(federation, **lie), by)) == refusal
 
 
-async def test_a_request_of_an_analyst_who_is_no_longer_listed_is_not_taken(
-    federation: Federation,
-) -> None:
-    before = request_of(federation)
-    roster = federation.consortium.roster
-    others = tuple(
-        each.model_copy(update={"name": "successor"})
-        for each in federation.consortium.manifest.analysts
-    )
-    now = federation.consortium.manifest
-    fields = {"sequence": now.sequence + 1, "previous": now.digest, "analysts": others}
-    body = now.model_copy(update=fields)
-    later = sign(body, AUTHORITY_NAME, examples.AUTHORITY)
-    federation.books[0].accept(later.encode(), roster.encode())
-    assert await take(federation, signed(before)) == (403, "unknown-signer")
-
-
 def told(request: JobRequest, *, by: str = "analyst", **changes: Any) -> bytes:
     fields = {"manifest": request.manifest, "job": request.digest, "analyst": request.analyst}
     withdrawal = sign(JobWithdrawal(**(fields | changes)), by, examples.signing_key(by))
@@ -208,15 +189,3 @@ async def test_only_the_jobs_own_analyst_withdraws_it(
     reply = await federation.request(0, "POST", "/v1/withdrawals", told(request, **lie))
     assert reply.status_code == status
     assert (await announce(federation, federation.spec(job=request.digest)))[0] == 201
-
-
-async def test_an_analyst_withdraws_so_many_jobs_and_no_more(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "MOST_JOBS", 2)
-    requests = [request_of(federation, nonce=f"{number:032x}") for number in range(3)]
-    statuses = [
-        (await federation.request(0, "POST", "/v1/withdrawals", told(each))).status_code
-        for each in (*requests, requests[0])
-    ]
-    assert statuses == [201, 201, 422, 200]

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import sqlite3
 import ssl
 import subprocess
 import sys
@@ -208,16 +207,3 @@ def test_a_node_does_not_start_with_the_wrong_keys(
     assert process.returncode == 78
     assert complaint in log
     assert content.encode() not in log
-
-
-def test_a_node_does_not_start_on_a_database_of_another_version(party: dict[str, str]) -> None:
-    data = Path(party["SHOAL_DATA"])
-    data.mkdir()
-    with sqlite3.connect(data / "compute.sqlite") as database:
-        database.execute("CREATE TABLE schema_version (version INTEGER PRIMARY KEY)")
-        database.execute("INSERT INTO schema_version VALUES (99)")
-    database.close()
-    process = start(party)
-    _, log = process.communicate(timeout=STARTED_WITHIN_SECONDS)
-    assert process.returncode == 78
-    assert b"schema version 99" in log

@@ -32,7 +32,6 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.service_errors import StorageUnavailable
 from tests.hosting.test_manifest_book import next_version
 from tests.world import examples
 from tests.world.around_node import (
@@ -217,18 +216,6 @@ async def test_a_round_of_a_new_manifest_is_taken_by_a_replica_that_was_not_hand
     assert await replicas.announce_at(0, spec) == 201
 
 
-async def test_a_replica_that_starts_anew_knows_the_manifests_and_the_rounds_of_the_others(
-    replicas: Replicas,
-) -> None:
-    second = next_version(replicas.consortium, 11)
-    assert (await replicas.at(0, "PUT", "/v1/manifest", bundle(second))).status_code == 200
-    spec = replicas.spec(manifest=second, population=BitMap(range(11)))
-    assert await replicas.announce_at(0, spec) == 201
-    replicas.add_replica()
-    assert await replicas.phase_at(2, spec) == "announced"
-    assert await replicas.upload_at(2, spec, 5) == 201
-
-
 async def test_a_manifest_on_file_that_the_authority_did_not_sign_is_not_adopted(
     replicas: Replicas, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -240,36 +227,6 @@ async def test_a_manifest_on_file_that_the_authority_did_not_sign_is_not_adopted
     shown = (await replicas.at(0, "GET", "/v1/manifest")).json()
     assert shown["body"]["sequence"] == 1
     assert capsys.readouterr().out.count("does not follow ours") == 1
-
-
-async def test_a_database_that_is_away_is_waited_for(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = replicas.spec()
-    await replicas.announce(spec, [0])
-    replicas.clock.move(60)
-    with monkeypatch.context() as fault:
-        fault.setattr(StorageThread, "run", unavailable)
-        await replicas.step_all()
-    await replicas.step_all()
-    assert await replicas.phase_at(0, spec) == "frozen"
-
-
-async def unavailable(*_: object) -> None:
-    raise StorageUnavailable
-
-
-def test_replicas_that_start_at_once_over_an_empty_database_all_start(
-    tmp_path: Path, postgresql_url: str
-) -> None:
-    def start() -> None:
-        engine = open_engine(postgresql_url)
-        check_schema(engine, metadata, VERSION)
-        engine.dispose()
-
-    with ThreadPoolExecutor(6) as threads:
-        for started in [threads.submit(start) for _ in range(6)]:
-            started.result()
 
 
 def test_uploads_at_many_replicas_and_a_freeze_are_never_in_each_others_way(

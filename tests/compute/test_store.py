@@ -35,13 +35,11 @@ from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     Holdings,
-    PartialSum,
     StoredAnswers,
 )
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import Phase
-from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
 from tests.world.around_node import holdings, vote
 from tests.world.examples import OPENED_AT, POPULATION, signing_key
@@ -125,12 +123,6 @@ def phase(storage: StorageThread) -> Phase:
     return storage.run_here(store.get_round, ROUND).phase
 
 
-def partial_sum(value: int = 0) -> Signed:
-    body = examples.partial_sum(0)
-    values = encode_uint64(examples.to_ring(examples.contribution(value)))
-    return sign(body.model_copy(update={"values": values}), "compute-0", signing_key("compute-0"))
-
-
 def abandonment(code: str = "votes_missing", party: str = "compute-0") -> Signed:
     body = Abandonment(
         manifest=SPEC.body.manifest,
@@ -139,12 +131,6 @@ def abandonment(code: str = "votes_missing", party: str = "compute-0") -> Signed
         reason=AbandonmentReason(code=code),
     )
     return sign(body, party, signing_key(party))
-
-
-def test_a_round_is_added_once(storage: StorageThread) -> None:
-    assert storage.run_here(store.add_round, SPEC) is None
-    stored = storage.run_here(store.get_round, ROUND)
-    assert (stored.spec, stored.phase, stored.documents) == (SPEC, Phase.ANNOUNCED, ())
 
 
 def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
@@ -324,19 +310,6 @@ def test_of_rivals_that_freeze_at_once_one_wins(database_url: str, storage: Stor
     assert phase(storage) is Phase.FROZEN
 
 
-def test_an_agreed_round_has_its_sum_and_is_published(storage: StorageThread) -> None:
-    frozen(storage)
-    storage.run_here(store.agree, ROUND, lambda _charge: partial_sum())
-    with pytest.raises(LostRace):
-        storage.run_here(store.agree, ROUND, lambda _charge: partial_sum(1))
-    assert phase(storage) is Phase.AGREED
-    storage.run_here(store.publish, ROUND, 10)
-    stored = storage.run_here(store.get_round, ROUND)
-    assert (stored.phase, stored.reported) == (Phase.PUBLISHED, True)
-    sums = [signed for signed in stored.documents if isinstance(signed.body, PartialSum)]
-    assert sums == [partial_sum()]
-
-
 def test_a_second_document_is_kept_as_evidence_and_a_third_is_not(storage: StorageThread) -> None:
     versions = [vote(SPEC.body, "compute-1", range(size)) for size in (12, 11, 10)]
     assert storage.run_here(store.keep, ROUND, versions) == [
@@ -402,23 +375,6 @@ def test_charges_that_are_added_at_once_take_places_without_gaps(
     assert chain.head.number == 13
 
 
-def test_a_round_has_work_until_it_is_reported_and_erased(storage: StorageThread) -> None:
-    def ids() -> list[str]:
-        return [each.id for each in storage.run_here(store.rounds_with_work)]
-
-    storage.run_here(add_shares, [share(1), share(2)])
-    storage.run_here(give_up, Phase.COLLECTING)
-    assert ids() == [ROUND]
-    storage.run_here(store.mark_reported, ROUND)
-    assert ids() == [ROUND]
-    first = storage.run_here(erase_payloads, ROUND, 1)
-    assert storage.run_here(erase_payloads, ROUND, 1, first) > first
-    assert ids() == [ROUND]
-    assert storage.run_here(erase_payloads, ROUND, 1) is None
-    assert ids() == []
-    assert storage.run_here(store.count_phases)[Phase.ABANDONED] == 1
-
-
 def test_erasure_takes_the_payload_and_leaves_digest_and_signature(storage: StorageThread) -> None:
     storage.run_here(add_shares, [share(1)])
     storage.run_here(erase_payloads, ROUND, 10)
@@ -430,11 +386,6 @@ def test_erasure_takes_the_payload_and_leaves_digest_and_signature(storage: Stor
     assert storage.run_here(row) == (1, 1, stored.answer, stored.digest, bytes(64), 0, None)
     assert payloads(storage, [1]) == []
     assert storage.run_here(stored_digests, ROUND, [1]) == {1: share(1).digest}
-
-
-def test_a_cohorts_shares_are_read_and_no_other(storage: StorageThread) -> None:
-    storage.run_here(add_shares, [share(client) for client in range(6)])
-    assert payloads(storage, [1, 4, 9]) == [share(1).payload, bytes([4]) * 32]
 
 
 def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> None:

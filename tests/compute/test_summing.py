@@ -119,15 +119,6 @@ def processes() -> Iterator[Elsewhere]:
 
 
 @pytest.mark.slow
-async def test_processes_add_up_to_the_same_and_start_with_the_first_work(
-    processes: Elsewhere,
-) -> None:
-    assert processes._opened is None
-    assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
-    assert await processes.run(os.getpid) != os.getpid()
-
-
-@pytest.mark.slow
 async def test_work_that_waits_for_killed_processes_is_done_here_and_later_in_others(
     processes: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,17 +129,6 @@ async def test_work_that_waits_for_killed_processes_is_done_here_and_later_in_ot
     assert await processes.run(os.getpid) == os.getpid()  # the pause after a failure
     monkeypatch.setattr(processes, "_away_until", 0.0)
     assert await processes.run(os.getpid) != os.getpid()
-
-
-@pytest.mark.slow
-async def test_where_no_process_can_be_started_a_thread_adds_up(
-    processes: Elsewhere, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(*_: object, **__: object) -> None:
-        raise OSError("no space left for a semaphore")
-
-    monkeypatch.setattr(executors, "ProcessPoolExecutor", no_room)
-    assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
 
 
 async def test_an_executor_that_never_answers_is_left_for_the_thread() -> None:

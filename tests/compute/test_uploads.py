@@ -288,21 +288,6 @@ async def test_a_full_disk_refuses_and_loses_nothing_that_was_acknowledged(
 
 
 @pytest.mark.slow
-async def test_a_step_survives_a_locked_database_and_goes_on_afterwards(
-    federation: Federation, spec: Signed[RoundSpec], tmp_path: Path
-) -> None:
-    await federation.upload_all(spec)
-    for node in range(3):
-        make_impatient(federation, node)
-    with locked(tmp_path / "0" / "compute.sqlite"):
-        await federation.step(times=2)
-        assert (await federation.phases(spec))[0] == "collecting"
-    federation.clock.move(6)
-    await federation.step(times=3)
-    assert await federation.phases(spec) == ["published"] * 3
-
-
-@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_hostile_bodies_get_a_clear_refusal_and_store_nothing(

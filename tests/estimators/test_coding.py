@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from collections.abc import Callable
-from datetime import date
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow
 import pytest
 
 from shoal import SimulatedFederation
-from shoal.answers import contrast, difference
+from shoal.answers import contrast
 from shoal.estimators import (
     Bernoulli,
     CohortCard,
@@ -34,7 +33,7 @@ from shoal.estimators import (
     VectorSum,
 )
 from shoal_learning.crowds.simulation import SimulatedCrowd
-from shoal_protocol.trust.dictionary import Category, Date, Number
+from shoal_protocol.trust.dictionary import Category, Number
 
 CLIENTS = 2000
 SETTING: dict[str, Any] = dict(epsilon=50.0, delta=1e-5, dropouts=5, colluders=5, seed=1)
@@ -205,25 +204,6 @@ def test_names_and_levels_are_found_in_either_form_of_unicode() -> None:
         LinearRegression(formula=f"y ~ `{named}`").fit(there)
 
 
-def test_bounds_may_be_days_and_days_are_days() -> None:
-    days = np.datetime64("2020-01-01") + np.arange(CLIENTS) % 300
-    bounds = {"visited": (date(2020, 1, 1), np.datetime64("2020-12-31"))}
-    for visited in (days, pd.Series(days), [each.item() for each in days]):
-        there = federation(visited=visited)
-        assert isinstance(there.variables()["visited"], Date)
-        model = LinearRegression(features=bounds, target={"y": (-20, 60)}).fit(there)
-        assert model.predict({"visited": [date(2020, 2, 1)]}).shape == (1,)
-        with pytest.raises(ValueError, match="'visited' holds numbers, and its values are days"):
-            model.predict({"visited": [18_300]})
-        with pytest.raises(ValueError, match="'visited' holds something else than days: make them"):
-            model.predict({"visited": ["2020-02-01"]})
-    for wrong in (np.arange(CLIENTS) % 300, days - days[0]):
-        with pytest.raises(ValueError, match=r"'visited' holds .*(days|number)"):
-            LinearRegression(features=bounds, target={"y": (-20, 60)}).fit(
-                federation(visited=wrong)
-            )
-
-
 def refused(kind: Any, said: str, **given: Any) -> Any:
     more = given.pop("more", {})
     return pytest.param(
@@ -234,64 +214,7 @@ def refused(kind: Any, said: str, **given: Any) -> Any:
 CROWD: dict[str, Any] = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
 OF_ILL: dict[str, Any] = {"features": X, "target": {"ill": (0, 1)}}
 OF_TIME: dict[str, Any] = {"time": {"weeks": (0, 60)}, "event": "died"}
-EARLIER = {"weeks": columns()["weeks"] - 5.0}
 CODED = {"coded": columns()["ill"] + 1.0}
-
-
-@pytest.mark.parametrize(
-    ("fit", "said"),
-    [
-        refused(
-            LogisticRegression, "'coded' is 2 in", features=X, target={"coded": (0, 1)}, more=CODED
-        ),
-        refused(LogisticRegression, "'x' has .* values in", features={"y": (0, 1)}, target=X),
-        refused(LogisticRegression, "'arm' has the levels", features=X, target={"arm": (0, 1)}),
-        refused(PoissonRegression, "'cost' is .* whole", features=X, target={"cost": (0, 9)}),
-        refused(
-            PoissonRegression, "'v' is -1 in", features=X, target={"v": (0, 9)},
-            more={"v": columns()["visits"] - 1},
-        ),
-        refused(GammaRegression, "'visits' is 0 in the rec", features=X, target={"visits": (0, 9)}),
-        refused(Bernoulli, "'coded' is 2 in", column="coded", more=CODED),
-        refused(Bernoulli, "'arm' has the levels a, b", column="arm"),
-        refused(Poisson, "'cost' is .* whole", column="cost", upper=20),
-        refused(KaplanMeier, "'weeks' is below its lower bound 0", **OF_TIME, more=EARLIER),
-        refused(
-            PiecewiseExponentialRegression, "'weeks' is below", features=X, **OF_TIME, more=EARLIER
-        ),
-        refused(
-            KaplanMeier, "is never 1.5 in", time=OF_TIME["time"], event={"coded": 1.5}, more=CODED
-        ),
-        refused(KaplanMeier, "lower bound of a time", time={"weeks": (-5, 60)}, event="died"),
-        refused(KaplanMeier, "1 is no level of 'stage'", time=OF_TIME["time"], event={"stage": 1}),
-        refused(KaplanMeier, "of which 0 is none", **OF_TIME, group="arm", levels=(0, 1)),
-        refused(
-            MultinomialRegression, "'g' is 0 in the records, and never 3",
-            formula="C(g, levels=[1, 2, 3]) ~ x", variables={"g": (0, 3), **X},
-            more={"g": NUMBERS - 1},
-        ),
-        refused(
-            KaplanMeier, "'day' holds days, and numbers are due", time={"day": (0, 60)},
-            event="died", more={"day": np.datetime64("2020-01-01") + np.arange(CLIENTS) % 60},
-        ),
-        refused(
-            CohortCard, "holds 'A', and has the level 'a'", variables={"sex": ("a", "b")},
-            more={"sex": np.resize(["A", "b"], CLIENTS)},
-        ),
-        refused(CohortCard, "of which 1 is none", variables=[{"name": "arm", "levels": [1, 2]}]),
-        refused(LinearRegression, "no quantity", features={"arm": (0, 1)}, target={"y": (0, 9)}),
-        refused(Moments, "no quantity", columns={"arm": (0, 1), **X}),
-        refused(
-            LinearRegression, "weight 'x' is -[-0-9., ]* and others in", weights={"x": (0, 3)},
-            features={"ill": (0, 1)}, target={"y": (-20, 60)},
-        ),
-    ],
-)  # fmt: skip
-def test_what_is_coded_otherwise_is_refused_with_what_was_found(
-    fit: Callable[[], Any], said: str
-) -> None:
-    with pytest.raises(ValueError, match=said):
-        fit()
 
 
 def test_likelihoods_are_of_records_that_the_study_can_have() -> None:
@@ -358,28 +281,6 @@ class LazyFrame:
 
 def of_price(**given: Any) -> SimulatedFederation:
     return SimulatedFederation(columns(), **(SETTING | given))
-
-
-def test_a_simulation_takes_bounds_and_levels_as_estimators_do() -> None:
-    there = federation(variables={"x": (-3, 3), "arm": ("b", "a"), "ill": (0, 1)})
-    assert there.variables()["arm"] == Category(name="arm", meaning="arm", levels=("b", "a"))
-    assert LogisticRegression(formula="ill ~ x").fit(there).coef_ == pytest.approx([1.0], abs=0.25)
-    with pytest.raises(ValueError, match="there is no variable 'y'"):
-        LinearRegression(formula="y ~ x").fit(there)
-
-
-def test_only_coefficients_of_one_kind_of_regression_have_differences() -> None:
-    there = federation()
-    linear = LinearRegression(features=X, target={"ill": (0, 1)}).fit(there)
-    logistic, more = (
-        LogisticRegression(features=features, target={"ill": (0, 1)}).fit(there)
-        for features in (X, {**X, "arm": ("a", "b")})
-    )
-    with pytest.raises(ValueError, match=r"Linear regression of ill, and Logistic regression"):
-        difference(linear, logistic)
-    with pytest.raises(ValueError, match=r"only one of the two has arm\[b\]"):
-        difference(logistic, more)
-    assert difference(logistic, logistic).mean == pytest.approx([0.0, 0.0])
 
 
 DRUGS = np.resize(["drug", "placebo"], CLIENTS)

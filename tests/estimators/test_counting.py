@@ -105,30 +105,6 @@ def test_a_card_says_what_is_wrong_with_its_variables(given: dict[str, Any], rea
         CohortCard(**given).fit(federation())
 
 
-def test_values_at_a_bound_are_told_and_if_they_are_nearly_all_cautioned_of() -> None:
-    fine = CohortCard(variables={"age": (18, 90)}).fit(federation()).summary()
-    assert "bound" not in str(fine) and "Caution" not in str(fine)
-    half = str(CohortCard(variables={"age": (0, 50)}).fit(federation()).summary())
-    share = np.mean(frame()["age"] >= 50 * 15 / 16)
-    assert f"At a bound or beyond: up to {share:.0%} of age: they are in [46.875, 50)" in half
-    assert "Caution" not in half
-    months = CohortCard(variables={"age": (216, 1080)}).fit(federation())
-    assert "Caution: nearly all values are in the first or the last bin" in str(months.summary())
-    assert "is the unit right?" in str(months.posterior_.caution)
-
-
-def test_survival_curves_are_of_groups_by_name() -> None:
-    asked: dict[str, Any] = {"time": {"weeks": (0, 50)}, "event": "died", "intervals": 4}
-    model = KaplanMeier(**asked, group="sex", levels=("male", "female")).fit(federation())
-    assert [each.label for each in model.posterior_.groups] == ["sex male", "sex female"]
-    risks = [each.at_risk[0].mean for each in model.posterior_.groups]
-    assert risks[0] > 1.5 * risks[1]
-    all_of_them = KaplanMeier(**asked, group="stage").fit(federation()).posterior_
-    assert [each.label for each in all_of_them.groups] == [f"stage {each}" for each in STAGES]
-    with pytest.raises(ValueError, match="'weeks' is no category"):
-        KaplanMeier(**asked, group="weeks").fit(federation())
-
-
 def test_proportions_are_of_levels_by_name_and_score_texts() -> None:
     model = Categorical(column="stage", levels=("late", "early")).fit(federation())
     assert model.posterior_.names == ("late", "early", "other")

@@ -9,7 +9,6 @@ import pytest
 from sklearn.base import clone
 
 from shoal.estimators import (
-    CrowdLogisticRegression,
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegressionByGradients,
@@ -21,7 +20,6 @@ from shoal.formulas.designing import Design, design
 from shoal.formulas.parsing import parse
 from shoal.formulas.variables import Known
 from shoal.jobs.job_failures import JobRefused
-from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import design_of, variables_of
@@ -105,13 +103,6 @@ def test_a_number_by_itself_is_its_column_and_all_else_a_term_with_the_bounds_th
     assert former.term == Term(factors=(itself, Level(variable="smoker", value=2)))
     assert (yes.lower, yes.upper) == (0.0, 45.0)
     assert found.target.term == Term(factors=(Log(variable="y", lower=80, upper=220),))
-
-
-def test_a_spline_has_evenly_spaced_knots_between_its_variables_bounds() -> None:
-    [*_, last] = designed("y ~ spline(bmi, 5)").features
-    assert last.term is not None
-    [factor] = last.term.factors
-    assert isinstance(factor, Spline) and factor.knots == (25.0, 35.0) and factor.place == 5
 
 
 @pytest.mark.parametrize(
@@ -265,15 +256,6 @@ def test_a_text_can_be_the_target_of_two_classes() -> None:
     assert model.predict_proba(frame(seed=2)).shape == (CLIENTS, 2)
 
 
-def test_a_crowd_learns_a_formula() -> None:
-    model = CrowdLogisticRegression(
-        formula="high ~ age + sex", clip=0.1, epsilon=50.0, learning_rate=0.1, instances=2
-    )
-    model.fit(SimulatedCrowd(frame(), seed=1))
-    assert model.model_.task.weight_names == ("(intercept)", "age", "sex[m]")
-    assert model.predict(frame(seed=2)).shape == (CLIENTS,)
-
-
 def test_a_simulation_by_a_dictionary_refuses_what_the_trainer_would_and_fills_gaps() -> None:
     agreed = [
         Number(name="age", meaning="age", lower=18, upper=90, missing="indicator"),
@@ -298,22 +280,6 @@ def test_a_simulation_by_a_dictionary_refuses_what_the_trainer_would_and_fills_g
         raw = LinearRegressionInBounds(features={"smoker": (0, 2)}, target={"pressure": (80, 220)})
         with pytest.raises(ValueError, match="no quantity"):
             raw.fit(where)
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"features": None}, "needs features, or a formula"),
-        ({"formula": "pressure ~ age"}, "says itself what features and target are"),
-        ({"formula": 5, "features": None, "target": None}, "a formula is a text"),
-        ({"features": {"smoker": ("no", 5)}}, "levels"),
-        ({"features": {"smoker": ("no", "yes"), "smoker[yes]": (0, 1)}}, "same name"),
-    ],
-)
-def test_a_task_has_either_a_formula_or_features(changes: dict[str, Any], reason: str) -> None:
-    given = {"features": {"age": (18, 90)}, "target": {"pressure": (80, 220)}} | changes
-    with pytest.raises(ValueError, match=reason):
-        LinearRegressionInBounds(**given).to_task()
 
 
 EXPOSED: dict[str, Any] = {"age": (18, 90), "years": (0.1, 10), "visits": (0, 60), "share": (0, 2)}

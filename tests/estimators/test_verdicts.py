@@ -72,27 +72,6 @@ def test_a_target_in_another_unit_is_doubted(seed: int) -> None:
         assert f"wage: nearly all values are at or beyond its bound {bound}: is" in verdict
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_column_most_of_which_is_cut_is_doubted(seed: int) -> None:
-    model = LinearRegression(features={"school": SCHOOL, "age": (16, 30)}, target={"wage": WAGE})
-    assert "age: a large share of the values is at or beyond its bound 30" in (
-        model.fit(there(seed)).verdict_
-    )
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_moments_say_which_columns_bounds_cut(seed: int) -> None:
-    model = Moments(columns={"wage": WAGE, "age": MONTHS, "school": SCHOOL}).fit(there(seed))
-    said = "age: nearly all values are at or beyond its bound 192: is the unit right?"
-    assert said in str(model.posterior_.caution)
-    assert said in str(model.summary())
-    answers = model.answers_
-    for each in (answers.correlations(), answers.partial_correlations()):
-        assert said in str(each.summary())
-    assert said in str(answers.linear_model("wage", ["age", "school"]).verdict)
-    assert answers.linear_model("wage", ["school"]).verdict.kind == "trustworthy"
-
-
 @pytest.mark.parametrize("target", ["age", "wage", "school"])
 def test_a_logistic_regression_of_a_quantity_is_refused(target: str) -> None:
     model = LogisticRegression(features={"male": (0, 1)}, target={target: (0, 60)})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shoal_command.certificate_views import as_json
+from shoal_command.certificate import certificate_facts
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.rounds.attestations import Holdings, PartialSum, Result, Vote
 from shoal_protocol.rounds.round_audit import account_of
@@ -74,7 +74,7 @@ async def test_a_certificate_of_committees_holds_and_says_who_could_open_an_answ
         ]
     verified = verify_certificate(encoded, five.consortium.signed_manifest.encode())
     assert verified.certificate.job == job
-    said = as_json(verified)
+    said = certificate_facts(verified)
     assert said["prices"][-1]["who"] == "2 or more Compute nodes of its own committee of 3"
     assert said["prices"][-2]["who"].startswith("1 of 5 Compute nodes")
     assert [each["size"] for each in said["coalitions"]] == [2, 4]

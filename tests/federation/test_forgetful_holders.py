@@ -1,7 +1,6 @@
 """A site whose whole directory was lost or set back, mark included, is told by the nodes."""
 
 import secrets
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,7 @@ CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})
 
 
 class Forgetful(Federation):
-    """A federation of which one site's directory can be lost or set back."""
-
-    async def copy(self, to: Path) -> None:
-        await self.crash(SITE)
-        shutil.copytree(self._directory / SITE, to)
-        await self.start_the_dead()
-
-    async def set_back(self, copy: Path | None) -> None:
-        await self.crash(SITE)
-        shutil.rmtree(self._directory / SITE)
-        if copy is not None:
-            shutil.copytree(copy, self._directory / SITE)
+    """A federation of which one site may lose its directory, or have it set back."""
 
     async def refusal(self) -> str:
         """Step until the site says what it forgot."""
@@ -62,13 +50,13 @@ async def test_a_site_that_forgot_what_it_spent_takes_part_in_nothing_until_it_i
 ) -> None:
     async with Forgetful(trust, tmp_path / "parties") as federation:
         await federation.learn(privacy=CHEAP)
-        await federation.copy(tmp_path / "copy")
+        await federation.copy_of(SITE, tmp_path / "copy")
         await federation.learn(privacy=CHEAP)
         whole = await federation.charged()
         spent = await federation.holder(SITE).committed()
         assert len(whole) == 2 * SITES[SITE]
 
-        await federation.set_back(None if is_lost else tmp_path / "copy")
+        await federation.set_back(SITE, None if is_lost else tmp_path / "copy")
         assert "shoal agent restore" in await federation.refusal()
         assert len(await federation.charged()) == (0 if is_lost else SITES[SITE])
 

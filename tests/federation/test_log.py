@@ -1,6 +1,5 @@
 """The witnessed log: what a job leaves in it, and what a log that forked or was set back gets."""
 
-import shutil
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -107,19 +106,8 @@ async def test_a_certificate_carries_the_proof_that_the_log_has_it(federation: F
     assert sum(isinstance(each, CertificateEntry) for each in found) == 1
 
 
-class Restoring(Federation):
-    """A federation of which a party's directory can be copied and set back."""
-
-    async def copy(self, name: str, to: Path) -> None:
-        await self.crash(name)
-        shutil.copytree(self._directory / name, to)
-        await self.start_the_dead()
-
-    async def set_back(self, name: str, copy: Path) -> None:
-        await self.crash(name)
-        shutil.rmtree(self._directory / name)
-        shutil.copytree(copy, self._directory / name)
-        await self.start_the_dead()
+class Logged(Federation):
+    """A federation that tells what its aggregator signed."""
 
     async def seconds(self, count: int) -> None:
         for _ in range(count):
@@ -137,8 +125,8 @@ class Restoring(Federation):
 
 
 @pytest.fixture
-async def restoring(trust: Trust, tmp_path: Path) -> AsyncIterator[Restoring]:
-    async with Restoring(trust, tmp_path / "parties") as running:
+async def watched(trust: Trust, tmp_path: Path) -> AsyncIterator[Logged]:
+    async with Logged(trust, tmp_path / "parties") as running:
         yield running
 
 
@@ -153,16 +141,17 @@ CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})
 
 
 async def test_an_aggregator_that_was_set_back_signs_nothing_and_its_rounds_go_on(
-    restoring: Restoring, tmp_path: Path
+    watched: Logged, tmp_path: Path
 ) -> None:
-    federation = restoring
+    federation = watched
     await federation.learn(privacy=CHEAP)
     first = await cosigned(federation, 4)
-    await federation.copy("aggregator", tmp_path / "backup")
+    await federation.copy_of("aggregator", tmp_path / "backup")
     await federation.learn(privacy=CHEAP)
     second = await cosigned(federation, first.checkpoint.size + 3)
 
     await federation.set_back("aggregator", tmp_path / "backup")
+    await federation.start_the_dead()
     with capture_logs() as said:
         report = await federation.learn(privacy=CHEAP)
         await federation.seconds(30)
@@ -176,14 +165,15 @@ async def test_an_aggregator_that_was_set_back_signs_nothing_and_its_rounds_go_o
 
 
 async def test_a_log_with_another_history_is_told_by_the_first_node_that_knows(
-    restoring: Restoring, tmp_path: Path
+    watched: Logged, tmp_path: Path
 ) -> None:
-    federation = restoring
-    await federation.copy("aggregator", tmp_path / "empty")
+    federation = watched
+    await federation.copy_of("aggregator", tmp_path / "empty")
     await federation.learn(privacy=CHEAP)
     await cosigned(federation, 4)
     # no node answers the aggregator while it grows another history
     await federation.set_back("aggregator", tmp_path / "empty")
+    await federation.start_the_dead()
     federation.wire.rules.append(Rule(Fault.LOST, sender="aggregator"))
     await ended(federation)
     await ended(federation)

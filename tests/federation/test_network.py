@@ -2,7 +2,6 @@
 
 import pytest
 
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 from tests.world.audit import audit
 from tests.world.federation import Federation
 from tests.world.trust import SITES, TASK_WITH_PROJECTION
@@ -54,38 +53,6 @@ async def test_every_third_message_may_come_after_others_when_its_sender_gave_up
     assert await cohorts_of_a_job(federation, job) == [CLIENTS]
 
 
-@pytest.mark.parametrize(
-    ("sender", "receiver"),
-    [
-        ("compute-0", "compute-1"),
-        ("compute-2", "compute-0"),
-    ],
-)
-async def test_gossip_finds_its_way_when_one_direction_is_cut(
-    federation: Federation, sender: str, receiver: str
-) -> None:
-    job = await federation.submit()
-    federation.wire.cut(sender, receiver)
-
-    assert await cohorts_of_a_job(federation, job) == [CLIENTS]
-
-
-async def test_a_node_that_neither_hears_nor_is_heard_ends_the_round(
-    federation: Federation,
-) -> None:
-    job = await federation.submit()
-    await federation.until(lambda: federation.is_collecting(job))
-    await federation.step(list(SITES))
-    for other in ("compute-0", "compute-1"):
-        federation.wire.cut(other, "compute-2")
-        federation.wire.cut("compute-2", other)
-    state = await federation.finish(job, tick=5.0)
-
-    assert state["phase"] == "failed"
-    assert "abandoned" in state["reason"]
-    assert list((await audit(federation)).values()) == [None]
-
-
 async def test_a_partial_sum_that_never_arrives_ends_the_round_with_nothing_released(
     federation: Federation,
 ) -> None:
@@ -100,19 +67,3 @@ async def test_a_partial_sum_that_never_arrives_ends_the_round_with_nothing_rele
     for node in federation.nodes:  # none waits for a release that will not come
         seen = (await federation.ask(node, f"/v1/rounds/{round_id}")).json()
         assert seen["phase"] in ("published", "abandoned"), seen
-
-
-async def test_an_aggregator_out_of_reach_for_a_while_delays_the_result_only(
-    federation: Federation,
-) -> None:
-    job = await federation.submit()
-    await federation.until(lambda: federation.is_collecting(job))
-    cuts = [federation.wire.cut(name, "aggregator") for name in [*federation.nodes, "trainer"]]
-    for _ in range(20):
-        await federation.step()
-        federation.clock.move(1.0)
-    for cut in cuts:
-        federation.wire.rules.remove(cut)
-
-    assert await cohorts_of_a_job(federation, job) == [CLIENTS]
-    assert isinstance((await federation.report(job)).posterior, LinearRegressionPosterior)

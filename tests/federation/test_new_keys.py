@@ -220,6 +220,6 @@ async def test_what_was_spent_stays_with_the_slots(trust: Trust, tmp_path: Path)
         committed = trainer_of(federation).committed
         assert committed.largest(slots) == committed.largest(others)
 
-        await federation.set_back(None)
+        await federation.set_back(FORGETFUL, None)
         await federation.refusal()
         assert str(await federation.holder(FORGETFUL).refusal()) == IN_USE

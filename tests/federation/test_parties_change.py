@@ -18,8 +18,8 @@ from shoal_agent.client_files import write_pin
 from shoal_consortium import changes, consortium_files, party_files
 from shoal_consortium.cards import KeyKind, PartyRole, new_party
 from shoal_consortium.party_files import read_party_card, read_signing_key
+from shoal_hosting.manifests.manifest_book import HANDOVER
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.manifests.present import HANDOVER
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.jobs.totals import JobEnd
@@ -272,7 +272,7 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
 ) -> None:
     async with Forgetful(trust, tmp_path / "run") as federation:
         await federation.step()
-        await federation.copy(tmp_path / "copy")
+        await federation.copy_of(SITE, tmp_path / "copy")
         await federation.learn(privacy=CHEAP)
         spent = await federation.charged()
         assert len(spent) == SITES[SITE]
@@ -285,7 +285,7 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
             await publish(federation, version, *federation.services)
             await federation.step()
 
-        await federation.set_back(tmp_path / "copy")
+        await federation.set_back(SITE, tmp_path / "copy")
         if left:
             assert "shoal agent restore" in await federation.refusal()
         else:

@@ -79,39 +79,6 @@ async def test_a_cut_in_one_direction_between_two_nodes_for_minutes_changes_noth
     assert await released(federation, job) == CLIENTS - SITES[LATE_SITE]
 
 
-@pytest.mark.parametrize("alone", NODES)
-async def test_a_node_cut_off_from_all_others_around_the_deadline_delays_the_round(
-    federation: Federation, alone: str
-) -> None:
-    job, _ = await federation.collecting(**TIMES)
-    federation.absent.add(LATE_SITE)
-    await federation.crash(LATE_SITE)
-    await pass_time(federation, 9 * MINUTE)
-    others = [name for name in federation.services if name != alone]
-    cuts = [
-        federation.wire.cut(*pair) for other in others for pair in ((alone, other), (other, alone))
-    ]
-    await pass_time(federation, 5 * MINUTE)
-    assert not await federation.is_over(job)
-    for cut in cuts:
-        federation.wire.rules.remove(cut)
-
-    assert await released(federation, job) == CLIENTS - SITES[LATE_SITE]
-
-
-@pytest.mark.parametrize("node", NODES)
-async def test_a_site_that_cannot_reach_one_node_for_minutes_is_in_the_cohort_all_the_same(
-    federation: Federation, node: str
-) -> None:
-    cut = federation.wire.cut("clinic-a", node, "/shares")
-    job, _ = await federation.collecting(**TIMES)
-    await pass_time(federation, 6 * MINUTE)
-    assert befallen(federation, Fault.LOST)
-    federation.wire.rules.remove(cut)
-
-    assert await released(federation, job) == CLIENTS
-
-
 @pytest.mark.parametrize("answers", [Fault.LOST, Fault.ANSWER_LOST], ids=lambda fault: fault.name)
 async def test_a_trainer_that_reaches_nobody_for_minutes_or_hears_no_answer_delays_a_job(
     federation: Federation, answers: Fault
@@ -247,21 +214,6 @@ async def test_a_service_that_does_not_answer_in_time_around_the_deadline_delays
     assert await released(federation, job) == CLIENTS - SITES[LATE_SITE]
 
 
-@pytest.mark.parametrize("rule", STRETCHED.values(), ids=STRETCHED)
-async def test_while_a_node_does_not_answer_in_time_the_others_get_all_shares(
-    federation: Federation, rule: Rule
-) -> None:
-    job, round_id = await federation.collecting(**TIMES)
-    federation.wire.rules.append(replace(rule, receiver="compute-1"))
-    await pass_time(federation, 3 * MINUTE)
-    for node in ("compute-0", "compute-2"):
-        seen = (await federation.ask(node, f"/v1/rounds/{round_id}")).json()
-        assert seen["held"] == len(SITES)
-    federation.wire.rules.clear()
-
-    assert await released(federation, job) == CLIENTS
-
-
 async def test_a_node_that_drips_in_one_round_keeps_no_site_from_the_next(
     federation: Federation,
 ) -> None:
@@ -293,23 +245,6 @@ async def test_a_service_that_is_away_for_hours_and_back_in_time_delays_a_job(
     federation.absent.clear()
 
     assert await released(federation, job, seconds=10 * HOUR, tick=LONG_TICK) == CLIENTS
-
-
-@pytest.mark.parametrize("name", NODES)
-async def test_a_node_that_comes_back_when_all_have_given_up_finds_nothing_released(
-    federation: Federation, name: str
-) -> None:
-    job, round_id = await federation.collecting(**LONG)
-    await federation.crash(name)
-    federation.absent.add(name)
-    await pass_time(federation, 10 * HOUR, tick=LONG_TICK)
-    federation.absent.clear()
-    reason = await reason_of(federation, job, seconds=40 * HOUR, tick=LONG_TICK)
-
-    assert "abandoned" in reason
-    for node in federation.nodes:
-        seen = (await federation.ask(node, f"/v1/rounds/{round_id}")).json()
-        assert seen["phase"] == "abandoned"
 
 
 async def test_a_trainer_that_comes_back_days_later_reports_what_was_released_meanwhile(

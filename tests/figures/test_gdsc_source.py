@@ -3,7 +3,6 @@
 The files are made here in the form that the site offers them in.
 """
 
-import csv
 import io
 import zipfile
 from pathlib import Path
@@ -17,7 +16,6 @@ from figures import gdsc_source
 from figures.datasets import load_gdsc
 from figures.gdsc_source import EXPRESSION_URL, GENES, PROBED_DRUGS, PROBED_LINES, probe
 from figures.sources import Files
-from tests.figures.shared import DATA, with_data
 
 LINES = [*PROBED_LINES, *(str(900_000 + number) for number in range(220))]
 DRUGS = [*PROBED_DRUGS, "1001"]
@@ -114,17 +112,3 @@ def test_without_tables_the_sites_files_are_fetched_and_read(tmp_path: Path):
     missing = [value is None for value in expected]
     assert np.array_equal(np.isnan(found), missing)
     assert found[~np.isnan(found)] == pytest.approx([each for each in expected if each is not None])
-
-
-@with_data
-def test_the_probes_are_those_of_release_6():
-    tables = {}
-    for file in (gdsc_source.EXPRESSION_FILE, gdsc_source.RESPONSES_FILE):
-        with (DATA / "gdsc" / file).open(newline="") as opened:
-            tables[file] = {
-                row["COSMIC_ID"]: {name.removeprefix("DRUG_"): row[name] for name in row}
-                for row in csv.DictReader(opened)
-            }
-    genes, drugs = tables.values()
-    assert probe(genes, GENES) == gdsc_source.EXPRESSION_PROBE
-    assert probe(drugs, PROBED_DRUGS) == gdsc_source.RESPONSES_PROBE

@@ -1,6 +1,5 @@
 """The vault asks the owners, and believes nobody else: not the courier, who shows what it likes."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,25 +10,15 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_holder import approvals, frames
+from shoal_holder import approvals
 from shoal_holder.approvals import REFUSED_BY_OWNER
-from shoal_holder.messages import (
-    Ask,
-    AskAgenda,
-    Decide,
-    Done,
-    OfferJob,
-    Pending,
-    Receipt,
-    Refusal,
-    SettleCharges,
-)
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.approvals import Approval, ApprovalNotice, Decision, approval_of
 from shoal_protocol.wire.documents import Signed, decode, sign
-from tests.holder.test_lying_courier import CLIENTS, Courier
-from tests.world.around_holder import POLICY, World, vault_of
+from tests.scenarios.test_lying_courier import CLIENTS, Courier
+from tests.world.around_holder import POLICY, World
 from tests.world.examples import signing_key
+from tests.world.mailbox import Taken
 
 ALICE, BOB, EVE = map(signing_key, ("alice", "bob", "eve"))
 OWNERS = {"alice": bytes(ALICE.verify_key).hex(), "bob": bytes(BOB.verify_key).hex()}
@@ -46,7 +35,7 @@ def opened(world: World, **changes: Any) -> Iterator[Courier]:
     try:
         yield courier
     finally:
-        courier.vault.close()
+        courier.close()
 
 
 @pytest.fixture
@@ -61,43 +50,39 @@ def decision(
     return sign(body.model_copy(update=changes), owner, signing_key(owner))
 
 
-def offered(courier: Courier, job: Job) -> Any:
-    return courier.ask(OfferJob(job=job.digest, parts=(job.encode(),)))
-
-
 def waits(courier: Courier, job: Job) -> bool:
-    decided = offered(courier, job)
-    assert decided.taken or decided.reason is None
-    return not decided.taken
+    offered = courier.offer(job)
+    assert offered.yes or not offered.why
+    return not offered.yes
 
 
-def decide(courier: Courier, signed: Signed[Approval]) -> Any:
-    return courier.ask(Decide(parts=(signed.encode(),)))
+def decide(courier: Courier, signed: Signed[Approval]) -> Taken:
+    return courier.take("decision", signed.encode())
 
 
 def test_a_job_waits_until_an_owner_approves_it_and_is_then_joined_like_any(world: World) -> None:
     job = world.submit()
     with opened(world, policy=ONE) as courier:
         assert waits(courier, job) and waits(courier, job)
-        agenda = courier.ask(AskAgenda())
-        assert (agenda.jobs, agenda.joins, agenda.waiting) == ((), (), (job.digest,))
-        assert isinstance(decide(courier, decision(job)), Done)
-        assert courier.ask(AskAgenda()).waiting == ()
+        assert (courier.interests().jobs, courier.interests().approvals) == ((), (job.digest,))
+        assert [each.what for each in courier.due()] == ["waits"]
+        assert decide(courier, decision(job)).yes
+        assert courier.interests().approvals == ()
         assert not waits(courier, job)
-        assert courier.ask(AskAgenda()).joins == (job.digest,)
+        assert [(each.what, each.about) for each in courier.due()] == [("join", job.digest)]
 
 
 def test_nobody_is_asked_where_approval_is_automatic(world: World) -> None:
     with opened(world) as courier:
         assert not waits(courier, world.submit())
-        assert courier.ask(AskAgenda()).notices == {}
+        assert [each.what for each in courier.due()] == ["join"]
 
 
 def test_an_owner_is_not_asked_about_what_the_rules_refuse(world: World) -> None:
     with opened(world, policy=ONE.model_copy(update={"analysts": ()})) as courier:
         job = world.submit()
-        assert "not among those" in offered(courier, job).reason
-        assert decide(courier, decision(job)).code == "unknown-job"
+        assert "not among those" in courier.offer(job).why
+        assert decide(courier, decision(job)).why == "unknown-job"
 
 
 def test_one_analyst_s_jobs_do_not_bury_the_owners(
@@ -107,7 +92,7 @@ def test_one_analyst_s_jobs_do_not_bury_the_owners(
     first, second, third = (world.submit() for _ in range(3))
     with opened(world, policy=ONE) as courier:
         assert waits(courier, first) and waits(courier, second)
-        assert "2 jobs of its analyst wait" in offered(courier, third).reason
+        assert "2 jobs of its analyst wait" in courier.offer(third).why
         assert waits(courier, first)  # it has asked already
         decide(courier, decision(first, "refuse"))
         assert waits(courier, third)
@@ -115,12 +100,11 @@ def test_one_analyst_s_jobs_do_not_bury_the_owners(
 
 def pass_days(courier: Courier, days: float) -> None:
     courier.world.clock.move(timedelta(days=days).total_seconds())
-    courier.ask(SettleCharges())  # as every day
+    courier.begin()  # as every day
 
 
 def asking(courier: Courier) -> list[str]:
-    told = courier.ask(Ask(question="approvals", count=100))
-    return sorted(each["job"] for each in json.loads(told.parts[0]))
+    return sorted(each["job"] for each in courier.ask("approvals", count=100))
 
 
 def test_what_nobody_decided_in_time_is_forgotten_once_the_policy_keeps_it_no_longer(
@@ -185,7 +169,7 @@ def test_what_an_owner_decided_outlives_a_crash_before_anybody_acts_on_it(world:
         assert waits(courier, job)
     for owner in ("alice", "bob"):  # the courier asks nothing more, and dies
         with opened(world, policy=TWO) as courier:
-            assert isinstance(decide(courier, decision(job, owner=owner)), Done)
+            assert decide(courier, decision(job, owner=owner)).yes
     with opened(world, policy=TWO) as courier:
         assert not waits(courier, job)
 
@@ -233,8 +217,7 @@ def test_no_decision_is_made_by_anybody_but_an_owner_about_this_job_here(
     job = world.submit()
     with opened(world, policy=ONE) as courier:
         assert waits(courier, job)
-        answer = decide(courier, forge(job))
-        assert isinstance(answer, Refusal) and answer.code == code
+        assert decide(courier, forge(job)) == Taken(False, code)
         assert waits(courier, job)
 
 
@@ -251,12 +234,12 @@ def test_a_refusal_of_one_owner_is_for_good(world: World) -> None:
     with opened(world, policy=ONE) as courier:
         assert waits(courier, job)
         decide(courier, decision(job))  # she may think better of it until it is joined
-        assert isinstance(decide(courier, decision(job, "refuse")), Done)
-        assert decide(courier, decision(job)).code == "wrong-phase"
-        assert isinstance(decide(courier, decision(job, "refuse")), Done)  # sent again
+        assert decide(courier, decision(job, "refuse")).yes
+        assert decide(courier, decision(job)).why == "wrong-phase"
+        assert decide(courier, decision(job, "refuse")).yes  # sent again
         decide(courier, decision(job, owner="bob"))
     with opened(world, policy=ONE) as courier:
-        assert offered(courier, job).reason == REFUSED_BY_OWNER
+        assert courier.offer(job).why == REFUSED_BY_OWNER
 
 
 def test_a_job_that_is_joined_is_left_and_not_refused(world: World) -> None:
@@ -265,8 +248,7 @@ def test_a_job_that_is_joined_is_left_and_not_refused(world: World) -> None:
         assert waits(courier, job)
         decide(courier, decision(job))
         assert not waits(courier, job)
-        answer = decide(courier, decision(job, "refuse"))
-        assert answer.code == "wrong-phase" and "shoal agent leave" in answer.detail
+        assert decide(courier, decision(job, "refuse")).why == "wrong-phase"
         assert not waits(courier, job)
 
 
@@ -277,9 +259,9 @@ def test_the_vault_goes_by_its_own_clock_whenever_a_decision_was_made(world: Wor
         decide(courier, decision(job))
         world.clock.move(60)
         late = decision(job, owner="bob", decided_at=job.body.join_deadline - in_time)
-        assert decide(courier, late).code == "wrong-phase"
-        assert "the time to join has passed" in offered(courier, job).reason
-        assert courier.ask(AskAgenda()).waiting == ()
+        assert decide(courier, late).why == "wrong-phase"
+        assert "the time to join has passed" in courier.offer(job).why
+        assert courier.interests().approvals == ()
 
 
 def test_an_approval_that_came_too_late_to_be_used_joins_nothing(world: World) -> None:
@@ -288,7 +270,7 @@ def test_an_approval_that_came_too_late_to_be_used_joins_nothing(world: World) -
         assert waits(courier, job)
         decide(courier, decision(job))
         world.clock.move(60)  # the courier held the job back
-        assert "the time to join has passed" in offered(courier, job).reason
+        assert "the time to join has passed" in courier.offer(job).why
 
 
 def test_an_owner_who_is_none_any_more_approves_nothing(world: World) -> None:
@@ -304,15 +286,13 @@ def test_an_owner_who_is_none_any_more_approves_nothing(world: World) -> None:
 
 def told(courier: Courier, job: Job) -> str | None:
     """Send what the trainer is to be told, as the courier does; return what that is."""
-    notices = courier.ask(AskAgenda()).notices
-    if job.digest not in notices:
-        return None
-    what = notices[job.digest]
-    [notice] = courier.ask(Pending(what=what, about=job.digest)).parts
-    signed = decode(notice, ApprovalNotice)
-    courier.world.consortium.verify(signed)
-    courier.ask(Receipt(what=what, about=job.digest, outcome="acknowledged"))
-    return signed.body.state
+    for each in courier.due():
+        if each.about == job.digest and each.what != "join":
+            signed = decode(each.content, ApprovalNotice)
+            courier.world.consortium.verify(signed)
+            courier.settle(each.what, each.about, "acknowledged")
+            return signed.body.state
+    return None
 
 
 def test_the_trainer_is_told_once_that_a_job_waits_and_that_it_is_refused(world: World) -> None:
@@ -324,8 +304,8 @@ def test_the_trainer_is_told_once_that_a_job_waits_and_that_it_is_refused(world:
         assert told(courier, job) is None
         decide(courier, decision(job, "refuse"))
         # the answer to an earlier word does not settle the later one
-        courier.ask(Receipt(what="waits", about=job.digest, outcome="acknowledged"))
-        assert courier.ask(Pending(what="waits", about=job.digest)).parts == ()
+        courier.settle("waits", job.digest, "acknowledged")
+        assert courier.waiting("waits", job.digest) == []
         assert (told(courier, job), told(courier, job)) == ("refused", None)
 
 
@@ -335,7 +315,7 @@ def test_the_trainer_is_told_nothing_of_a_job_that_is_approved(world: World) -> 
         assert waits(courier, job)
         decide(courier, decision(job))
         assert told(courier, job) is None
-        assert courier.ask(Pending(what="waits", about="f" * 64)).parts == ()
+        assert courier.waiting("waits", "f" * 64) == []
 
 
 def test_a_decision_is_no_other_document(world: World) -> None:
@@ -343,7 +323,5 @@ def test_a_decision_is_no_other_document(world: World) -> None:
     with opened(world, policy=ONE) as courier:
         assert waits(courier, job)
         for wrong in (b"", b"{}", job.encode()):
-            assert courier.ask(Decide(parts=(wrong,))).code == "malformed-document"
-        frame = frames.encode(Decide(parts=(decision(job).encode(),)))
-        assert vault_of(courier.holder).answer(frame)
-        assert not waits(courier, job)
+            assert courier.take("decision", wrong).why == "malformed-document"
+        assert decide(courier, decision(job)).yes and not waits(courier, job)

@@ -147,6 +147,19 @@ def test_an_answer_says_of_a_fault_that_there_was_one_and_no_more(
     assert b"41.5" not in answer and b"LookupError" not in answer
 
 
+def test_what_cannot_be_read_is_refused_by_either_side_and_is_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = vault_of(World(tmp_path).holder())
+    asked = frames.encode(Hello())
+    for no_frame in (b"", b"\0" * 40, asked[:-1]):
+        assert b'"refusal"' in vault.answer(no_frame)
+    with monkeypatch.context() as patched:
+        patched.setattr(frames, "LARGEST_BYTES", 150)
+        assert b"vault-failed" in vault.answer(asked)
+    assert b'"opened"' in vault.answer(asked)
+
+
 def test_the_list_of_faults_is_the_owners_and_does_not_grow_for_ever(tmp_path: Path) -> None:
     faults, path = Faults(tmp_path, lambda: NOW), tmp_path / FAULTS_FILE
     faults.write("a", ValueError("of a record: 41.5"))

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.answers import BUFFERED_BYTES, CUT, PIECE_BYTES, STALLED_SECONDS
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.heads import BoundedHeads
+from shoal_hosting.server.serving import BoundedHeads
 from shoal_protocol.wire.errors import NotReady
 from tests.hosting.test_limits import JumpingClock
 from tests.world.loopback import served

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal_hosting.storage.data_directory import LOCK
+from shoal_hosting.running import LOCK
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from shoal_hosting.storage.data_directory import hold_data_directory
+from shoal_hosting.running import hold_data_directory
 from shoal_hosting.programs import startup_of
 
 with startup_of("shoal-test"):

@@ -9,8 +9,13 @@ from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import open_engine
-from shoal_hosting.storage.database_choice import MARKER, check_choice, note_choice, why_unavailable
-from shoal_hosting.storage.database_schema import check_schema
+from shoal_hosting.storage.database_schema import (
+    MARKER,
+    check_choice,
+    check_schema,
+    note_choice,
+    why_unavailable,
+)
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from tests.world.examples import consortium
 

@@ -7,7 +7,7 @@ from fastapi import Request
 from prometheus_client import CollectorRegistry
 
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.heads import BoundedHeads
+from shoal_hosting.server.serving import BoundedHeads
 from tests.world.loopback import served
 
 

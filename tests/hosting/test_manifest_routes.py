@@ -18,10 +18,10 @@ from prometheus_client import CollectorRegistry
 
 from shoal_hosting.manifests import manifest_book
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.manifest_intake import MOST_AT_ONCE
 from shoal_hosting.manifests.manifest_routes import (
     MANIFEST_LIMIT_BYTES,
     MANIFEST_PATH,
+    MOST_AT_ONCE,
     manifest_routes,
 )
 from shoal_hosting.server.application import create_application
@@ -30,7 +30,6 @@ from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES, framed
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
-from tests.hosting.test_limits import JumpingClock
 from tests.world import examples, parties
 from tests.world.examples import CONSORTIUM
 
@@ -259,23 +258,6 @@ async def test_a_roster_is_not_in_memory_until_it_is_whole(tmp_path: Path) -> No
     assert sorted(each.status_code for each in answers) == [422] * MOST_AT_ONCE + [503] * 2
     assert most < 16 << 20
     assert book.current.digest == CONSORTIUM.digest
-
-
-def test_a_roster_that_drips_is_given_up(tmp_path: Path) -> None:
-    async def play() -> None:
-        app, _ = make_app(tmp_path)
-        upload = Upload(app)
-        upload.hand(BODY[: HEAD_BYTES + 10])
-        for _ in range(100):
-            if upload.task.done():
-                break
-            await asyncio.sleep(5.0)
-            upload.hand(b"x")
-        await upload.task
-        assert (upload.status, upload.code) == (408, "body-too-slow")
-
-    with asyncio.Runner(loop_factory=JumpingClock) as runner:
-        runner.run(play())
 
 
 PROGRAM = """

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from shoal_hosting.security import server_tls
 from shoal_hosting.server import serving
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.serving import Loop, step_for_ever
+from shoal_hosting.server.serving import Loop
 from tests.world.loopback import pinned_client, served
 from tests.world.tls_identities import make_identity
 
@@ -180,26 +180,3 @@ async def test_a_body_over_the_limit_is_told_so_over_a_real_connection(tmp_path:
         assert response.json()["type"] == "urn:shoal:problem:body-too-large"
         assert (await client.get("/healthz")).status_code == 200
         assert "server" not in response.headers
-
-
-async def test_steps_are_taken_on_a_wake_and_on_a_tick() -> None:
-    wake, steps = asyncio.Event(), 0
-    reached = {count: asyncio.Event() for count in (2, 3, 6)}
-
-    async def step() -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 1:
-            wake.set()  # news during a step: there must be another without waiting for the tick
-        if steps in reached:
-            reached[steps].set()
-
-    async with asyncio.TaskGroup() as group:
-        stepping = group.create_task(step_for_ever(step, wake, tick_seconds=3600))
-        await reached[2].wait()
-        wake.set()
-        await reached[3].wait()
-        stepping.cancel()
-        ticking = group.create_task(step_for_ever(step, wake, tick_seconds=0))
-        await reached[6].wait()
-        ticking.cancel()

@@ -1,6 +1,5 @@
 """The SQL plumbing of all services, on both databases."""
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,29 +37,6 @@ def engine(database_url: str) -> Engine:
     engine = open_engine(database_url)
     check_schema(engine, METADATA, 1)
     return engine
-
-
-async def test_a_transaction_that_fails_leaves_nothing(engine: Engine) -> None:
-    thread = StorageThread(engine)
-
-    def half(connection: Connection) -> None:
-        add(connection, 1)
-        raise ValueError
-
-    with pytest.raises(ValueError):
-        await thread.run(half)
-    assert await thread.run(values) == []
-    await thread.close()
-
-
-async def test_what_was_begun_is_finished_though_nobody_waits_for_it(engine: Engine) -> None:
-    thread = StorageThread(engine)
-    task = asyncio.create_task(thread.run(add, 1))
-    await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert await thread.run(values) == [1]
-    await thread.close()
 
 
 def test_a_schema_of_another_version_is_refused(engine: Engine) -> None:

@@ -168,9 +168,9 @@ def test_projection_measures_spreads_first_and_scales_the_second_round_by_them()
 
 def test_private_centres_are_measured_first_and_kept_to_afterwards():
     records = people(np.random.default_rng(21), 2000)
-    task = PEOPLE.model_copy(update={"method": "unit_rows", "centring": "private", "radius": None})
-    posterior, sums = without_noise(task, records)
-    assert [sum_.query.name for sum_ in sums] == ["first_moments", "unit_row_matrix"]
+    task = PEOPLE.model_copy(update={"method": "plain", "centring": "private", "radius": None})
+    _, sums = without_noise(task, records)
+    assert [sum_.query.name for sum_ in sums] == ["first_moments", "second_moment_matrix"]
     assert LinearRegression(task).shares() == (0.15, 0.85)
     centres = [column.centre for column in sums[1].query.columns]
     assert centres == pytest.approx(records.mean(axis=0), abs=0.2)
@@ -179,12 +179,6 @@ def test_private_centres_are_measured_first_and_kept_to_afterwards():
         50.0,
         PEOPLE.target.half_range,
     ]
-    # Predictions divide new rows as the clients divided theirs: those along one ray are equal.
-    middle = np.array(centres[:2])
-    near, far = (middle + reach * np.array([1.0, 1.0]) for reach in (1.0, 20.0))
-    mean, _ = posterior.predict(np.array([near, far]))
-    assert mean[0] == pytest.approx(mean[1])
-    assert mean[0] > posterior.predict(np.array([2 * middle - near]))[0][0]
 
 
 def test_the_more_clients_the_fewer_rows_a_measured_ball_shrinks():
@@ -302,17 +296,6 @@ def test_the_noise_that_a_posterior_counts_is_that_of_the_whole_cohort():
         assert released.noise_sd[0] == pytest.approx(needed * present, rel=1e-6)
 
 
-def test_less_privacy_gives_narrower_intervals():
-    generator = np.random.default_rng(7)
-    records = typical(generator, 2000, 5).records
-    learner = LinearRegression(unit_task(5, method="plain"))
-    widths = [
-        np.mean(run(learner, records, federation(records, eps), generator).posterior.sd)
-        for eps in (0.5, 2.0, 8.0)
-    ]
-    assert widths[0] > widths[1] > widths[2]
-
-
 def test_several_records_per_client_are_counted_through_noise():
     records = people(np.random.default_rng(9), 1200)
     task = PEOPLE.model_copy(update={"records_per_client": 4, "radius": 3.0})
@@ -323,16 +306,6 @@ def test_several_records_per_client_are_counted_through_noise():
     assert posterior.records == 1200
     fit, *_ = least_squares(records)
     assert posterior.mean[1:] == pytest.approx(fit[1:], rel=0.2)
-
-
-def test_without_a_constant_the_line_goes_through_the_middle_of_the_bounds():
-    generator = np.random.default_rng(10)
-    x = generator.uniform(-1.0, 1.0, (800, 2))
-    y = x @ [0.3, -0.4] + 0.1 * generator.standard_normal(800)
-    task = unit_task(2, method="plain").model_copy(update={"intercept": 0.0, "radius": 2.0})
-    posterior, _ = without_noise(task, np.column_stack([x, y]))
-    assert posterior.mean == pytest.approx([0.0, 0.3, -0.4], abs=0.02)
-    assert posterior.sd[0] == 0.0
 
 
 def test_sums_of_other_rounds_are_refused():
@@ -355,26 +328,6 @@ def test_sums_of_other_rounds_are_refused():
             LinearRegression(task).next(300, sums)
     with pytest.raises(ValueError, match="population"):
         LinearRegression(PEOPLE).next(0, [])
-
-
-def test_a_sum_must_fit_its_query():
-    query = LinearRegression(PEOPLE).next(300, []).query
-    with pytest.raises(ValueError, match="dimension"):
-        ReleasedSum(
-            query=query,
-            values=np.zeros(3, np.int64),
-            cohort_size=3,
-            noise_sd=np.ones(3),
-            mechanism="discrete_gaussian",
-        )
-    with pytest.raises(ValueError, match="positive"):
-        ReleasedSum(
-            query=query,
-            values=np.zeros(query.dimension, np.int64),
-            cohort_size=0,
-            noise_sd=np.ones(query.dimension),
-            mechanism="discrete_gaussian",
-        )
 
 
 @settings(max_examples=30)
@@ -416,7 +369,7 @@ def test_a_task_as_extreme_as_can_be_ends_in_a_posterior(
         features=(ColumnBounds(name="x", lower=feature[0], upper=feature[1]),),
         target=ColumnBounds(name="y", lower=target[0], upper=target[1]),
         method=method,
-        radius=None if method in ("norm_ball", "unit_rows") else radius,
+        radius=None if method == "norm_ball" else radius,
         intercept=intercept,
         prior_sd=prior_sd,
         grid_bits=15,

@@ -13,7 +13,7 @@ from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 
 CLIENTS = 600
 SIDES = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in "abc"]
-METHODS = ["plain", "norm_ball", "box_projection", "ball_projection", "unit_rows"]
+METHODS = ["plain", "norm_ball", "box_projection", "ball_projection"]
 MECHANISMS = {"discrete_gaussian": 1e-5, "discrete_laplace": 0.0}
 
 
@@ -44,8 +44,7 @@ def draw(method, generator):
     """Return a line from the prior, but for what bounds would cut, and its records."""
     truth = np.clip(generator.normal(0.0, 0.2, 3), -0.4, 0.4)
     x = generator.uniform(-0.7, 0.7, (CLIENTS, 2))
-    by = x / np.linalg.norm(x, axis=1, keepdims=True) if method == "unit_rows" else x
-    y = truth[0] + by @ truth[1:] + 0.1 * generator.standard_normal(CLIENTS)
+    y = truth[0] + x @ truth[1:] + 0.1 * generator.standard_normal(CLIENTS)
     return truth, np.column_stack([x, y])
 
 

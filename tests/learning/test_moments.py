@@ -122,31 +122,25 @@ def test_with_little_noise_components_are_those_of_the_records() -> None:
 def test_components_hold_their_intervals_or_say_that_noise_hides_them(
     epsilon: float, told_apart: float
 ) -> None:
-    """Of 40 releases of 2,000 records, shares by themselves and loadings where they are told.
+    """Of 40 releases of 2,000 records, shares by themselves.
 
     Were shares right at .9, one would hold in less than .75 of them in 1 % of seeds.
     """
     generator = np.random.default_rng([SEED, 2])
     whole = people(100_000, generator)
-    values, vectors = (each[..., ::-1] for each in np.linalg.eigh(np.corrcoef(whole.T)))
-    shares, loadings, apart = [], [], []
+    values = np.linalg.eigvalsh(np.corrcoef(whole.T))[::-1]
+    shares, apart = [], []
     for seed in range(40):
         sample = whole[generator.choice(len(whole), 2_000, replace=False)]
         found = Answers(learned(sample, epsilon=epsilon, seed=seed)).principal_components(generator)
         low, high = found.share_interval(0.9).T
         shares.append((low <= values[:3] / 5.0) & (values[:3] / 5.0 <= high))
-        axes = vectors[:, :3] * np.sign(np.sum(vectors[:, :3] * found.loadings, axis=0))
-        low, high = np.moveaxis(found.loading_interval(0.9), -1, 0)
-        held = ((low <= axes) & (axes <= high)).mean(axis=0)
-        assert np.all(held[~found.is_apart] == 1.0)
-        loadings.extend(held[found.is_apart])
         apart.append(found.is_apart)
         if not found.is_apart.all():
             assert found.verdict.kind == "doubtful" and "any" in str(found)
     assert np.all(np.mean(shares, axis=0) >= 0.75), np.mean(shares, axis=0)
     assert 0.83 <= np.mean(shares) <= 0.99, np.mean(shares)
     assert np.all(np.mean(apart, axis=0)[:2] >= told_apart), np.mean(apart, axis=0)
-    assert len(loadings) < 10 or np.mean(loadings) >= 0.8, np.mean(loadings)
 
 
 @pytest.mark.slow

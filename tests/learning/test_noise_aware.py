@@ -14,10 +14,8 @@ from shoal_learning.learners import learner_for
 from shoal_learning.noise_aware import Path, inferred
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors.convergence import FALSE_ALARMS, Convergence
-from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.logistic_regression import (
-    LogisticRegressionPosterior,
     LogisticRegressionTask,
 )
 
@@ -257,53 +255,3 @@ def test_a_path_has_arrived_only_if_nothing_speaks_against_it(changes, verdict, 
         assert reason in path.caution
     elif verdict == "arrived":
         assert path.caution is None and path.doubts == ()
-
-
-def test_every_posterior_of_clipped_gradients_says_that_clipping_is_in_no_interval():
-    posterior = correlated()
-    assert posterior.convergence.verdict == "arrived"
-    assert "clipping" in posterior.caution and "clipping" in repr(posterior)
-    cautions = [line for line in str(posterior.summary()).splitlines() if "Caution" in line]
-    assert len(cautions) == 1 and "clipping" in cautions[0]
-
-
-def correlated(**changes):
-    columns = tuple(ColumnBounds(name=name, lower=-2, upper=2).column() for name in ("x", "z"))
-    factor = np.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, -0.6, 0.8]])
-    fields = {
-        "names": ("intercept", "x", "z"),
-        "target": "y",
-        "feature_columns": columns,
-        "intercept": 0.3,
-        "location": (2.0, 1.5, -0.5),
-        "scale": (0.5, 0.8, 0.3),
-        "records": 9,
-        "correlation": packed(factor),
-        "convergence": Convergence(
-            rounds=9,
-            slopes=(0.1,) * 3,
-            distances=(0.2,) * 3,
-            noise_shares=(0.3,) * 3,
-            scatters=(0.4,) * 3,
-            signals=(5.0,) * 3,
-            may_clip=False,
-        ),
-    }
-    return LogisticRegressionPosterior(**(fields | changes))
-
-
-def test_correlations_are_in_all_that_a_posterior_says():
-    posterior = correlated()
-    draws = posterior.sample(200_000, np.random.default_rng(7))
-    # about six standard errors of a covariance
-    assert np.cov(draws.T) == pytest.approx(posterior.covariance_matrix, abs=0.005)
-    # .8 * -.6 is the correlation of the second and third number; half a unit is one of theirs
-    expected_covariance = 0.8 * -0.6 * 0.8 * 0.3 / 4.0
-    assert posterior.covariance_matrix[1, 2] == pytest.approx(expected_covariance)
-    rows = np.array([[1.0, -1.0], [2.0, 2.0]])
-    expected = 1.0 / (1.0 + np.exp(-(draws[:, :1] + draws[:, 1:] @ rows.T)))
-    mean, sd = posterior.predict(rows)
-    assert mean == pytest.approx(expected.mean(axis=0), abs=0.0056)
-    assert sd == pytest.approx(expected.std(axis=0), abs=0.0056)
-    again = LogisticRegressionPosterior.model_validate_json(posterior.model_dump_json())
-    assert again == posterior and again.inference == "noise_aware"

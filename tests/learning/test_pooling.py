@@ -128,36 +128,6 @@ def test_intervals_of_slopes_and_of_sites_hold(kind: type[Any], count: int, spre
     assert np.mean(slopes_held) >= 0.8, np.mean(slopes_held)
 
 
-def test_counts_by_exposure_of_weighted_records_are_pooled_too() -> None:
-    generator = np.random.default_rng(SEED)
-    frame, _ = hospitals(6, 0.0, seed=1, records=4_000)
-    effects = np.array([-0.8, -0.4, 0.0, 0.2, 0.4, 0.6])
-    site = np.searchsorted(names_of(6), frame["site"])
-    years, weight = generator.uniform(0.5, 3.0, 4_000), generator.uniform(0.5, 1.0, 4_000)
-    rate = np.exp(0.3 * frame["a"] + effects[site])
-    counts = generator.poisson(rate * years).clip(max=40).astype(float)
-    there = SimulatedFederation(
-        frame | {"y": counts, "log_years": np.log(years), "weight": weight},
-        epsilon=50.0,
-        delta=1e-5,
-        dropouts=5,
-        colluders=5,
-        seed=1,
-    )
-    model = PoissonRegression(
-        features={"a": (-5, 5), "site": names_of(6)},
-        target={"y": (0, 40)},
-        offset={"log_years": (-0.7, 1.1)},
-        weights={"weight": (0, 1)},
-        pooled="site",
-    ).fit(there)
-    found = model.posterior_
-    assert found.mean[1] == pytest.approx(0.3, abs=0.05)
-    pooled = found.pooled_effects
-    away = pooled.mean - np.append(effects[1:], effects[0])  # the reference is the last
-    assert np.all(np.abs(away) < 2.6 * pooled.sd) and np.all(pooled.sd < 0.6)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_row_of_the_sample_has_one_level_of_a_variable_at_most(seed: int) -> None:
     """Counts at strong levels, with little noise: else the reference has a third too many."""

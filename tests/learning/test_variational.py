@@ -18,19 +18,13 @@ from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
 )
-from shoal_protocol.studies.poisson_regression import (
-    PoissonRegressionPosterior,
-    PoissonRegressionTask,
-)
 from shoal_protocol.studies.study import check_round_rules
 
 X1, X2 = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x1", "x2"))
 OUTCOME = ColumnBounds(name="outcome", lower=0.0, upper=1.0)
-COUNT = ColumnBounds(name="count", lower=0.0, upper=40.0)
 LOGISTIC = LogisticRegressionTask(
     features=(X1, X2), target=OUTCOME, rounds=300, batch=None, clip=4.0
 )
-POISSON = PoissonRegressionTask(features=(X1, X2), target=COUNT, rounds=300, batch=None, clip=100.0)
 
 
 def people(task, count, seed=0):
@@ -38,10 +32,7 @@ def people(task, count, seed=0):
     generator = np.random.default_rng(seed)
     features = generator.uniform(-2.0, 2.0, (count, 2))
     predictor = 0.4 + features @ [0.7, -0.3]
-    if isinstance(task, LogisticRegressionTask):
-        target = generator.random(count) < 1.0 / (1.0 + np.exp(-predictor))
-    else:
-        target = generator.poisson(np.exp(predictor))
+    target = generator.random(count) < 1.0 / (1.0 + np.exp(-predictor))
     return np.column_stack([features, target])
 
 
@@ -79,11 +70,8 @@ def mode(task, records):
     theta = np.zeros(3)
     for _ in range(50):
         predictor = design @ theta
-        if isinstance(task, LogisticRegressionTask):
-            mean = 1.0 / (1.0 + np.exp(-predictor))
-            variance = mean * (1.0 - mean)
-        else:
-            mean = variance = np.exp(predictor)
+        mean = 1.0 / (1.0 + np.exp(-predictor))
+        variance = mean * (1.0 - mean)
         slope = design.T @ (records[:, 2] - mean) - theta / prior**2
         curvature = design.T @ (design * variance[:, None]) + np.diag(prior**-2.0)
         theta = theta + np.linalg.solve(curvature, slope)
@@ -91,8 +79,8 @@ def mode(task, records):
     return theta * units, units / np.sqrt(np.diagonal(curvature))
 
 
-@pytest.mark.parametrize("task", [LOGISTIC, POISSON], ids=lambda task: task.name)
-def test_without_noise_and_clipping_the_posterior_is_that_of_the_model(task):
+def test_without_noise_and_clipping_the_posterior_is_that_of_the_model():
+    task = LOGISTIC
     records = people(task, 2000)
     learner, sums = without_noise(task, records)
     posterior = learner.next(len(records), sums)
@@ -100,7 +88,7 @@ def test_without_noise_and_clipping_the_posterior_is_that_of_the_model(task):
     assert posterior.names == ("intercept", "x1", "x2")
     assert posterior.columns == ("x1", "x2", task.target.name)
     assert np.all(np.abs(posterior.mean - mean) < 0.4 * sd)
-    # a straight line through gradients along a path that goes up and down: widest for counts
+    # a straight line through gradients along a path that goes up and down
     assert posterior.inference == "noise_aware" and posterior.convergence.verdict == "arrived"
     assert posterior.sd == pytest.approx(sd, rel=0.5)
     assert posterior.records == 2000
@@ -116,15 +104,6 @@ def test_batches_find_the_same_coefficients_as_everybody_would():
     mean, sd = mode(task, records)
     assert {released.cohort_size for released in sums} == {100}
     assert np.all(np.abs(posterior.mean - mean) < 2.0 * sd)
-
-
-def test_a_round_costs_one_part_in_as_many_rounds_as_a_client_may_be_asked_in():
-    task = LOGISTIC.model_copy(update={"batch": 64, "rounds": 500})
-    step = learner_for(task).next(1000, [])
-    assert step.share == 1.0 / math.ceil(500 * 64 / 1000)
-    assert step.batch == 64
-    assert learner_for(task).next(10, []).batch == 10
-    assert learner_for(LOGISTIC).next(1000, []).batch is None
 
 
 def test_every_round_asks_what_clients_allow():
@@ -229,25 +208,22 @@ def test_a_posterior_that_knows_of_no_noise_says_that_it_is_too_narrow():
     assert "TOO NARROW" in VariationalPosterior.__doc__
 
 
-@pytest.mark.parametrize(
-    ("kind", "most"), [(LogisticRegressionPosterior, 1.0), (PoissonRegressionPosterior, np.inf)]
-)
-def test_intervals_of_predictions_stay_within_what_is_predicted(kind, most):
+def test_intervals_of_predictions_stay_within_what_is_predicted():
     """As pictures of them do. A normal band about the mean would leave it."""
-    posterior = kind(**logistic().model_dump(exclude={"name"}))
+    posterior = logistic()
     rows = np.array([[-2.0], [0.0], [2.0]])
     mean, sd = posterior.predict(rows)
-    assert np.any((mean - 1.96 * sd < 0.0) | (mean + 1.96 * sd > most))
+    assert np.any((mean - 1.96 * sd < 0.0) | (mean + 1.96 * sd > 1.0))
     intervals = posterior.predict_interval(rows, 0.95)
-    assert np.all((intervals[:, 0] > 0.0) & (intervals[:, 1] < most))
+    assert np.all((intervals[:, 0] > 0.0) & (intervals[:, 1] < 1.0))
     draws = posterior.sample(100_000, np.random.default_rng(2))
     predictor = draws[:, :1] + draws[:, 1:] * rows.T
-    values = 1.0 / (1.0 + np.exp(-predictor)) if most == 1.0 else np.exp(predictor)
+    values = 1.0 / (1.0 + np.exp(-predictor))
     expected = np.quantile(values, [0.025, 0.975], axis=0).T
     assert intervals == pytest.approx(expected, rel=0.1, abs=0.01)
     [band, *_] = posterior.plot_predictions(rows).collections
     heights = band.get_paths()[0].vertices[:, 1]
-    assert heights.min() >= 0.0 and heights.max() <= most
+    assert heights.min() >= 0.0 and heights.max() <= 1.0
     with pytest.raises(ValueError, match="level"):
         posterior.predict_interval(rows, 1.0)
 
@@ -260,37 +236,19 @@ def test_predictions_are_means_over_the_posteriors_draws():
     # five standard errors of 200 000 draws of numbers between 0 and 1, at most .0056
     assert mean == pytest.approx(expected.mean(axis=0), abs=0.0056)
     assert sd == pytest.approx(expected.std(axis=0), abs=0.0056)
-    counts = PoissonRegressionPosterior(**logistic().model_dump(exclude={"name"}))
-    rates = np.exp(draws[:, :1] + draws[:, 1:] * rows.T)
-    mean, sd = counts.predict(rows)
-    assert mean == pytest.approx(rates.mean(axis=0), rel=0.02)
-    assert sd == pytest.approx(rates.std(axis=0), rel=0.03)
-
-
-def test_draws_agree_with_mean_and_covariance_in_the_datas_units():
-    posterior = logistic(feature_columns=(ColumnBounds(name="x1", lower=20, upper=80).column(),))
-    draws = posterior.sample(100_000, np.random.default_rng(2))
-    # six standard errors
-    assert np.all(np.abs(draws.mean(axis=0) - posterior.mean) < 6 * posterior.sd / math.sqrt(1e5))
-    assert np.cov(draws.T) == pytest.approx(posterior.covariance_matrix, rel=0.03)
-    assert posterior.mean[0] == pytest.approx(0.3 * 2.0 - 1.5 * 50.0 / 30.0)
-    without = logistic(intercept=0.0, location=(1.5,), scale=(0.8,))
-    assert without.names == ("intercept", "x1") and without.mean == pytest.approx([0.0, 0.75])
 
 
 def column(centre, scale):
     return (Column(name="x1", centre=centre, scale=scale),)
 
 
-@pytest.mark.parametrize("kind", [LogisticRegressionPosterior, PoissonRegressionPosterior])
 @pytest.mark.parametrize("scale", [1e-40, 1e40])
-def test_what_the_largest_posteriors_say_are_numbers(kind, scale):
-    largest = logistic(
+def test_what_the_largest_posteriors_say_are_numbers(scale):
+    posterior = logistic(
         location=(1e30, -1e30),
         scale=(scale, 1e40),
         feature_columns=column(1e30, 5e-31),
     )
-    posterior = kind(**largest.model_dump(exclude={"name"}))
     said = [
         posterior.mean,
         posterior.sd,
@@ -334,15 +292,3 @@ def test_one_factor_of_correlations_is_one_document(row):
     written = packed(np.array([[1.0, 0.0], row]))
     assert written == packed(np.abs([[1.0, 0.0], row]))
     logistic(correlation=written, convergence=path)
-
-
-@pytest.mark.parametrize("rows", [np.zeros(1), np.zeros((2, 2))])
-def test_rows_of_another_shape_are_not_predicted(rows):
-    with pytest.raises(ValueError, match="one per feature"):
-        logistic().predict(rows)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, 1.5])
-def test_a_level_that_is_no_probability_is_refused(level):
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        logistic().interval(level)

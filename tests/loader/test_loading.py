@@ -14,9 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from typer.testing import CliRunner
 
-from shoal_command.records import app
 from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import RECORDS_BY_ID
@@ -344,17 +342,6 @@ def test_a_database_server_needs_its_owners_extension(tmp_path: Path) -> None:
     assert "hidden" not in done.stderr
 
 
-def test_the_command_loads_and_says_in_one_line_why_not(tmp_path: Path) -> None:
-    directory = directory_with(tmp_path, ROWS, SCALARS)
-    done = CliRunner().invoke(app, ["load", str(directory)])
-    assert (done.exit_code, "3 records" in done.stdout) == (0, True)
-
-    (directory / "raw.csv").unlink()
-    done = CliRunner().invoke(app, ["load", str(directory)])
-    assert done.exit_code == 1
-    assert "there is no such file" in done.stderr
-
-
 DICTIONARY = """
 [variables.age]
 meaning = "age"
@@ -657,28 +644,6 @@ def test_ends_of_lines_marks_and_spaces_mean_nothing(tmp_path: Path, ends: str, 
     same = read_records(tmp_path / "records.csv", ["a\u0308ge"])
     assert same.columns == ("\u00e4ge",)
     np.testing.assert_array_equal(same.values[:3], [[1.0], [2.0], [np.nan]])
-
-
-def test_what_is_no_flag_is_refused_in_numbers_and_in_texts(tmp_path: Path) -> None:
-    columns = '[columns.x]\nsql = "smokes"\ntype = "flag"\n'
-    parquet_path = tmp_path / "raw.parquet"
-    for values, expected in (
-        (["yes", "NO", "Y", "f"], None),
-        (["yes", " NO ", "Y", None], [1, 0, 1, np.nan]),
-        ([1, 0, None, 1], [1, 0, np.nan, 1]),
-        ([1.0, 0.0, None, 1.0], [1, 0, np.nan, 1]),
-        ([True, False, None, True], [1, 0, np.nan, 1]),
-        ([1, 2, 1, 1], None),
-        ([0.5, 1.0, 1.0, 1.0], None),
-    ):
-        table = {"id": pa.array(["a", "b", "c", "d"]), "smokes": pa.array(values)}
-        parquet.write_table(pa.table(table), parquet_path)
-        (tmp_path / "records.toml").write_text(f'source = "raw.parquet"\nid = "id"\n{columns}')
-        if expected is None:
-            with pytest.raises(ValueError, match="not a flag, which is 0 or 1"):
-                loaded(tmp_path)
-        else:
-            np.testing.assert_array_equal(loaded(tmp_path).values.ravel(), expected)
 
 
 @pytest.mark.parametrize("text", ["24-03-01", "infinity", "01/02/2024", "2024-02-30", "45352"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from shoal_protocol.queries import Column, NoiseDesign, PredictionScores
 from shoal_protocol.queries.sums import predictions_from
@@ -190,3 +191,25 @@ def test_blocks_are_those_of_a_plain_computation():
                 due[site, len(scores) + 5 * at + place] += value
         assert found == pytest.approx(due, abs=200 * 2.0**-15)
         assert query.encode(np.empty((0, 5))).any() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"intercept": 0.5}, "constant of 1"),
+        ({"radius": 1.0}, "constant of 1"),
+        ({"points": ((0.0, 1.0),) * 3}, "column for each point"),
+        ({"points": ((0.0, 1.0, 1.0),) * 2}, "one coordinate for the constant"),
+        ({"points": ((0.0, 1e7),) * 2}, "less than or equal"),
+        ({"points": ((0.0, math.nan),) * 2}, "points"),
+        ({"score_limit": 1.5}, "not above 1"),
+        ({"score_limit": 0.0}, "greater than or equal"),
+        ({"bins": 0}, "greater than or equal"),
+        ({"family": "linear"}, "family"),
+    ],
+)
+def test_what_no_such_query_can_be_is_refused(change, reason):
+    with pytest.raises(ValidationError, match=reason):
+        PredictionScores.model_validate(make("poisson").model_dump() | change)
+    with pytest.raises(ValueError, match="coordinates"):
+        predictions_from(make("normal"), np.zeros(3))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal_protocol.queries import Axis, Column, EdgeCut, LevelCut, NoiseDesign, Table, Tables
+from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.queries.terms import Power, Term
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds
 
@@ -157,3 +158,16 @@ def test_a_planted_bound_for_adding_a_client_or_for_fewer_tables_is_caught(mecha
 def test_tables_that_contradict_themselves_are_refused(change):
     with pytest.raises(ValidationError):
         Tables.model_validate(make().model_dump() | change)
+
+
+def test_a_missing_value_is_a_cell_like_any_other():
+    query = make(records=9, indicator=2)
+    values = [
+        *[(-5.0, 5.0, 0.0), (0.0, 5.0, 0.0), (1.0, 7.0, 0.0), (3.9, -1.0, 0.5), (4.0, -1.0, 0.0)],
+        *[(math.nan, 5.0, 0.0), (2.0, 5.0, 1.0), (2.0, 5.0, math.nan), (2.0, math.nan, 0.0)],
+    ]
+    halves, bins, crossed = tables_from(query, query.encode(np.array(values)).astype(float)[:])
+    assert halves.tolist() == [3, 3, 3]
+    assert bins.tolist() == [2, 1, 1, 2, 3]
+    assert crossed.tolist() == [2, 0, 1, 0, 2, 0, 4]
+    assert (query.encode(np.empty((0, 3))) == 0).all()

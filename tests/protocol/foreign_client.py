@@ -589,7 +589,7 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     if query["name"] == "norm_counts":
         return [*norm_counts(query, rows), counted]
     pairs = [(i, i) for i in range(p)]
-    if query["name"] in ("second_moment_matrix", "unit_row_matrix", "weighted_row_matrix"):
+    if query["name"] in ("second_moment_matrix", "weighted_row_matrix"):
         pairs += [(i, j) for i in range(p) for j in range(i + 1, p)]
     return [*(sum(row[i] * row[j] for row in rows) for i, j in pairs), counted]
 
@@ -632,10 +632,6 @@ def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
         raise ValueError("a value is not finite")
     columns = zip(design(query["columns"], record), query["columns"], strict=True)
     row = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
-    if query["name"] == "unit_row_matrix":
-        *features, target = row
-        norm = math.sqrt(sum(x * x for x in features))
-        row = [*(x / norm if norm else x for x in features), target]
     counts = 1.0
     if query["name"] == "weighted_row_matrix":
         row, counts = share(query, row)
@@ -819,10 +815,7 @@ def gradient_row(query: dict[str, Any], record: list[float]) -> list[int]:
     model = query["model"]
     row = [model["intercept"], *features] if model["intercept"] > 0 else features
     predictor = sum(x * u for x, u in zip(row, query["point"], strict=True))
-    if model["name"] == "logistic_regression":
-        surprise = (last > 0) - 1 / (1 + math.exp(-predictor))
-    else:
-        surprise = (last + 1) * model["largest_count"] / 2 - math.exp(min(predictor, 700))
+    surprise = (last > 0) - 1 / (1 + math.exp(-predictor))
     limit = math.floor((Fraction(query["clip"]) * 2 ** query["grid_bits"]) ** 2)
     gradient = [surprise * x for x in row]
     return onto_the_grid(gradient, query["clip"], limit, query["grid_bits"])

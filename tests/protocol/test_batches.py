@@ -146,18 +146,6 @@ def test_a_batch_of_the_trainers_own_choice_is_refused():
         check(chosen, participation, BitMap([other]), may_leave=True)
 
 
-def test_who_was_passed_over_once_is_not_asked_again():
-    participation = Participation(BitMap(range(12)))
-    passed_over = choose(participation)[0]
-    left = BitMap([passed_over])
-    batch = choose(participation, left)
-    assert check(batch, participation, NOBODY, may_leave=True) == left
-    with pytest.raises(RefusedSpec):
-        check(batch, participation, NOBODY, may_leave=False)
-    with pytest.raises(RefusedSpec):
-        check(choose(participation), participation, left, may_leave=True)
-
-
 def test_a_batch_too_small_or_of_strangers_is_refused():
     participation = Participation(BitMap(range(12)))
     due = choose(participation)

@@ -12,24 +12,12 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.protocol.correlations import NOT_CORRELATIONS, doubles
-from tests.world.examples import CONSORTIUM, CORRELATED_POSTERIOR, CORRELATED_REPORT, named
+from tests.world.examples import CORRELATED_POSTERIOR, CORRELATED_REPORT, named
 from tests.world.strategies import replaced
 
 REPORT = named("trainer", CORRELATED_REPORT)
 PLACE = ("body", "posterior")
 NUMBERS = ("slopes", "distances", "noise_shares", "scatters", "signals")
-
-
-def test_a_report_with_correlations_is_read_as_it_was_written() -> None:
-    signed = decode(REPORT.encode(), PosteriorReport)
-    CONSORTIUM.verify(signed)
-    posterior = signed.body.posterior
-    assert posterior == CORRELATED_POSTERIOR
-    # in the data's units: 60 years a unit, and -.6 .25 .375 between the two numbers
-    variance = (0.375 / 60.0) ** 2
-    between = 0.25 * -0.6 * 0.25 * 0.375 / 60.0 - 60.0 * variance
-    assert posterior.covariance_matrix[1, 1] == pytest.approx(variance)
-    assert posterior.covariance_matrix[0, 1] == pytest.approx(between)
 
 
 @pytest.mark.parametrize("name", NOT_CORRELATIONS)

@@ -8,15 +8,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from shoal_protocol.queries import Column, GradientSum, Query
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.models import (
-    InstalledModel,
-    LogisticRegressionModel,
-    PoissonRegressionModel,
-)
+from shoal_protocol.queries.models import InstalledModel, LogisticRegressionModel
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.studies.numpyro_model import NumpyroTask
-from shoal_protocol.studies.poisson_regression import PoissonRegressionTask
 from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.wire.errors import RefusedSpec
 
@@ -24,7 +19,6 @@ AGE = ColumnBounds(name="age", lower=20.0, upper=80.0)
 SMOKER = ColumnBounds(name="smoker", lower=1.0, upper=2.0)
 VISITS = ColumnBounds(name="visits", lower=0.0, upper=12.0)
 ILL = LogisticRegressionTask(features=(AGE,), target=SMOKER, rounds=20, batch=10)
-SEEN = PoissonRegressionTask(features=(AGE,), target=VISITS, rounds=20, batch=None)
 OWN = NumpyroTask(
     entry_point="robust",
     digest="ab" * 32,
@@ -33,7 +27,7 @@ OWN = NumpyroTask(
     rounds=5,
     batch=4,
 )
-TASKS = [ILL, SEEN, OWN]
+TASKS = [ILL, OWN]
 
 
 def slope(log_likelihood, point, step=1e-6):
@@ -58,35 +52,10 @@ def test_the_gradient_of_logistic_regression_is_the_slope_of_its_log_likelihood(
     assert found == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 12])
-def test_the_gradient_of_poisson_regression_is_the_slope_of_its_log_likelihood(count):
-    model = PoissonRegressionModel(intercept=0.5, largest_count=12.0)
-    row, point = np.array([0.5, 0.4, -0.9]), np.array([0.7, -0.2, 0.1])
-
-    def log_likelihood(theta):
-        return count * (row @ theta) - math.exp(row @ theta) - math.lgamma(count + 1)
-
-    [found] = model.gradients(point, np.array([[*row[1:], count / 6.0 - 1.0]]))
-    assert found == pytest.approx(slope(log_likelihood, point), abs=1e-7)
-
-
 def test_a_target_between_its_bounds_counts_as_the_nearer_one():
     query = ILL.gradient_query([0.0, 0.0])
     for value, outcome in [(1.0, -1), (1.4, -1), (1.5, -1), (1.6, 1), (2.0, 1), (9.0, 1)]:
         assert np.sign(query.encode(np.array([[80.0, value]]))[0]) == outcome
-
-
-def test_a_count_beyond_its_bound_counts_as_the_bound():
-    query = SEEN.gradient_query([0.0, 0.0]).model_copy(update={"clip": 64.0, "grid_bits": 20})
-    at_the_bound, beyond = (query.encode(np.array([[50.0, count]])) for count in (12.0, 1e9))
-    assert np.array_equal(at_the_bound, beyond)
-    assert at_the_bound[0] == math.trunc(11.0 * 0.3 * 2**20)
-
-
-def test_rates_too_large_for_a_float_give_a_clipped_gradient_and_no_warning():
-    query = SEEN.gradient_query([1e6, 1e6])
-    assert query.encode(np.array([[80.0, 3.0]]))[0] < 0
-    assert SEEN.gradient_query([-1e6, 0.0]).encode(np.array([[80.0, 3.0]]))[0] > 0
 
 
 def test_several_records_are_clipped_one_by_one_and_added():
@@ -158,7 +127,6 @@ def test_a_gradient_sum_outside_the_catalogue_is_refused(change, reason):
         (ILL, {"rounds": 0}, "greater than"),
         (ILL, {"batch": 1}, "greater than"),
         (ILL, {"clip": 5000.0}, "grid_bits"),
-        (SEEN, {"target": VISITS.model_copy(update={"lower": 1.0})}, "lower bound must be 0"),
         (OWN, {"columns": (AGE, AGE)}, "same name"),
         (OWN, {"entry_point": "../robust"}, "pattern"),
         (OWN, {"entry_point": "robust:model"}, "pattern"),
@@ -176,7 +144,7 @@ def test_a_task_that_cannot_be_is_refused_with_the_reason(task, change, reason):
 )
 def test_a_client_is_in_as_many_rounds_as_its_share_of_the_batches_rounded_up(population, rounds):
     assert ILL.participations(population) == rounds
-    assert SEEN.participations(population) == 20
+    assert ILL.model_copy(update={"batch": None}).participations(population) == 20
 
 
 def ask(query, task, number=0):
@@ -198,7 +166,6 @@ def test_a_round_may_take_gradients_at_any_point(task):
         ({"grid_bits": 12}, "grid"),
         ({"records_per_client": 2}, "records_per_client"),
         ({"model": LogisticRegressionModel(intercept=1.0)}, "model"),
-        ({"model": PoissonRegressionModel(intercept=0.3, largest_count=2.0)}, "model"),
         (
             {
                 "model": InstalledModel(
@@ -225,4 +192,4 @@ def test_a_round_beyond_the_last_and_another_query_are_refused():
     with pytest.raises(RefusedSpec, match="does not ask"):
         ask(ILL.gradient_query([0.0, 0.0]), ILL, number=20)
     with pytest.raises(RefusedSpec, match="model"):
-        ask(SEEN.gradient_query([0.0, 0.0]), ILL)
+        ask(OWN.gradient_query([0.0, 0.0, 0.0]), ILL)

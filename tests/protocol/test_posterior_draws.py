@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
-from shoal_protocol.posteriors.draws import MOST_VALUES, encoded
+from shoal_protocol.posteriors.draws import MOST_VALUES, effective_sample_size, encoded, split_r_hat
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.normal import NormalPosterior
 
@@ -30,15 +29,6 @@ def autoregressive(correlation, count, seed):
         draws[:, step] = correlation * draws[:, step - 1]
         draws[:, step] += np.sqrt(1.0 - correlation**2) * noise[:, step]
     return draws
-
-
-def test_it_summarises_its_draws():
-    found, flat = posterior(), chains().reshape(-1, 2)
-    assert found.mean == pytest.approx(flat.mean(axis=0))
-    assert found.sd == pytest.approx(flat.std(axis=0, ddof=1))
-    low, high = found.interval(0.9).T
-    assert np.mean((low <= flat) & (flat <= high), axis=0) == pytest.approx([0.9, 0.9], abs=1e-3)
-    assert found.columns == ("dose",)
 
 
 def test_it_predicts_a_record_with_the_scatter_of_both_parameters():

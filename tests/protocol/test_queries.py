@@ -20,7 +20,6 @@ from shoal_protocol.queries import (
     ScoreSum,
     SecondMomentMatrix,
     SecondMoments,
-    UnitRowMatrix,
     VectorSum,
     WeightedRowMatrix,
 )
@@ -37,11 +36,11 @@ from shoal_protocol.queries.terms import Log, Term
 from tests.world.strategies import class_score_sums, hazard_sums, make_query, queries, score_sums
 
 KINDS = (
-    *(FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts),
+    *(FirstMoments, SecondMoments, SecondMomentMatrix, NormCounts),
     *(ColumnMoments, WeightedRowMatrix, ScoreSum, HazardScoreSum, ClassScoreSum),
     VectorSum,
 )
-MATRICES = SecondMomentMatrix | UnitRowMatrix | WeightedRowMatrix
+MATRICES = SecondMomentMatrix | WeightedRowMatrix
 
 
 @given(

@@ -2,11 +2,10 @@
 
 import pytest
 
-from shoal_protocol.log.entries import Entry, decode_entry
+from shoal_protocol.log.entries import Entry
 from shoal_protocol.log.monitoring import ForkedLog, Monitor, check_same
 from shoal_protocol.log.notes import Note, cosign, read_note
 from shoal_protocol.log.proofs import WrongProof
-from shoal_protocol.log.submissions import Submission, read_submission
 from shoal_protocol.log.witnessed import (
     LogProof,
     TooFewWitnesses,
@@ -111,17 +110,6 @@ def test_other_proofs_are_refused(old: str, new: str) -> None:
         read_proof(written.replace(old, new))
 
 
-def test_a_submission_comes_back_as_it_is_written() -> None:
-    note = signed(ENTRIES, [])
-    submission = Submission(3, tuple(tree(ENTRIES).consistency(3)), note)
-    assert read_submission(str(submission).encode()) == submission
-    first = Submission(0, (), note)
-    assert read_submission(str(first).encode()) == first
-    for broken in [b"", b"old\n\n", b"old -1\n\n" + str(note).encode(), b"\xff"]:
-        with pytest.raises(MalformedDocument):
-            read_submission(broken)
-
-
 def test_two_checkpoints_of_one_size_convict_the_aggregator_and_who_signed_both() -> None:
     one = signed(ENTRIES, NODES[:2])
     other = signed([*ENTRIES[:-1], certificate(5, which=2)], NODES[1:])
@@ -172,15 +160,6 @@ def test_a_monitor_finds_what_contradicts_itself(
     [(where, what)] = findings(*entries)
     assert where == place
     assert word in what
-
-
-def test_entries_come_back_and_other_ones_are_refused() -> None:
-    for each in ENTRIES:
-        assert decode_entry(each.encode()) == each
-    encoded = ENTRIES[0].encode()
-    for broken in [b"{}", b"[]", encoded + b" ", encoded.replace(b"manifest", b"manifests")]:
-        with pytest.raises(MalformedDocument):
-            decode_entry(broken)
 
 
 def test_a_note_of_another_log_counts_nowhere() -> None:

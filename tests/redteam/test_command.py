@@ -8,11 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 import shoal_command
-from shoal_redteam.command import app, as_value, expense, show_report
+from shoal_redteam.command import app
 from shoal_redteam.findings import Finding, Verdict
-from shoal_redteam.registry import all_attacks, chosen
+from shoal_redteam.registry import all_attacks
 from shoal_redteam.running import Report
-from shoal_redteam.target import Target
 
 
 def report_of(*verdicts: Verdict) -> Report:
@@ -40,46 +39,12 @@ def test_the_exit_status_says_what_came_of_it(verdicts: tuple[Verdict, ...], sta
     assert report_of(*verdicts).exit_status == status
 
 
-def test_a_run_without_attacks_proves_nothing() -> None:
-    assert Report().exit_status == 2
-
-
-def test_the_json_holds_every_try(target: Target) -> None:
-    value = as_value(chosen(["replay"]), report_of(Verdict.STOPPED))
-
-    assert value["attacks"][0]["findings"][0]["verdict"] == "stopped"
-    assert value["counts"] == {
-        "stopped": 1,
-        "not stopped: documented": 0,
-        "got through": 0,
-        "not carried out": 0,
-    }
-
-
-def test_one_attack_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
-    show_report(chosen(["replay"]), report_of(Verdict.STOPPED))
-    assert "1 attack, 1 try: 1 stopped" in capsys.readouterr().out
-    show_report(chosen(["replay"]), report_of(Verdict.STOPPED, Verdict.STOPPED))
-    assert "1 attack, 2 tries: 2 stopped" in capsys.readouterr().out
-
-
-async def test_it_says_whose_budget_it_spends(target: Target) -> None:
-    said = expense(target)
-    assert "budget of these 10 clients by their roster index: phone-01: 0; phone-02: 1; " in said
-    assert said.endswith("phone-10: 9")
-
-
 def test_a_directory_without_everybodys_keys_is_refused(tmp_path: Path) -> None:
     (tmp_path / "consortium").mkdir()
     result = CliRunner().invoke(app, ["run", str(tmp_path)])
 
     assert result.exit_code != 0
     assert "is no test federation" in str(result.exception)
-
-
-def test_an_attack_that_does_not_exist_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="no attack called 'nonsense'"):
-        chosen(["nonsense"])
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -16,7 +16,7 @@ from shoal_compute.store import Kept
 from shoal_holder import release_timing, rounds
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.server import openapi
-from shoal_hosting.server.limits import BodyLimits
+from shoal_hosting.server.application import BodyLimits
 from shoal_protocol.certificates import checks
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.ledger import LedgerEntry

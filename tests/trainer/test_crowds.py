@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from shoal_protocol.certificates.study_request import JobsQuery
+from shoal_protocol.crowds.checks import largest_change
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdOpening,
@@ -19,8 +19,6 @@ from shoal_protocol.crowds.documents import (
     weights_digest,
 )
 from shoal_protocol.crowds.draws import commitment, drawn_instance
-from shoal_protocol.crowds.sanity import largest_change
-from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json
@@ -161,16 +159,6 @@ async def test_a_submission_replaces_the_instance_that_its_receipt_names(opened:
     ]
 
 
-async def test_a_draw_after_a_replacement_has_the_new_weights(opened: Asker) -> None:
-    for number in range(40):
-        await opened.contribute(JOB, number)
-    shown = (await opened.instances(JOB))["instances"]
-    for number in range(10):
-        drawn = (await opened.draw(JOB, f"later {number}")).body
-        instance = shown[drawn.instance]
-        assert (drawn.revision, list(drawn.weights)) == (instance["revision"], instance["weights"])
-
-
 async def test_what_others_replaced_meanwhile_does_not_matter_to_an_answer(opened: Asker) -> None:
     drawn = [await opened.draw(JOB, number) for number in range(10)]
     for each in drawn:
@@ -226,22 +214,6 @@ async def test_a_client_contributes_as_often_as_the_job_allows_and_not_more(aske
     assert [each.status_code for each in answers] == [201, 201, 201, 403, 403]
     assert problem_code(answers[-1]) == "contributions-used-up"
     assert (await asker.contribute(request.digest, "other", client=4)).status_code == 201
-
-
-async def test_a_job_that_is_full_takes_no_more_and_is_closed(
-    asker: Asker, trainer: Service
-) -> None:
-    request = crowd(contributions=4)
-    await asker.open(request)
-    trainer.wake.clear()
-    for number in range(4):
-        assert not trainer.wake.is_set()
-        await asker.contribute(request.digest, number)
-    assert trainer.wake.is_set()
-    late = await asker.draw(request.digest, "late")
-    assert problem_code(await asker.submit(request.digest, answer_to(late, 3))) == "crowd-closed"
-    await trainer.step()
-    assert (await asker.check_all(request)).contributions == 4
 
 
 async def test_a_closed_job_gives_no_draws_and_takes_no_submissions(
@@ -376,37 +348,6 @@ async def test_who_contributed_how_often_is_erased_when_a_job_is_closed(
         left.append(await counted())
     assert left == [14, 11, 8, 7, 7]  # the other job is open, and counts on
     assert (await opened.state(JOB))["contributors"] == 7
-
-
-async def test_data_holders_and_analysts_see_crowd_jobs_by_phase_and_nobody_else(
-    opened: Asker, trainer: Service, clock: HandMovedClock
-) -> None:
-    about = {"manifest": CONSORTIUM.digest, "at": clock.now}
-    holder = examples.named("holder", HolderQuery(holder=3, **about))
-    analyst = examples.named("analyst", JobsQuery(analyst="analyst", **about))
-    listed = await opened.ask("POST", f"{CROWDS}/list?phase=open", holder.encode())
-    assert listed.json() == {"crowds": [{"job": JOB, "phase": "open"}]}
-    listed = await opened.ask("POST", f"{CROWDS}/list", analyst.encode())
-    [shown] = listed.json()["crowds"]
-    assert (shown["job"], shown["phase"], shown["analyst"]) == (JOB, "open", "analyst")
-    refused = [
-        (signed(holder.body, "trainer"), "wrong-signer"),
-        (examples.named("holder", HolderQuery(holder=examples.REVOKED, **about)), "revoked-holder"),
-        (signed(analyst.body, "compute-0"), "wrong-signer"),
-    ]
-    for query, code in refused:
-        assert problem_code(await opened.ask("POST", f"{CROWDS}/list", query.encode())) == code
-    for path in (CROWDS, f"{CROWDS}/list"):
-        assert (await opened.ask("GET", path)).status_code == 405
-    clock.now = REQUEST.closes_at
-    await trainer.step()
-    assert (
-        problem_code(await opened.ask("POST", f"{CROWDS}/list", holder.encode())) == "stale-query"
-    )
-    fresh = examples.named("holder", HolderQuery(**(holder.body.model_dump() | {"at": clock.now})))
-    for phase, found in (("open", []), ("closed", [{"job": JOB, "phase": "closed"}])):
-        listed = await opened.ask("POST", f"{CROWDS}/list?phase={phase}", fresh.encode())
-        assert listed.json() == {"crowds": found}
 
 
 @pytest.mark.slow

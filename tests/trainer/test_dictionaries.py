@@ -65,17 +65,6 @@ async def test_a_column_that_is_not_in_the_dictionary_is_refused(trainer: Servic
     assert await post(trainer, "/v1/jobs/check", forged) == "bad-signature"
 
 
-async def test_jobs_that_were_taken_go_on_under_a_later_dictionary(trainer: Service) -> None:
-    first = version(*COLUMNS)
-    await put(trainer, first)
-    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 201
-    retired = COLUMNS[0].model_copy(update={"retired": True})
-    await put(trainer, version(retired, *COLUMNS[1:], before=first))
-    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 200
-    other = JOB.model_copy(update={"nonce": "0" * 32})
-    assert "is retired" in await refusal(trainer, other)
-
-
 def publish(directory: Path, *versions: bytes) -> None:
     (directory / "history").mkdir(parents=True, exist_ok=True)
     for sequence, each in enumerate(versions, start=1):

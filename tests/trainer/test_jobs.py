@@ -1,22 +1,18 @@
 """Jobs from submission to report, over HTTP, with the other services played."""
 
-import asyncio
 import math
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from shoal_hosting.installed_models import ModelNotUsable
 from shoal_hosting.storage import ledger as storage_ledger
-from shoal_learning.contract import RequestedRound
+from shoal_learning.contract import NoReliablePosterior, RequestedRound
 from shoal_learning.families.hamiltonian import NoConvergence
 from shoal_learning.learners import learner_for
-from shoal_learning.refusals import NoReliablePosterior
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost, compose
@@ -24,13 +20,11 @@ from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.rounds.attestations import PartialSumReference
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_trainer.assembly import Service
-from tests.trainer.conftest import Assemble
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, SERVICES, Federation, job, join, signed_job
 from tests.world.clock import HandMovedClock
@@ -85,22 +79,6 @@ async def report_of(service: Service, request: StudyRequest = JOB) -> PosteriorR
     return signed.body
 
 
-async def test_a_job_runs_its_rounds_and_ends_in_a_signed_posterior(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    await running(trainer, clock)
-    report = await report_of(trainer)
-    specs = list(federation.rounds["aggregator"].values())
-    assert report.job == JOB.digest
-    assert report.rounds == tuple(spec.digest for spec in specs)
-    assert [spec.query.name for spec in specs] == ["second_moments", "second_moment_matrix"]
-    assert (report.population_size, report.cohort_sizes) == (14, (14, 14))
-    assert report.posterior.names == ("intercept", "age")
-    shown = await state(trainer)
-    assert (shown["phase"], shown["reason"]) == ("finished", None)
-    assert [each["phase"] for each in shown["rounds"]] == ["published", "published"]
-
-
 async def test_a_job_costs_what_its_rounds_cost_and_not_more_than_was_asked(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
@@ -113,19 +91,6 @@ async def test_a_job_costs_what_its_rounds_cost_and_not_more_than_was_asked(
     assert privacy.epsilon == gaussian_epsilon(mu=spent.mu, delta=JOB.privacy.delta)
     assert privacy.epsilon <= JOB.privacy.epsilon + 1e-6
     assert np.isclose(min(spec.mu for spec in specs) ** 2 / privacy.mu**2, 0.2)
-
-
-async def test_every_spec_holds_against_the_manifest_and_the_job(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    await running(trainer, clock)
-    for number, spec in enumerate(federation.rounds["aggregator"].values()):
-        check_spec(spec, CONSORTIUM, now=clock())
-        assert (spec.job, spec.number) == (JOB.digest, number)
-        assert (spec.dropouts, spec.colluders) == (2, 3)
-        assert spec.deadline - spec.opened_at == timedelta(seconds=JOB.round_seconds)
-        assert spec.give_up_at - spec.deadline == timedelta(seconds=JOB.grace_seconds)
-        assert list(spec.clients()) == list(range(14))
 
 
 async def test_a_round_is_on_the_ledger_when_it_is_announced(
@@ -312,39 +277,6 @@ async def test_a_node_that_lacks_the_manifest_is_handed_it(
     assert (await state(trainer))["phase"] == "finished"
 
 
-async def test_a_node_that_will_not_have_the_manifest_fails_the_job_in_time(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    """It may be the node that has the newer version: so it is asked again for a while."""
-    federation.refusals = {"compute-1": (409, "wrong-manifest")}
-    await running(trainer, clock)
-    assert ("compute-1", "GET", "/v1/manifest") in federation.requests
-    assert (await state(trainer))["phase"] == "running"
-    clock.move(JOB.round_seconds * 0.75)
-    await trainer.step()
-    assert (await state(trainer))["reason"] == NOT_ACCEPTED.replace("down", "it shows no manifest")
-
-
-async def test_an_abandoned_round_fails_the_job_with_the_aggregators_reason(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.abandoned = True
-    with capture_logs() as lines:
-        await running(trainer, clock)
-    shown = await state(trainer)
-    assert shown["phase"] == "failed"
-    [round_] = shown["rounds"]
-    assert round_["phase"] == "abandoned"
-    said = (
-        "round 0 was abandoned: cohort_too_small; its price stays charged to the "
-        f"{round_['asked']} clients that it asked; its id is {round_['round']}"
-    )
-    assert shown["reason"] == said
-    assert [each["reason"] for each in lines if each["event"] == "job failed"] == [
-        "cohort_too_small"
-    ]
-
-
 @pytest.mark.parametrize("signer", ["compute-0", "trainer"])
 async def test_nobody_but_the_aggregator_can_end_a_round(
     trainer: Service, clock: HandMovedClock, federation: Federation, signer: str
@@ -397,68 +329,3 @@ async def test_a_result_that_another_party_signed_is_never_used(
     federation.signer = "compute-0"
     await running(trainer, clock)
     assert (await state(trainer))["reason"].startswith(NOT_VALID + "wrong-signer")
-
-
-async def test_an_aggregator_that_never_comes_back_fails_the_job_in_the_end(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await running(trainer, clock)
-    federation.down = {"aggregator"}
-    clock.move(90 + CONSORTIUM.manifest.policy.maximum_round_seconds + 1)
-    await trainer.step()
-    expected = "the aggregator does not say what became of round 0: down"
-    assert (await state(trainer))["reason"] == expected
-
-
-async def test_crashes_between_all_steps_change_not_one_byte_of_the_report(
-    assembled: Assemble, clock: HandMovedClock, federation: Federation
-) -> None:
-    service = assembled()
-    await joined(service)
-    service = assembled()
-    clock.now = JOB.join_deadline
-    federation.down = {"compute-2"}
-    await service.step()  # the round is on file and two nodes know of it
-    service = assembled()
-    federation.down, federation.decided = set(), False
-    await service.step()  # all know of it
-    service = assembled()
-    federation.decided, federation.down = True, {"compute-0"}
-    await service.step()  # the first result is on file, the second round is not yet accepted
-    service = assembled()
-    federation.down = set()
-    await service.step()
-    service = assembled()
-    _, crashed = await get(service, f"/v1/jobs/{JOB.digest}/result")
-    assert decode(crashed, PosteriorReport).body == await report_of(service)
-    assert len((await ledger(service))["entries"]) == 2
-    assert [len(federation.rounds[name]) for name in SERVICES] == [2, 2, 2, 2]
-
-
-async def test_who_waits_for_a_round_gets_it_as_soon_as_it_is_accepted(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await joined(trainer)
-    path = f"/v1/jobs/{JOB.digest}/rounds/0?wait=30"
-    waiting = asyncio.create_task(get(trainer, path))
-    await trainer.step()
-    assert not waiting.done()
-    clock.now = JOB.join_deadline
-    await trainer.step()
-    assert (await waiting)[0] == 200
-
-
-async def test_a_job_whose_model_is_gone_waits_for_it_and_says_so_to_the_operator(
-    trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(task: LinearRegressionTask, **_: Any) -> NoReturn:
-        raise ModelNotUsable("the model is not installed here")
-
-    with monkeypatch.context() as patched, capture_logs() as lines:
-        patched.setattr("shoal_trainer.progress.learner_for", gone)
-        await running(trainer, clock)
-    waits = [each for each in lines if each["event"] == "the job waits for its model"]
-    assert waits[0]["reason"] == "the model is not installed here"
-    assert (await state(trainer))["phase"] == "running"

@@ -291,17 +291,3 @@ async def test_a_client_revoked_between_two_rounds_is_left_out_of_the_second(
     assert first.clients() - second.clients() == BitMap([3, 7])
     assert second.manifest == federation.consortium.digest
     assert (await state(trainer))["phase"] == "finished"
-
-
-async def test_a_client_revoked_after_joining_is_left_out(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await joined(trainer)
-    following = successor(CONSORTIUM, with_revoked(examples.roster(), (3,)))
-    accept(trainer, following)
-    federation.down = {"aggregator", "compute-0", "compute-1", "compute-2"}
-    clock.now = JOB.join_deadline
-    await trainer.step()
-    assert (await state(trainer))["population_size"] == 13
-    assert await join_all(trainer, join(JOB.digest, 3)) == ["revoked-holder"]

@@ -1,7 +1,6 @@
 """Every commitment at the trainer has an end: in time, by its analyst's withdrawal, by leaving."""
 
 import asyncio
-import json
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
@@ -10,14 +9,13 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.jobs.membership import JobWithdrawal, Leave, check_ending
-from shoal_protocol.wire.documents import decode, sign
+from shoal_protocol.jobs.membership import JobWithdrawal, Leave
+from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.assembly import Service
 from shoal_trainer.jobs import check_request
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
-from tests.trainer.test_joining import bulk
+from tests.trainer.test_jobs import JOB, get, joined, ledger, post, state
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, Federation, job, join, signed_job
 from tests.world.clock import HandMovedClock
@@ -82,53 +80,6 @@ async def test_a_withdrawal_that_is_not_the_jobs_analysts_is_refused(
     assert len(committed(trainer)) == 14
 
 
-async def test_a_withdrawal_frees_all_budgets_before_the_first_round(
-    trainer: Service, assembled: Assemble, clock: HandMovedClock, federation: Federation
-) -> None:
-    await joined(trainer)
-    assert (await get(trainer, WITHDRAWAL))[0] == "wrong-phase"
-    answers = await asyncio.gather(*(post(trainer, WITHDRAWAL, withdrawal()) for _ in range(3)))
-    assert sorted(answers) == [200, 200, 201]
-    assert committed(trainer) == {}
-    for serving in (lambda: trainer, assembled):  # what was acknowledged survives the process
-        service = serving()  # of two processes, the later one holds the database
-        assert (await state(service))["phase"] == "withdrawn"
-        assert committed(service) == {}
-        status, document = await get(service, WITHDRAWAL)
-        assert status == 200
-        check_ending(decode(document, JobWithdrawal), JOB, CONSORTIUM)
-        for path in ("rounds/0", "result", "certificate"):
-            assert (await get(service, f"/v1/jobs/{JOB.digest}/{path}"))[0] == "job-withdrawn"
-        _, ledger = await get(service, "/v1/ledger")
-        assert json.loads(ledger)["withdrawn"] == [JOB.digest]
-        assert await post(service, f"/v1/jobs/{JOB.digest}/joins", join(JOB.digest, 15)) == (
-            "wrong-phase"
-        )
-        clock.now = JOB.join_deadline + timedelta(days=1)
-        await service.step()
-        assert (await state(service))["phase"] == "withdrawn"
-    assert federation.rounds["aggregator"] == {}
-
-
-async def test_a_withdrawal_while_a_round_runs_leaves_its_price_and_no_other(
-    trainer: Service, assembled: Assemble, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await running(trainer, clock)
-    (spec,) = federation.rounds["aggregator"].values()
-    assert committed(trainer)[3] > spec.mu  # the second round is set aside, too
-    assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
-    federation.decided = True
-    await trainer.step()
-    again = assembled()
-    await again.step()
-    for service in (trainer, again):
-        assert committed(service) == pytest.approx(dict.fromkeys(range(14), spec.mu))
-    assert [entry["kind"] for entry in (await ledger(again))["entries"]] == ["charge"]
-    assert len(federation.rounds["aggregator"]) == 1
-    assert (await state(again))["phase"] == "withdrawn"
-
-
 async def test_a_withdrawal_during_an_announcement_ends_it(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
@@ -184,23 +135,6 @@ async def waiting(lock: asyncio.Lock, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_who_left_before_the_population_is_fixed_is_not_of_it(
-    trainer: Service, assembled: Assemble, clock: HandMovedClock, federation: Federation
-) -> None:
-    await joined(trainer, clients=16)
-    assert await post(trainer, LEAVES, bulk(leave(3), leave(4))) == 200
-    shown = await state(trainer)
-    assert (shown["left"], shown["joined"]) == (2, 14)
-    assert committed(trainer).keys() == set(range(16)) - {3, 4}
-    again = assembled()
-    assert committed(again).keys() == set(range(16)) - {3, 4}
-    federation.decided = False
-    clock.now = JOB.join_deadline
-    await again.step()
-    (spec,) = federation.rounds["aggregator"].values()
-    assert set(spec.clients()) == set(range(16)) - {3, 4}
-
-
 async def test_neither_a_race_nor_a_replay_brings_a_client_back(
     trainer: Service, assembled: Assemble
 ) -> None:
@@ -224,22 +158,6 @@ async def test_a_leave_is_its_own_clients_and_of_its_own_job(trainer: Service) -
     assert await post(trainer, LEAVES, leave(3, other)) == "wrong-job"
     assert await post(trainer, LEAVES, join(JOB.digest, 3)) == "malformed-document"
     assert len(committed(trainer)) == 14
-
-
-async def test_who_leaves_a_job_that_runs_stays_counted_and_is_charged_by_the_round(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.decided = False
-    await running(trainer, clock)
-    assert await post(trainer, LEAVES, leave(3)) == 201
-    shown = await state(trainer)
-    assert (shown["left"], shown["population_size"]) == (1, 14)
-    federation.decided = True
-    await trainer.step()
-    assert (await state(trainer))["phase"] == "finished"
-    assert await post(trainer, LEAVES, leave(5)) == "wrong-phase"
-    assert await post(trainer, LEAVES, leave(3)) == 200
-    assert committed(trainer).keys() == set(range(14))
 
 
 async def test_a_job_whose_services_never_answer_fails_after_its_time(

@@ -8,7 +8,7 @@ from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import format_time
 from shoal_trainer.assembly import Service
-from tests.trainer.test_jobs import JOB, joined, post, running
+from tests.trainer.test_jobs import JOB, joined, post
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, job, signed_job
 from tests.world.clock import HandMovedClock
@@ -59,19 +59,6 @@ async def test_an_analyst_sees_who_asked_what_when_at_which_price_and_how_it_sta
     }
     page = (await ask(trainer, query(clock, after=1, count=1))).json()
     assert [each["job"] for each in page["jobs"]] == [JOB.digest] and page["next"] == 2
-
-
-async def test_budgets_are_of_groups_of_clients_who_have_as_much_left(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    enrolled = len(CONSORTIUM.roster.enrolled_set)
-    [untouched] = (await ask(trainer, query(clock))).json()["budgets"]
-    assert untouched["clients"] == enrolled
-    await running(trainer, clock)
-    groups = (await ask(trainer, query(clock))).json()["budgets"]
-    assert sum(each["clients"] for each in groups) == enrolled
-    assert groups[-1]["left"]["gaussian"] < untouched["left"]["gaussian"]
-    assert len({each["left"]["gaussian"] for each in groups}) == len(groups)
 
 
 async def test_a_query_is_refused_unless_an_analyst_signed_it_just_now(

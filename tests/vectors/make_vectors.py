@@ -35,12 +35,11 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     Table,
     Tables,
-    UnitRowMatrix,
     VectorSum,
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
+from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.sharing import committee_sums, summation
 from shoal_protocol.sharing.additive import AdditiveSharing
@@ -315,7 +314,6 @@ def query_cases() -> Iterator[Case]:
         "moments in a ball": MOMENTS.model_copy(update={"radius": 0.75}),
         "matrix in a box": MATRIX.model_copy(update={"radius": None}),
         "matrix in a ball": MATRIX,
-        "unit rows": UnitRowMatrix(**MATRIX.model_dump(exclude={"name"})),
         "weighted rows": WeightedRowMatrix(**MATRIX.model_dump(exclude={"name"})),
         "weighted rows without intercept": WeightedRowMatrix(
             **MATRIX.model_dump(exclude={"name"}) | {"intercept": 0.0}
@@ -489,7 +487,6 @@ def gradient_cases() -> Iterator[Case]:
     models = {
         "logistic": LogisticRegressionModel(intercept=0.25),
         "logistic without intercept": LogisticRegressionModel(intercept=0.0),
-        "Poisson": PoissonRegressionModel(intercept=0.25, largest_count=7.0),
     }
     for what, model in models.items():
         size = model.dimension(2)

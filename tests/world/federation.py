@@ -8,6 +8,7 @@ order.
 import asyncio
 import gc
 import json
+import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -235,6 +236,19 @@ class Federation:
         running.life.kill()
         await running.life.buried()
         await running.release()
+
+    async def copy_of(self, name: str, to: Path) -> None:
+        """Copy all that a party has on file, as a backup of its machine would."""
+        await self.crash(name)
+        shutil.copytree(self._directory / name, to)
+        await self.start_the_dead()
+
+    async def set_back(self, name: str, copy: Path | None) -> None:
+        """Kill a party, and set its files back to a copy; None: they are lost."""
+        await self.crash(name)
+        shutil.rmtree(self._directory / name)
+        if copy is not None:
+            shutil.copytree(copy, self._directory / name)
 
     async def start_the_dead(self) -> None:
         """Start every party that is down again, over its files."""

@@ -19,7 +19,6 @@ from shoal_protocol.queries import (
     ScoreSum,
     SecondMomentMatrix,
     SecondMoments,
-    UnitRowMatrix,
     VectorSum,
     WeightedRowMatrix,
 )
@@ -128,7 +127,7 @@ _kinds_and_columns = st.tuples(
         [FirstMoments, VectorSum, SecondMoments, SecondMomentMatrix, ColumnMoments, NormCounts]
     ),
     st.integers(1, 7),
-) | st.tuples(st.sampled_from([UnitRowMatrix, WeightedRowMatrix]), st.integers(2, 7))
+) | st.tuples(st.just(WeightedRowMatrix), st.integers(2, 7))
 _shapes = {
     "radius": st.none() | st.floats(0.2, 4.0),
     "intercept": st.sampled_from([0.0, 0.3, 1.0]),

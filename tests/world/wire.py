@@ -34,6 +34,7 @@ class Fault(Enum):
     DRIPS = auto()  # the answer's body comes a byte at a time, each after so many seconds
     SENDER_DIES_BEFORE = auto()
     SENDER_DIES_AFTER = auto()  # delivered and answered, but nobody is there any more
+    LIES = auto()  # delivered, and answered by what the rule makes of the answer
 
 
 _UNDELIVERED = {Fault.LOST, Fault.LATE, Fault.RECEIVER_DIES_BEFORE, Fault.SENDER_DIES_BEFORE}
@@ -57,6 +58,7 @@ class Rule:
     seconds: float = math.inf  # of a message that hangs, is slow or drips
     chance: float = 1.0
     seed: int = 0
+    lie: Callable[[bytes], bytes] = bytes  # what a liar makes of its answer
 
     def fits(self, message: "Message") -> bool:
         return (
@@ -167,6 +169,13 @@ class Wire:
             patience = message.request.extensions["timeout"]["read"]
             drops = Drops(response.content, rule.seconds, patience)
             return httpx.Response(response.status_code, headers=response.headers, stream=drops)
+        if rule is not None and response is not None and fault is Fault.LIES:
+            content = rule.lie(response.content)
+            return httpx.Response(
+                response.status_code,
+                headers={"content-type": response.headers["content-type"]},
+                content=content,
+            )
         if fault in (Fault.RECEIVER_DIES_BEFORE, Fault.RECEIVER_DIES_AFTER):
             if receiver := self.lives.get(message.receiver):
                 receiver.kill()

@@ -10,10 +10,8 @@ All is computed from the posterior in the job's certificate. Each answer is righ
 asks hundreds finds some that chance made, so say how many were asked.
 """
 
-from shoal.answers.coefficients import WaldTest, contrast, difference, wald
-from shoal.answers.components import PrincipalComponents
-from shoal.answers.estimates import Estimates
-from shoal.answers.moments import Answers, Comparison
+from shoal.answers.components import Estimates, PrincipalComponents
+from shoal.answers.moments import Answers, Comparison, WaldTest, contrast, difference, wald
 
 __all__ = [
     "Answers",

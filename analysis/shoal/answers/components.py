@@ -1,16 +1,81 @@
 """Principal components of correlations that are seen through noise, with simulated intervals."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.answers.estimates import Floats
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.intervals import normal_intervals, require_level
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.studies.regression import Verdict
+
+Floats = NDArray[np.float64]
+
+ANYWHERE: Final = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Numbers `names` with `mean` and `sd`, shapes (k,), normal and within `limits`.
+
+    `caution` is to be read first, if there is one.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    mean: Floats
+    sd: Floats
+    limits: tuple[float, float] = ANYWHERE
+    caution: str | None = None
+
+    def interval(self, level: float = LEVEL) -> Floats:
+        """Return central intervals that hold `level` of each, shape (k, 2).
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        return np.clip(normal_intervals(self.mean, self.sd, level), *self.limits)
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return a table of means, standard deviations and intervals.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        rows = tuple(
+            (name, f"{mean:.5g}", f"{sd:.3g}", f"{low:.5g}", f"{high:.5g}")
+            for name, mean, sd, (low, high) in zip(
+                self.names, self.mean, self.sd, self.interval(level), strict=True
+            )
+        )
+        ends = (f"quantile {0.5 - level / 2.0:.4g}", f"quantile {0.5 + level / 2.0:.4g}")
+        facts = () if self.caution is None else (("Caution", self.caution),)
+        return Summary(self.title, ("", "mean", "sd", *ends), rows, facts)
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+
+def chi_square_tail(statistic: float, degrees: int) -> float:
+    """Return the probability that a chi-square of so many degrees of freedom is larger.
+
+    By the finite sums of Abramowitz and Stegun, 26.4.4 and 26.4.5.
+    """
+    half = max(statistic, 0.0) / 2.0
+    if half == 0.0:
+        return 1.0
+    first = 0.5 if degrees % 2 else 0.0
+    powers = first + np.arange(degrees // 2)
+    terms = [each * math.log(half) - half - math.lgamma(each + 1.0) for each in powers.tolist()]
+    tail = math.erfc(math.sqrt(half)) if degrees % 2 else 0.0
+    return min(tail + math.fsum(map(math.exp, terms)), 1.0)
+
 
 _ROUNDS: Final = 15  # of bringing simulated eigenvalues to those seen
 _LEAST: Final = 1e-3
@@ -62,8 +127,8 @@ class PrincipalComponents:
     `shares`, shape (k,), are what each explains of all variance, and `loadings`, shape (m, k), the
     columns' parts in each, of length 1. Bias by noise is taken off both. Components are a group
     where noise may have made the differences of what they explain: their shares' intervals reach to
-    `group_shares`, the mean of each one's group, shape (k,), and those of their loadings are -1 to
-    1. `verdict` says which these are.
+    `group_shares`, the mean of each one's group, shape (k,), and their loadings are shown as `any`.
+    `verdict` says which these are.
     """
 
     columns: tuple[str, ...]
@@ -74,11 +139,6 @@ class PrincipalComponents:
     verdict: Verdict
     _share_errors: Floats  # (draws, k), and those of loadings (draws, m, k)
     _loading_errors: Floats
-
-    @property
-    def share_sd(self) -> Floats:
-        """Standard deviations of the shares, shape (k,)."""
-        return np.asarray(self._share_errors.std(axis=0))
 
     @property
     def loading_sd(self) -> Floats:
@@ -94,16 +154,6 @@ class PrincipalComponents:
         low, high = _about(self.shares, self._share_errors, level).T
         ends = [np.minimum(low, self.group_shares), np.maximum(high, self.group_shares)]
         return np.asarray(np.clip(np.stack(ends, axis=-1), 0.0, 1.0))
-
-    def loading_interval(self, level: float = LEVEL) -> Floats:
-        """Return intervals that hold `level` of each loading, shape (m, k, 2).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        ends: Floats = np.clip(_about(self.loadings, self._loading_errors, level), -1.0, 1.0)
-        ends[:, ~self.is_apart] = (-1.0, 1.0)
-        return ends
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return shares with intervals, and loadings.

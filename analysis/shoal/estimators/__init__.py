@@ -19,9 +19,7 @@ from shoal.estimators.crowds import (
     CrowdLogisticRegression,
     CrowdPoissonRegression,
 )
-from shoal.estimators.distributions import Distribution
-from shoal.estimators.moments import Moments
-from shoal.estimators.multinomial import MultinomialRegression
+from shoal.estimators.distributions import Distribution, Moments
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import (
     GammaRegression,
@@ -29,9 +27,9 @@ from shoal.estimators.regressions import (
     LinearRegressionInBounds,
     LogisticRegression,
     LogisticRegressionByGradients,
+    MultinomialRegression,
     NegativeBinomialRegression,
     PoissonRegression,
-    PoissonRegressionByGradients,
 )
 from shoal.estimators.survival import PiecewiseExponentialRegression
 from shoal.estimators.validating import LeaveOneSiteOut, Validation
@@ -60,7 +58,6 @@ __all__ = [
     "NotFittedError",
     "PiecewiseExponentialRegression",
     "PoissonRegression",
-    "PoissonRegressionByGradients",
     "Validation",
 ]
 

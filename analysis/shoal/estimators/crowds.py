@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatVector
-from shoal.estimators.described import described, require_fits
-from shoal.estimators.predicting import BinaryClassifier, Predictor
-from shoal.estimators.scores import d_squared, r_squared
+from shoal.estimators.parameters import described, require_fits
+from shoal.estimators.predicting import BinaryClassifier, Predictor, d_squared, r_squared
 from shoal.jobs.federation import LearningCrowd, WaitingCrowd
 from shoal_learning.coding import Variable
 from shoal_learning.crowds.model import CrowdModel

@@ -4,9 +4,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shoal.answers import Answers
 from shoal.estimators.base import Estimator, PosteriorT
 from shoal.estimators.columns import FloatVector, matrix_of
 from shoal_protocol.posteriors.rows import names_of
+from shoal_protocol.studies.moments import MomentsPosterior, MomentsTask
 from shoal_protocol.studies.one_round import DistributionStudy
 
 
@@ -51,3 +53,25 @@ class Distribution(Estimator[PosteriorT]):
         tags = super().__sklearn_tags__()
         tags.estimator_type = "density_estimator"
         return tags
+
+
+class Moments(Estimator[MomentsPosterior]):
+    """Second moments of many columns, bought once. Parameters: see `MomentsTask`.
+
+    model = Moments(columns={"age": (18, 90), "dose": (0, 10), "pressure": (80, 180)})
+    model.fit(federation).answers_.linear_model("pressure", ["age"])
+
+    `answers_` gives regressions, correlations and components at no further price.
+    """
+
+    task_type = MomentsTask
+
+    @property
+    def answers_(self) -> Answers:
+        """What the fitted moments tell.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+        """
+        self._require_fit()
+        return Answers.of(self.posterior_)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
 
 import numpy as np
 import pydantic
@@ -12,13 +12,19 @@ from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
 from shoal.formulas.designing import about_zero, design, single
 from shoal.formulas.parsing import Formula, parse, parse_part
 from shoal.formulas.variables import Known
+from shoal.jobs.federation import CrowdFederation, Federation
+from shoal.jobs.job_failures import JobRefused
 from shoal_learning.coding import Variable, Variables, is_names
+from shoal_learning.crowds.simulation import SimulatedCrowd
+from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.trust.dictionary import Number
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.texts import canonical_text
+
+T = TypeVar("T")
 
 
 def _one_or_none(given: object, parameter: str, known: Known) -> ColumnBounds | None:
@@ -289,3 +295,53 @@ class Parameters:
         if not self.__sklearn_is_fitted__():
             return Summary(visible(repr(self)), (), (), (("", "not fitted"),))._repr_html_()
         return self.summary()._repr_html_()
+
+
+def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Variable]]:
+    """Return what to fit on, by the estimator's own variables, and the variables that it knows.
+
+    A simulation takes levels and bounds from the estimator where nobody agreed on others. A real
+    federation is asked for its data dictionary only where that can say more than the estimator; if
+    it has none, places of levels are as the estimator orders them.
+
+    Raises:
+        ValueError: a parameter is not usable, or a simulation's records have no such variable.
+        JobRefused: the variables are not all given, and there is no dictionary.
+    """
+    simulated: Any = getattr(learning, "with_variables", None)
+    if simulated is not None:
+        known = estimator._known()
+        there = simulated(known.variables, counts_others=known.counts_others)
+        there.require_variables(estimator._lacking())
+        return there, there.variables()
+    ask: Any = getattr(learning, "variables", None)
+    if ask is None or not estimator._asks_for_variables():
+        return learning, {}
+    try:
+        return learning, ask()
+    except JobRefused:
+        if estimator._lacking():
+            raise
+        return learning, {}
+
+
+def require_fits(learning: object, targets: object, *, crowd: bool) -> None:
+    """Check that an estimator can be fitted on this: on a crowd, or on a federation.
+
+    Raises:
+        ValueError: it is the other one, or neither, or there are targets beside it.
+    """
+    others = (Federation, SimulatedFederation) if crowd else (CrowdFederation, SimulatedCrowd)
+    if not callable(getattr(learning, "learn", None)) or isinstance(learning, others):
+        raise ValueError(
+            "fit takes a crowd, for records stay with their holders: shoal's CrowdFederation, or "
+            "the SimulatedCrowd of shoal_learning.crowds.simulation of records that you have"
+            if crowd
+            else "fit takes a federation, for records stay with their holders: shoal's "
+            "Federation, or its SimulatedFederation of records that you have"
+        )
+    if targets is not None:
+        raise ValueError(
+            "fit takes no targets: they are a column of the records, and the parameter `target` "
+            "or the formula names it"
+        )

@@ -6,8 +6,7 @@ from typing import Any, Self, cast
 
 from shoal.estimators.base import Estimator
 from shoal.estimators.columns import levels_in
-from shoal.estimators.described import described
-from shoal.estimators.parameters import NotFittedError
+from shoal.estimators.parameters import NotFittedError, described
 from shoal.estimators.regressions import MeasuredRegression
 from shoal.formulas.designing import levels_of
 from shoal.formulas.parsing import Part

@@ -8,21 +8,66 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from rich.console import Console
+from rich.text import Text
 
 from shoal.jobs.analyst import Analyst, CrowdJob, Job
 from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.job_states import CrowdState
-from shoal.jobs.watching import Watch, noticing, progress_console, told
+from shoal.jobs.job_states import CrowdState, JobState
+from shoal.jobs.trainer_line import Notice
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
+
+_LINES: Final = 10  # at most, of the rounds of one job
+
+
+class Watch:
+    """Prints a job's state, passed to `see`, when it has changed; without a console, nothing.
+
+    Of many rounds a tenth each is one change.
+    """
+
+    def __init__(self, console: Console | None, job: str, request: StudyRequest) -> None:
+        self._console = console
+        self._request = request
+        self._last: object = None
+        told(console, f"Job {job}")
+
+    def see(self, state: JobState) -> None:
+        """Print a new state."""
+        rounds = self._request.task.rounds
+        tenth = (state.published + state.lost) // -(-rounds // _LINES)
+        at = (state.phase, state.approvals, tenth)
+        if at != self._last:
+            deadline = self._request.join_deadline
+            told(self._console, state.in_words(rounds=rounds, join_deadline=deadline))
+        self._last = at
+
+
+def told(console: Console | None, text: str) -> None:
+    """Print a line of plain text, if there is a console."""
+    if console is not None:
+        visible = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+        console.print(Text(visible), soft_wrap=True)
+
+
+def progress_console(is_shown: bool) -> Console | None:
+    """Return the console for progress: standard error, or None."""
+    return Console(stderr=True, highlight=False) if is_shown else None
+
+
+def noticing(console: Console | None) -> Notice:
+    """Return a notice that is printed as a warning, if there is a console."""
+    return lambda text: told(console, f"Warning: {text}")
+
 
 Dictionary = Mapping[str, Number | Flag | Category | Date]
 """The variables of a data dictionary, by name."""
@@ -169,8 +214,7 @@ class SubmittedJob(_Submitted[Job, LearnedJob]):
 
     def _outcome(self) -> LearnedJob:
         request = self.job.request()
-        with Watch(self._console, self.id, request) as watch:
-            report = self.job.wait(watch.see)
+        report = self.job.wait(Watch(self._console, self.id, request).see)
         return LearnedJob(request.task, report, self.job)
 
 
@@ -183,8 +227,7 @@ class SubmittedCrowd(_Submitted[CrowdJob, CrowdModel]):
 
         def see(state: CrowdState) -> None:
             nonlocal last
-            line = f"{state.contributions:,} of {state.wanted:,} contributions"
-            line = "; ".join(filter(None, [line, state.waits_in_words]))
+            line = str(state)
             if line != last:
                 told(self._console, line)
             last = line

@@ -4,8 +4,7 @@ from typing import Final
 
 from shoal.planning.crowds import draw_and_discard
 from shoal.planning.in_rounds import distributed_compute
-from shoal.planning.prospects import Prospect, Protocol
-from shoal.planning.study import Study
+from shoal.planning.study import Prospect, Protocol, Study
 
 
 def compare(study: Study) -> tuple[Prospect, Prospect]:

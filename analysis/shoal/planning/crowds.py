@@ -14,9 +14,8 @@ import numpy as np
 
 from shoal.planning import sizes
 from shoal.planning.assumptions import assume
-from shoal.planning.prospects import Prospect
 from shoal.planning.steps import CLIP_RATIO, Steps
-from shoal.planning.study import Study
+from shoal.planning.study import Prospect, Study
 from shoal_protocol.crowds.tasks import MOST_INSTANCES, MOST_WEIGHTS, CrowdTask
 from shoal_protocol.queries.bounds import ColumnBounds
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from shoal.planning import sizes
 from shoal.planning.assumptions import Assumed, assume, evenly_spread, settled
-from shoal.planning.prospects import ErrorParts, Prospect
-from shoal.planning.study import Study
+from shoal.planning.study import ErrorParts, Prospect, Study
 from shoal_learning.contract import RequestedRound
 from shoal_learning.regression import Regression
 from shoal_learning.simulation import Federation, with_noise

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.planning.assumptions import Assumed, settled
-from shoal.planning.prospects import ErrorParts
+from shoal.planning.study import ErrorParts
 from shoal_learning.crowds.theory import Contraction
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.models.regressions import Family

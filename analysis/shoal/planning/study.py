@@ -1,9 +1,15 @@
 """A study in public sizes: how many clients, how many columns, which price."""
 
-from typing import Annotated, Self
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from shoal_holder.crowds.schedule import LAST_MOMENTS
 from shoal_protocol.crowds.tasks import Clipping, Variant
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.models.regressions import Family
@@ -112,3 +118,90 @@ class Study(Model):
     def fits_rounds(self) -> bool:
         """Whether a job can have as many clients."""
         return self.clients <= LARGEST_POPULATION
+
+
+ANSWER_SECONDS: Final = 0.5
+"""From a draw to its answer, assumed: an agent's step and two requests, on a fair line."""
+
+LITTLE: Final = 0.1
+"""Open sessions for each instance that cost at most a tenth of the learning: k / (k + m)."""
+
+
+_FEWEST: Final = 1e-6  # open sessions on average: one second of two weeks
+
+
+def assumed_open_sessions(study: Study) -> float:
+    """Return how many draws may be under way at a time before the plan is off.
+
+    As many as the study says; if it says none, so few that they cost a tenth of the learning.
+    """
+    return max(study.open_sessions, _FEWEST) if study.open_sessions else LITTLE * study.instances
+
+
+def sufficient_open_seconds(study: Study) -> float:
+    """Return for how many seconds the job must be open for no more open sessions on average.
+
+    Contributions come evenly over all but the last moments, each open for `ANSWER_SECONDS`.
+    """
+    busy = study.contributions * ANSWER_SECONDS / assumed_open_sessions(study)
+    return busy / (1.0 - LAST_MOMENTS)
+
+
+Protocol = Literal["distributed_compute", "draw_and_discard"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorParts:
+    """Root mean square errors of the p coefficients on the normalised scale, by cause.
+
+    `bias` is what would stay with ever more clients: clipping and priors. `unfinished` is what the
+    start is still to blame for. `sampling` is there without privacy, `noise` is its price.
+    """
+
+    noise: float
+    sampling: float
+    bias: float
+    unfinished: float
+
+    @property
+    def total(self) -> float:
+        """The expected error: the root of the sum of squares."""
+        return math.hypot(self.noise, self.sampling, self.bias, self.unfinished)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        noise: NDArray[np.float64],
+        sampling: NDArray[np.float64],
+        bias: NDArray[np.float64],
+        unfinished: NDArray[np.float64],
+    ) -> "ErrorParts":
+        """Return the parts, given each coefficient's, shapes (p,)."""
+
+        def rms(each: NDArray[np.float64]) -> float:
+            return float(np.sqrt(np.mean(each**2)))
+
+        return cls(
+            noise=rms(noise), sampling=rms(sampling), bias=rms(bias), unfinished=rms(unfinished)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """One protocol's costs and error. Bytes are of documents and envelopes, without HTTP and TLS.
+
+    `rounds` is how often all wait for each other; `answers` how often one client takes part;
+    `settings` what the error was computed for. `excluded` says why the study cannot be made this
+    way at all, and is None if it can.
+    """
+
+    protocol: Protocol
+    rounds: int
+    answers: int
+    sent_bytes: int  # by one client, in all
+    received_bytes: int
+    taken_in_bytes: int  # by all services together, of all clients
+    error: ErrorParts
+    settings: Mapping[str, float | int | str]
+    excluded: str | None = None

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from shoal_learning.contract import NoReliablePosterior
 from shoal_learning.families.special import Floats
-from shoal_learning.refusals import NoReliablePosterior
 
 LogDensity = Callable[[Floats], tuple[Floats, Floats]]
 """Positions, shape (groups, chains, d), to log densities, shape (groups, chains), and gradients."""

@@ -15,9 +15,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.regression.design_sample import DesignSample
-from shoal_learning.regression.families import slope_of, variance_of
 from shoal_learning.regression.mixtures import Solution, averaged_over
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
+
+# The families of generalised linear models: how means change, and how targets scatter.
+#
+# Means and weights are the query's: `shoal_protocol.queries.scores`.
+
+FloatArray = NDArray[np.float64]
+
+
+def slope_of(family: Family, means: FloatArray) -> FloatArray:
+    """Return the derivatives of means by their predictors."""
+    return means * (1.0 - means) if family == "logistic" else means
+
+
+def variance_of(family: Family, means: FloatArray, dispersion: float) -> FloatArray:
+    """Return the variances of targets with these means; of a scattered count m + a m^2.
+
+    Of a positive number they are m^2: in units of its dispersion.
+    """
+    match family:
+        case "logistic":
+            return means * (1.0 - means)
+        case "poisson":
+            return means
+        case "negative_binomial":
+            return means + dispersion * means**2
+        case "gamma":
+            return means**2
+
 
 Floats = NDArray[np.float64]
 

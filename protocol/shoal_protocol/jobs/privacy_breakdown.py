@@ -20,7 +20,6 @@ MEASURED: Final[dict[QueryName, str]] = {
     "second_moments": "spreads of the columns",
     "norm_counts": "norms of the rows",
     "second_moment_matrix": "moments of the columns",
-    "unit_row_matrix": "moments of the columns' proportions",
     "weighted_row_matrix": "moments of the rows, weighted",
     "column_moments": "means and spreads of the columns",
     "score_sum": "scores",

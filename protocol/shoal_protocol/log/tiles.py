@@ -14,7 +14,6 @@ WIDTH: Final = 256
 _HEIGHT: Final = 8
 _LEVELS: Final = 64
 _LONGEST_PATH: Final = 64
-LARGEST_ENTRY_BYTES: Final = 0xFFFF
 ENTRIES: Final = "entries"  # stands for a level in a bundle's path
 
 ReadTile = Callable[[int, int, int], bytes]

@@ -10,8 +10,9 @@ from pydantic import Field
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.priors import Prior
 from shoal_protocol.posteriors.rows import rows_of
-from shoal_protocol.posteriors.summaries import Summary, summarised
+from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Place
 
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from arviz import InferenceData
     from matplotlib.axes import Axes
 
-    from shoal_protocol.posteriors.grounds import Prior
 
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
+
+_PRIOR_HEADINGS: Final = ("prior", "its share")
 
 LEVEL: Final = 0.95
 """Default probability of an interval."""
@@ -87,7 +89,7 @@ class BasePosterior(Model):
         return ()
 
     @property
-    def prior(self) -> "Prior | None":
+    def prior(self) -> Prior | None:
         """The prior of each parameter; None where it is not known, or not normal."""
         return None
 
@@ -122,7 +124,41 @@ class BasePosterior(Model):
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        return summarised(self, level)
+        intervals = self.interval(level)
+        priors = self._prior_cells()
+        rows = tuple(
+            (name, f"{mean:.5g}", f"{sd:.3g}", f"{low:.5g}", f"{high:.5g}", *prior)
+            for name, mean, sd, (low, high), prior in zip(
+                self.names, self.mean, self.sd, intervals, priors, strict=True
+            )
+        )
+        facts = [("Records", f"about {self.records:,}"), *self.facts]
+        if self.caution is not None:
+            facts.append(("Caution", self.caution))
+        ends = (f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}")
+        return Summary(
+            self.title,
+            (
+                "",
+                "mean",
+                "sd",
+                *(f"quantile {end}" for end in ends),
+                *_PRIOR_HEADINGS[: len(priors[0])],
+            ),
+            rows,
+            tuple(facts),
+        )
+
+    def _prior_cells(self) -> list[tuple[str, ...]]:
+        """Return of each number its prior and that one's share in its variance; empty if unknown.
+
+        A cell for each of `_PRIOR_HEADINGS`.
+        """
+        prior = self.prior
+        if prior is None:
+            return [()] * len(self.names)
+        rows = zip(prior.mean, prior.sd, prior.shares(self.sd), strict=True)
+        return [(f"{mean:.3g} ± {sd:.3g}", f"{share:.0%}") for mean, sd, share in rows]
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()

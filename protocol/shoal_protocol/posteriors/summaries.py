@@ -7,12 +7,6 @@ characters.
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from shoal_protocol.posteriors.base import BasePosterior
-
-PRIOR_HEADINGS: Final = ("prior", "its share")
 
 
 @dataclass(frozen=True)
@@ -54,44 +48,6 @@ class Summary:
             f"<table><caption>{_escaped(self.title)}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{facts}</p>"
         )
-
-
-def summarised(posterior: "BasePosterior", level: float) -> Summary:
-    """Return mean, standard deviation and interval of each number.
-
-    Raises:
-        ValueError: `level` is not strictly between 0 and 1.
-    """
-    intervals = posterior.interval(level)
-    priors = prior_cells(posterior)
-    rows = tuple(
-        (name, f"{mean:.5g}", f"{sd:.3g}", f"{low:.5g}", f"{high:.5g}", *prior)
-        for name, mean, sd, (low, high), prior in zip(
-            posterior.names, posterior.mean, posterior.sd, intervals, priors, strict=True
-        )
-    )
-    facts = [("Records", f"about {posterior.records:,}"), *posterior.facts]
-    if posterior.caution is not None:
-        facts.append(("Caution", posterior.caution))
-    ends = (f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}")
-    return Summary(
-        posterior.title,
-        ("", "mean", "sd", *(f"quantile {end}" for end in ends), *PRIOR_HEADINGS[: len(priors[0])]),
-        rows,
-        tuple(facts),
-    )
-
-
-def prior_cells(posterior: "BasePosterior") -> list[tuple[str, ...]]:
-    """Return of each number its prior and that one's share in its variance; empty if unknown.
-
-    A cell for each of `PRIOR_HEADINGS`.
-    """
-    prior = posterior.prior
-    if prior is None:
-        return [()] * len(posterior.names)
-    rows = zip(prior.mean, prior.sd, prior.shares(posterior.sd), strict=True)
-    return [(f"{mean:.3g} ± {sd:.3g}", f"{share:.0%}") for mean, sd, share in rows]
 
 
 def visible(text: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.convergence import MOST_CORRELATED, Convergence
-from shoal_protocol.posteriors.grounds import PRIOR_DECIDES, Prior, prior_caution
+from shoal_protocol.posteriors.priors import PRIOR_DECIDES, Prior, prior_caution
 from shoal_protocol.wire.encoding import Base64
 from shoal_protocol.wire.numbers import Positive, Real
 

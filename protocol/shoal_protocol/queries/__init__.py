@@ -23,7 +23,6 @@ from shoal_protocol.queries.moments import (
     Moments,
     SecondMomentMatrix,
     SecondMoments,
-    UnitRowMatrix,
 )
 from shoal_protocol.queries.norm_counts import NormCounts
 from shoal_protocol.queries.predictions import PredictionScores
@@ -38,7 +37,6 @@ Query = Annotated[
     | FirstMoments
     | SecondMoments
     | SecondMomentMatrix
-    | UnitRowMatrix
     | WeightedRowMatrix
     | ColumnMoments
     | NormCounts
@@ -59,7 +57,6 @@ QueryName = Literal[
     "first_moments",
     "second_moments",
     "second_moment_matrix",
-    "unit_row_matrix",
     "weighted_row_matrix",
     "column_moments",
     "norm_counts",
@@ -99,7 +96,6 @@ __all__ = [
     "SecondMoments",
     "Table",
     "Tables",
-    "UnitRowMatrix",
     "VectorSum",
     "WeightedRowMatrix",
 ]

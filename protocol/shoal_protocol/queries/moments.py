@@ -250,23 +250,3 @@ class SecondMomentMatrix(MomentMatrix):
     """The moment matrix of the rows as they are."""
 
     name: Literal["second_moment_matrix"] = "second_moment_matrix"
-
-
-class UnitRowMatrix(MomentMatrix):
-    """The moment matrix of rows whose features were divided by their norm.
-
-    The features are all columns but the last, the target, which keeps its size. They are divided
-    after they were cut to [-1, 1]; features that are all 0 stay 0.
-    """
-
-    name: Literal["unit_row_matrix"] = "unit_row_matrix"
-
-    @model_validator(mode="after")
-    def _has_features(self) -> "UnitRowMatrix":
-        if len(self.columns) < 2:
-            raise ValueError("unit rows need a feature and a target: name two columns or more")
-        return self
-
-    def _arranged(self, boxed: NDArray[np.float64]) -> NDArray[np.float64]:
-        features = quantisation.to_unit_length(boxed[:, :-1])
-        return super()._arranged(np.column_stack([features, boxed[:, -1]]))

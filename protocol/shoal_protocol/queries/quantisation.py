@@ -43,16 +43,6 @@ def to_box(records: FloatMatrix, centres: FloatMatrix, scales: FloatMatrix) -> F
         return np.clip((records - centres) / scales, -1.0, 1.0)
 
 
-def to_unit_length(rows: FloatMatrix) -> FloatMatrix:
-    """Return each row of `rows`, shape (r, m), entries in [-1, 1], divided by its norm, or 0."""
-    # By the largest entry first: squares of tiny entries would underflow.
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    directions = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0.0)
-    norms = np.linalg.norm(directions, axis=1, keepdims=True)
-    units: FloatMatrix = np.divide(directions, norms, out=directions, where=norms > 0.0)
-    return units
-
-
 def to_lattice(rows: FloatMatrix, *, radius: float | None, grid_bits: int) -> IntMatrix:
     """Shrink each row of `rows`, entries in [-1, 1], into the ball and onto the grid 2^-grid_bits.
 

@@ -17,7 +17,6 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
     Tables,
-    UnitRowMatrix,
 )
 from shoal_protocol.queries.sums import largest_norms, moments_from, norm_counts_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
@@ -80,7 +79,7 @@ def noisy_count(released: ReleasedSum) -> tuple[float, float]:
         raise ValueError("a sum of gradients does not say of how many records it is")
     unit = float(query.grid if isinstance(query, CellCounts | Tables) else query.grid**2)
     seen, sd = float(released.values[-1]) / unit, float(released.noise_sd[-1]) / unit
-    if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
+    if not isinstance(query, SecondMomentMatrix):
         return seen, sd
     if query.constant and query.squared_norm_limit is None:
         whole = float(query.constant**2)

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.normal_draws import NormalDrawsPosterior
+from shoal_protocol.posteriors.draws import NormalDrawsPosterior
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.one_round import (
     NormalStudy,

@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.terms import AS_STATED, RoundTerms
 from shoal_protocol.queries import GradientSum, Query, QueryName
-from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import GradientModel
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.study import Study
@@ -102,36 +101,3 @@ class VariationalStudy(Study):
             raise RefusedSpec("the query's columns are not those of the job, with its bounds")
         if (query.clip, query.grid_bits) != (self.clip, self.grid_bits):
             raise RefusedSpec("the query's clip or grid is not the job's")
-
-
-class RegressionStudy(VariationalStudy):
-    """A regression of `target` on `features` and a constant, all public but the coefficients.
-
-    Columns are normalised: centred at the middle of their bounds, divided by half the range.
-    `intercept` is the constant coordinate in a row (0: no constant term). Coefficients are normal
-    with mean 0 and standard deviation `prior_sd`, in these units; what the constant term adds to
-    the linear predictor has twice that.
-    """
-
-    features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=510)]
-    target: ColumnBounds
-    intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
-    prior_sd: Positive
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "RegressionStudy":
-        names = [feature.name for feature in self.features]
-        if len(set(names)) != len(names):
-            raise ValueError("two features have the same name")
-        if self.target.name in names:
-            raise ValueError("the target must not be one of the features")
-        if "intercept" in names:
-            raise ValueError("no feature may be called 'intercept': the constant term is")
-        if 0.0 < self.intercept < 0.01:
-            raise ValueError("the intercept must be 0.01 or more, or 0 for no constant term")
-        return self
-
-    @property
-    def columns(self) -> tuple[ColumnBounds, ...]:
-        """The features in order, then the target: the columns of a client's records."""
-        return (*self.features, self.target)

@@ -14,8 +14,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.storage.append_only import only_grows
-from shoal_hosting.storage.database import Bytes
+from shoal_hosting.storage.database import Bytes, only_grows
 from shoal_hosting.storage.database_memory import memory_table
 
 VERSION: Final = 8

@@ -24,7 +24,7 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, LostRace, SignedAttestation
-from shoal_hosting.manifests.present import newest_with
+from shoal_hosting.manifests.manifest_book import newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_protocol.trust.manifest import ComputeParty, ServiceParty

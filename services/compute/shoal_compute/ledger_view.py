@@ -24,7 +24,7 @@ from shoal_hosting.programs import startup_of
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import translating_storage_errors
-from shoal_hosting.storage.database_choice import check_choice
+from shoal_hosting.storage.database_schema import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line
 from shoal_protocol.privacy.epsilons import epsilon_at
 from shoal_protocol.privacy.ledger import Head

@@ -6,7 +6,7 @@ from shoal_compute.log_witness import LogWitness
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import ledger
-from shoal_hosting.manifests.present import newest_with
+from shoal_hosting.manifests.manifest_book import newest_with
 from shoal_hosting.operators.view import Table, View, in_words, labelled, ledger_in_words
 from shoal_hosting.service import Resources
 

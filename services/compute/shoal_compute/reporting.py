@@ -12,7 +12,7 @@ from shoal_compute.attesting import check_attestation
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
-from shoal_hosting.manifests.present import at_present
+from shoal_hosting.manifests.manifest_book import at_present
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.work import Pace

@@ -19,8 +19,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.storage.append_only import only_grows
-from shoal_hosting.storage.database import Bytes
+from shoal_hosting.storage.database import Bytes, only_grows
 from shoal_hosting.storage.database_memory import memory_table
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table

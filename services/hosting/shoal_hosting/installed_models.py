@@ -6,24 +6,85 @@ code. Nothing is imported before the digest is right; no code comes over a wire.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
+from importlib.abc import MetaPathFinder
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ModuleSpec,
+    PathFinder,
+    SourceFileLoader,
+)
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
+from types import CodeType, ModuleType
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_hosting.digested_imports import import_from
 from shoal_protocol.queries import Column, GradientSum
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, compile_model
 from shoal_protocol.wire.encoding import domain
+
+
+class _Loader(SourceFileLoader):
+    """Compiles one source as it was digested; it reads and writes no compiled code."""
+
+    def __init__(self, name: str, path: str, sources: Mapping[Path, bytes]) -> None:
+        super().__init__(name, path)
+        self._sources = sources
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the module's code.
+
+        Raises:
+            ImportError: the source was not there when the package was digested.
+        """
+        source = self._sources.get(Path(self.path))
+        if source is None:
+            raise ImportError("the module's source was not digested")
+        code: CodeType = self.source_to_code(source, self.path)
+        return code
+
+
+class _Finder(MetaPathFinder):
+    """Finds modules where Python finds them, and has those of digested packages loaded so."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, Mapping[Path, bytes]] = {}  # by top-level package or module
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a module's spec, or None for what is in no digested package."""
+        sources = self.sources.get(fullname.partition(".")[0])
+        if sources is None:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(fullname, spec.loader.path, sources)
+        return spec
+
+
+_FINDER = _Finder()
+
+
+def import_from(root: str, sources: Mapping[Path, bytes]) -> None:
+    """From now on import the top-level package or module `root` from these contents of its files.
+
+    What of it was imported before stays as it is.
+    """
+    _FINDER.sources[root] = sources
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+
 
 GROUP: Final = "shoal.models"
 

@@ -2,7 +2,7 @@
 
 import pydantic
 
-from shoal_hosting.manifests.present import at_present
+from shoal_hosting.manifests.manifest_book import at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_protocol.wire.errors import ProtocolError

@@ -19,8 +19,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.present import newest_with
+from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.programs import read_private_file
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import Analyst, ComputeParty, Parties, ServiceParty

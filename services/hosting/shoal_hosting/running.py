@@ -2,20 +2,20 @@
 
 import argparse
 import asyncio
+import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, TextIO, cast
+from pathlib import Path
+from typing import Final, Literal, TextIO, cast
 
 from pydantic import BaseModel
 
 from shoal_hosting.clock import system_clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.present import newest_with
+from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.marks import DAMAGED
-from shoal_hosting.operators.recent import RecentLines
-from shoal_hosting.operators.view import Operator
+from shoal_hosting.operators.view import Operator, RecentLines
 from shoal_hosting.party import Party, check_party, load_party, read_pin
 from shoal_hosting.programs import startup_of
 from shoal_hosting.security import ServedCertificate
@@ -25,8 +25,7 @@ from shoal_hosting.service import Service
 from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.data_directory import hold_data_directory
-from shoal_hosting.storage.database_choice import check_choice, note_choice, why_unavailable
+from shoal_hosting.storage.database_schema import check_choice, note_choice, why_unavailable
 from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -147,3 +146,35 @@ def _describe(model: type[BaseModel], prefix: str) -> str:
             needed = f" (default: {setting.default})"
         lines.append(f"  {prefix}{name.upper()}: {setting.description}{needed}")
     return "\n".join(lines)
+
+
+LOCK: Final = "lock"
+
+
+def hold_data_directory(path: Path) -> None:
+    """Make `path` if it is missing, and hold it until this process ends, however it ends.
+
+    Two processes over the same files would each judge by what it remembers, and together spend
+    a privacy budget twice. The kernel lets go of the lock with the process, so that nothing is
+    left to clear after a crash.
+
+    Raises:
+        StartupRefused: another process holds it, or it cannot be written or locked.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        # never closed: closing it would give the directory up
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StartupRefused(
+            f"the data directory {path} cannot be written: {error.strerror}"
+        ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise StartupRefused(
+            f"another process uses the data directory {path}; stop it, or name another directory"
+            if isinstance(error, BlockingIOError)
+            else f"the data directory {path} cannot be locked: {error.strerror}"
+        ) from None

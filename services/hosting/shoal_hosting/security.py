@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.present import newest_with
+from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.party import KeyNotHere, Party
 from shoal_hosting.programs import read_private_file
 from shoal_hosting.startup import StartupRefused

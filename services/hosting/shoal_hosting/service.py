@@ -19,14 +19,13 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import MetaData, Table, select
 
 from shoal_hosting.clock import Clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_book import HANDOVER, ManifestBook, newest_with
 from shoal_hosting.manifests.manifest_exchange import exchange
 from shoal_hosting.manifests.manifest_routes import (
     MANIFEST_LIMIT_BYTES,
     MANIFEST_PATH,
     manifest_routes,
 )
-from shoal_hosting.manifests.present import HANDOVER, newest_with
 from shoal_hosting.operators.console import OperatorConsole
 from shoal_hosting.operators.view import Look, Operator, nothing_more
 from shoal_hosting.party import Party

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from shoal_hosting.storage.database_choice import FORM, is_postgresql_url
+from shoal_hosting.storage.database_schema import FORM, is_postgresql_url
 
 
 class ServiceSettings(BaseModel):

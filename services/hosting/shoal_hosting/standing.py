@@ -10,8 +10,7 @@ from nacl.public import PrivateKey
 from prometheus_client import CollectorRegistry, Gauge
 
 from shoal_hosting.clock import Clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.present import newest_with
+from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.party import (
     BOX_KEY,
     TLS_CERTIFICATE,

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 from sqlalchemy import Connection, select
 
-from shoal_hosting.manifests.present import at_present, newest_with
+from shoal_hosting.manifests.manifest_book import at_present, newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
 from shoal_protocol.certificates.packing import pack, read_certificate, unpack

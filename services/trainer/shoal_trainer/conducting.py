@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from shoal_hosting.manifests.present import HANDOVER, at_present
+from shoal_hosting.manifests.manifest_book import HANDOVER, at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.outcomes import (

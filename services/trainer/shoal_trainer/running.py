@@ -19,8 +19,7 @@ from sqlalchemy import Connection, select
 from shoal_hosting.installed_models import ModelNotUsable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.work import Work
-from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
-from shoal_learning.refusals import NoReliablePosterior
+from shoal_learning.contract import LearnerOfManyRounds, NoReliablePosterior, RequestedRound
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.rounds.attestations import Abandonment
 from shoal_protocol.rounds.round_spec import RoundSpec

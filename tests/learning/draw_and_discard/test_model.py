@@ -1,16 +1,12 @@
 """What a crowd learned: averages, units, spread, and the error that theory expects."""
 
-import json
 from dataclasses import replace
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib import pyplot
-from pydantic import ValidationError
 
 from figures.draw_and_discard.theorems import contractions, expected_rmse
-from shoal_learning.crowds.model import CAUTION, CrowdModel
+from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulation import simulate
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import design_rows, means
@@ -51,28 +47,11 @@ def test_coefficients_in_the_datas_units_predict_what_the_weights_do(family: str
     assert np.allclose(model.predict(rows), expected)
 
 
-def test_rows_are_cut_to_the_bounds_that_contributions_were_cut_to():
-    model = some_model(in_units("logistic"))
-    outside, border = np.array([[200.0, -1.0]]), np.array([[80.0, 0.0]])
-    assert np.array_equal(model.predict(outside), model.predict(border))
-    with pytest.raises(ValueError, match="one per feature"):
-        model.predict(np.zeros((3, 3)))
-    with pytest.raises(ValueError, match="finite"):
-        model.predict(np.array([[np.nan, 1.0]]))
-
-
 def test_averaged_weights_and_spread_are_those_of_the_instances():
     task = crowd_task(features=1, instances=2)
     model = CrowdModel.of(task, np.array([[1 << 20, 0], [3 << 20, 1 << 19]]), 7)
     assert model.averaged.tolist() == [2.0, 0.25]
     assert model.spread.tolist() == [2.0, 0.125]
-
-
-def test_a_model_must_have_as_many_instances_and_weights_as_its_task():
-    task = crowd_task(instances=2)
-    for wrong in ([[0, 0, 0]], [[0, 0, 0], [0, 0]], [[0, 0]] * 2):
-        with pytest.raises(ValidationError):
-            CrowdModel(task=task, contributions=0, instances=wrong)
 
 
 def test_a_single_instance_has_no_spread():
@@ -97,14 +76,6 @@ def test_a_warm_start_keeps_its_meaning_under_other_bounds(family: str):
     start = np.rint(np.array([model.as_start(wider)]) * wider.grid).astype(np.int64)
     begun = CrowdModel.of(wider, start, 0)
     assert np.allclose(begun.coefficients, model.coefficients, rtol=1e-4)
-
-
-def test_a_start_for_another_model_is_refused():
-    model = some_model(in_units("linear"))
-    with pytest.raises(ValueError, match="family"):
-        model.as_start(in_units("logistic"))
-    with pytest.raises(ValueError, match="no intercept"):
-        model.as_start(in_units("linear", intercept=False))
 
 
 def test_the_noise_in_the_average_is_what_the_task_says():
@@ -136,39 +107,6 @@ def test_what_is_left_of_the_start_is_what_the_task_says(open_sessions: int):
     learning = [replace(e, open_sessions=open_sessions) for e in contractions(task, slope=1.0)]
     left = [each.pulled(400) for each in learning]
     assert 1.0 - averaged / truth == pytest.approx(left, rel=0.1)
-
-
-def test_it_shows_itself_and_names_are_never_taken_for_markup():
-    task = in_units("linear").model_copy(
-        update={"features": (AGE.model_copy(update={"name": "<b>age</b>"}), DOSE)}
-    )
-    model = some_model(task)
-    text, page = str(model.summary()), model._repr_html_()
-    assert "1,000" in text and CAUTION in text and "local and pure" in text
-    assert "<b>" not in page and "&lt;b&gt;" in page
-    assert "1,000 contributions" in repr(model) == str(model)
-
-
-def test_its_picture_has_every_instance_and_takes_no_name_for_a_formula():
-    matplotlib.use("Agg")
-    task = in_units("linear").model_copy(
-        update={"features": (AGE.model_copy(update={"name": "$\\frac$"}), DOSE)}
-    )
-    model = some_model(task)
-    axes = model.plot()
-    axes.figure.canvas.draw()  # a formula that is none would raise here
-    drawn = np.array([line.get_xdata() for line in axes.lines[1:]])
-    assert np.array_equal(drawn, [*model.weights, model.averaged])
-    assert axes.get_yticklabels()[1].get_text() == "$\\frac$"
-    pyplot.close("all")
-
-
-def test_it_is_written_as_json_and_read_back():
-    model = some_model(in_units("poisson"))
-    written = json.loads(json.dumps(model.to_dict()))
-    assert written.pop("coefficients")["age"] == pytest.approx(float(model.coefficients[1]))
-    assert tuple(written.pop("start")) == model.as_start()
-    assert CrowdModel.model_validate_json(json.dumps(written)) == model
 
 
 def test_rows_of_a_design_are_those_that_contributions_use():

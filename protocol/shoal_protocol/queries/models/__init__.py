@@ -5,15 +5,12 @@ from typing import Annotated
 from pydantic import Field
 
 from shoal_protocol.queries.models.installed import InstalledModel
-from shoal_protocol.queries.models.regressions import (
-    LogisticRegressionModel,
-    PoissonRegressionModel,
-)
+from shoal_protocol.queries.models.regressions import LogisticRegressionModel
 
 GradientModel = Annotated[
-    LogisticRegressionModel | PoissonRegressionModel | InstalledModel,
+    LogisticRegressionModel | InstalledModel,
     Field(discriminator="name"),
 ]
 """Every model that a gradient may be asked of."""
 
-__all__ = ["GradientModel", "InstalledModel", "LogisticRegressionModel", "PoissonRegressionModel"]
+__all__ = ["GradientModel", "InstalledModel", "LogisticRegressionModel"]

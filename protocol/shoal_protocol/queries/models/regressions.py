@@ -1,7 +1,7 @@
-"""Logistic and Poisson regression: one record's log-likelihood, by its gradient in closed form.
+"""Logistic regression: one record's log-likelihood, by its gradient in closed form.
 
 A record's row is x = (intercept, u_1, ..., u_m), u the features taken to [-1, 1]; theta has one
-coefficient for each coordinate of x, and no constraint. Both have the canonical link, so that the
+coefficient for each coordinate of x, and no constraint. The link is canonical, so that the
 gradient is (y - mean(x'theta)) x (McCullagh and Nelder 1989, section 2.5).
 """
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Positive
 
 Family = Literal["linear", "logistic", "poisson"]
 """Names of the generalised linear models with canonical link, as crowds learn them."""
@@ -23,9 +22,13 @@ FloatMatrix = NDArray[np.float64]
 _LARGEST_EXPONENT: Final = 700.0  # e^700 is a float, and far beyond what any clip lets through
 
 
-class _Regression(Model):
-    """Base of both models: the constant coordinate, and a row's shape. The last column is y's."""
+class LogisticRegressionModel(Model):
+    """P(y = 1) = 1 / (1 + exp(-x'theta)); the target's upper bound is 1, its lower bound 0.
 
+    A value between the bounds counts as the nearer of them, the middle as the lower one.
+    """
+
+    name: Literal["logistic_regression"] = "logistic_regression"
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 
     def dimension(self, columns: int) -> int:
@@ -38,15 +41,6 @@ class _Regression(Model):
             return features
         return np.column_stack([np.full(len(features), self.intercept), features])
 
-
-class LogisticRegressionModel(_Regression):
-    """P(y = 1) = 1 / (1 + exp(-x'theta)); the target's upper bound is 1, its lower bound 0.
-
-    A value between the bounds counts as the nearer of them, the middle as the lower one.
-    """
-
-    name: Literal["logistic_regression"] = "logistic_regression"
-
     def gradients(self, point: FloatVector, boxed: FloatMatrix) -> FloatMatrix:
         """Return each record's gradient at theta = `point`, shape (r, d).
 
@@ -55,22 +49,6 @@ class LogisticRegressionModel(_Regression):
         rows = self.design(boxed[:, :-1])
         ones = (boxed[:, -1] > 0.0).astype(np.float64)
         return (ones - probability(rows @ point))[:, None] * rows
-
-
-class PoissonRegressionModel(_Regression):
-    """A count y with mean exp(x'theta); the target's bounds are 0 and `largest_count`."""
-
-    name: Literal["poisson_regression"] = "poisson_regression"
-    largest_count: Positive
-
-    def gradients(self, point: FloatVector, boxed: FloatMatrix) -> FloatMatrix:
-        """Return each record's gradient at theta = `point`, shape (r, d); always finite.
-
-        `boxed`, shape (r, m + 1), has the features, then the target, each in [-1, 1].
-        """
-        rows = self.design(boxed[:, :-1])
-        counts = (boxed[:, -1] + 1.0) * (self.largest_count / 2.0)
-        return (counts - rate(rows @ point))[:, None] * rows
 
 
 def probability(logits: FloatVector) -> FloatVector:

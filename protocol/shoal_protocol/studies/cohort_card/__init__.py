@@ -10,9 +10,9 @@ from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.studies.cohort_card.posterior import CohortCardPosterior
 from shoal_protocol.studies.one_round import Labels, OneRoundStudy, called, spanning
-from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.trust.codings import Coding
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.numbers import Real

@@ -9,9 +9,9 @@ from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.studies.kaplan_meier.posterior import KaplanMeierPosterior, LogRank
 from shoal_protocol.studies.one_round import Labels, OneRoundStudy, called, spanning
-from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.trust.codings import Coding, codings_of_events
 from shoal_protocol.wire.numbers import Real
 

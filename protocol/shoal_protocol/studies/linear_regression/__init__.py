@@ -1,18 +1,227 @@
 """Linear regression of a target on features, with intervals that account for the noise."""
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, Final, Literal
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Final, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.terms import RoundTerms
-from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.posteriors.base import (
+    BasePosterior,
+    FloatMatrix,
+    FloatVector,
+    RegressionPosterior,
+)
+from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
+from shoal_protocol.posteriors.likelihoods import normal_log_density
+from shoal_protocol.posteriors.priors import Prior
 from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.linear_regression import round_rules
-from shoal_protocol.studies.linear_regression.posteriors import LinearRegressionPosterior
 from shoal_protocol.studies.study import Study
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.numbers import Finite, PositiveSize, Size
+
+TOO_WIDE: Final = 0.25
+"""Standard deviation of a column, relative to half its bounds' range: bounds look too wide."""
+CROWDED: Final = 0.55
+"""The same of a target: from here on bounds may cut it, as they cut a tenth of a normal one."""
+OFF_CENTRE: Final = 0.4
+"""Distance of a column's mean from the middle of its bounds, relative to half their range."""
+AT_A_BOUND: Final = (0.75, 0.98)
+"""The same: from here on values may be at a bound, or surely are if they are not at both."""
+SHRUNK: Final = 0.6
+"""Mean squared factor that a ball left of rows; less pulls values, and so does more than"""
+MISMEASURED: Final = 1.25
+"""times the mean square of a column that an earlier round measured, and so cut it by."""
+DROWNED: Final = 5.0
+"""What is a feature's own, in standard deviations of the noise in it: fewer drown it."""
+
+
+class FitMeasurements(Model):
+    """Measurements of a linear regression's sums that bear on its prior, bounds and noise.
+
+    Of each number of the posterior `prior_mean` and `prior_sd`, in the units of the data. Of each
+    column, the target last, `spreads` (standard deviation) and `middles` (mean less the middle of
+    the bounds), over half the bounds' range, as the noisy sums have them, None where they do not
+    tell. Of each feature `signals`: its scatter that the other features do not explain, in standard
+    deviations of the noise in it. `kept` is the mean squared factor by which a ball shrank rows,
+    and `mismeasured` how many times more than an earlier round measured a column's mean square was,
+    at most: as much as noise lets that be seen.
+    """
+
+    prior_mean: tuple[Finite, ...]
+    prior_sd: tuple[Size, ...]
+    spreads: tuple[Size | None, ...]
+    middles: tuple[Finite | None, ...]
+    signals: tuple[Size, ...]
+    kept: Size
+    mismeasured: PositiveSize
+
+    @model_validator(mode="after")
+    def _of_one_regression(self) -> Self:
+        numbers, columns = len(self.prior_mean), len(self.spreads)
+        lengths = (len(self.prior_sd), len(self.middles), len(self.signals), columns)
+        if lengths != (numbers, columns, columns - 1, numbers):
+            raise ValueError("measurements must have one number for each coefficient and column")
+        return self
+
+    def cautions(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the warnings about bounds and noise, in words; `columns` in order."""
+        at_bound = [
+            name
+            for name, spread, middle in zip(columns, self.spreads, self.middles, strict=True)
+            if spread is not None and middle is not None and _is_at_bound(spread, abs(middle))
+        ]
+        wide = [
+            name
+            for name, spread in zip(columns, self.spreads, strict=True)
+            if spread is not None and spread <= TOO_WIDE and name not in at_bound
+        ]
+        off = [
+            name
+            for name, middle in zip(columns, self.middles, strict=True)
+            if middle is not None and abs(middle) >= OFF_CENTRE
+        ]
+        drowned = [
+            name for name, signal in zip(columns, self.signals, strict=False) if signal < DROWNED
+        ]
+        target = self.spreads[-1]
+        crowded = [columns[-1]] if target is not None and target >= CROWDED else []
+        warnings = {
+            "NOISE IS NEARLY AS LARGE as what tells of {}: values are pulled and intervals need "
+            "not hold; ask more clients, or at a larger epsilon": drowned,
+            "BOUNDS LOOK TOO WIDE for {}: noise and prior are in their units, and intervals may "
+            "fail; ask again with narrower ones, from general knowledge, in which all values "
+            "still lie": wide,
+            "VALUES OF {} ARE AT OR BEYOND A BOUND, and cut to it, or the bounds are far too wide: "
+            "see whether the unit is right, and ask again with bounds in which all values lie, and "
+            "not much wider": at_bound,
+            "VALUES OF {} CROWD AT THEIR BOUNDS: if these cut values, slopes are pulled towards 0, "
+            "in no interval; ask again with wider ones unless none can lie outside": crowded,
+            "{} FAR OFF THE MIDDLE of the bounds: slope and constant can hardly be told apart, and "
+            'intervals may fail; ask again with other bounds or centring "private"': off,
+        }
+        cautions = [text.format(", ".join(names)) for text, names in warnings.items() if names]
+        if self.kept < SHRUNK or self.mismeasured > MISMEASURED:
+            cautions.append(
+                "ROWS WERE CUT OR SHRUNK MUCH, which pulls values, in no interval: take method "
+                "norm_ball, or plain with a larger radius"
+            )
+        return tuple(cautions)
+
+
+def _is_at_bound(spread: float, away: float) -> bool:
+    """Tell whether a column looks cut to one bound: values at both, as a flag's, spread more."""
+    near, there = AT_A_BOUND
+    return away >= there or (away >= near and spread <= near * math.sqrt(1.0 - away**2))
+
+
+class LinearRegressionPosterior(RegressionPosterior):
+    """Gaussian posterior of a linear regression's coefficients, in the data's own units.
+
+    `names` are "intercept", then the features. The covariance accounts for the records' scatter
+    and for the privacy noise alike. `records` is how many records went into it. `measurements` are
+    of the sums that it was made of, if the learner took them; its cautions follow from them.
+    """
+
+    name: Literal["linear_regression"] = "linear_regression"
+    coefficients: tuple[Finite, ...]
+    covariance: tuple[tuple[Finite, ...], ...]
+    residual_sd: PositiveSize
+    # Left out where there are none, never null.
+    measurements: FitMeasurements | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> "LinearRegressionPosterior":
+        size = len(self.names)
+        if len(self.coefficients) != size or [len(row) for row in self.covariance] != [size] * size:
+            raise ValueError("names, coefficients and covariance must have the same size")
+        return self
+
+    @model_validator(mode="after")
+    def _measurements_are_of_its_numbers(self) -> Self:
+        if self.measurements is not None and len(self.measurements.prior_mean) != len(self.names):
+            raise ValueError("measurements must be of the posterior's numbers")
+        return self
+
+    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+        """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
+
+        The standard deviation is a new record's: coefficients and residual together.
+
+        Raises:
+            ValueError: `rows` does not have one column per feature.
+        """
+        design = self._design(self._checked_rows(rows))
+        spread = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
+        deviation = np.sqrt(np.maximum(spread, 0.0) + self.residual_sd**2)
+        return design @ self.mean, deviation
+
+    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+        """Return central intervals that hold about `level` of a new record's target, shape (n, 2).
+
+        Raises:
+            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+        return normal_intervals(*self.predict(rows), level)
+
+    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+        return normal_log_density(targets, predictors, self.residual_sd)
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        return (("Residual sd", f"{self.residual_sd:.4g}"),)
+
+    @property
+    def prior(self) -> Prior | None:
+        if self.measurements is None:
+            return None
+        return Prior(np.array(self.measurements.prior_mean), np.array(self.measurements.prior_sd))
+
+    @property
+    def caution(self) -> str | None:
+        if self.measurements is None or self.prior is None:
+            return None
+        decided = self.prior.caution(self.names, self.mean, self.sd)
+        cautions = (*self.measurements.cautions(self.columns), decided)
+        return "; ".join(caution for caution in cautions if caution is not None) or None
+
+    @property
+    def mean(self) -> FloatVector:
+        return np.array(self.coefficients)
+
+    @property
+    def covariance_matrix(self) -> FloatMatrix:
+        """Posterior covariance of the coefficients, shape (k, k)."""
+        return np.array(self.covariance)
+
+    @property
+    def sd(self) -> FloatVector:
+        return np.sqrt(np.diagonal(self.covariance_matrix))
+
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        return normal_quantiles(self.mean, self.sd, high)
+
+    def _attributes(self) -> Mapping[str, str | int | float]:
+        return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
+
+        The square root of the covariance is its symmetric one, so a singular matrix is fine.
+        """
+        values, vectors = np.linalg.eigh(self.covariance_matrix)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
+        draws: FloatMatrix = self.mean + standard @ root.T
+        return draws
+
 
 __all__ = [
     "Centring",
@@ -21,7 +230,7 @@ __all__ = [
     "RegressionMethod",
 ]
 
-RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection", "unit_rows"]
+RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection"]
 Centring = Literal["bounds", "private"]
 
 _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
@@ -29,7 +238,6 @@ _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
     "norm_ball": ("norm_counts", "second_moment_matrix"),
     "box_projection": ("second_moments", "second_moment_matrix"),
     "ball_projection": ("second_moments", "second_moment_matrix"),
-    "unit_rows": ("unit_row_matrix",),
 }
 
 
@@ -46,8 +254,6 @@ class LinearRegressionTask(Study):
     - "box_projection", "ball_projection": a round measures the columns' spreads; columns are cut
       to multiples of them, and for the latter rows are shrunk into a ball too. Multiples and ball
       are chosen on auxiliary data (Algorithm 2 of Heikkilä et al. 2017, corrected).
-    - "unit_rows": each record's features are divided by their norm. This is another model: what
-      counts are the features' proportions.
 
     Rounds before the last are paid for from the same budget. `intercept` is the constant coordinate
     in a row (0: no constant term). `prior_sd` is the prior standard deviation of a coefficient in
@@ -59,7 +265,7 @@ class LinearRegressionTask(Study):
     example: ClassVar[str] = """\
 [task]
 name = "linear_regression"
-method = "norm_ball"           # or plain, box_projection, ball_projection, unit_rows
+method = "norm_ball"           # or plain, box_projection, ball_projection
 
 [features]                     # public bounds, from general knowledge, never from the data
 age = [18, 100]
@@ -91,7 +297,7 @@ systolic_pressure = [60, 220]
             raise ValueError("no feature may be called 'intercept': the constant term is")
         if 0.0 < self.intercept < 2.0**-self.grid_bits:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
-        if self.radius is not None and self.method in ("norm_ball", "unit_rows"):
+        if self.radius is not None and self.method == "norm_ball":
             raise ValueError("this method has a radius of its own: leave radius out")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
             raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")

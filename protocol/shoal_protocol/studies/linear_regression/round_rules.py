@@ -25,7 +25,6 @@ from shoal_protocol.queries import (
     QueryName,
     SecondMomentMatrix,
     SecondMoments,
-    UnitRowMatrix,
 )
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.rounds.released_sum import ReleasedSum
@@ -46,14 +45,13 @@ _UNIFORM_SECOND_MOMENT: Final = 1.0 / 3.0  # of a column that fills its bounds e
 _BOXES: Final = (1.5, 2.0, 2.5, 3.0, 4.0)  # in spreads
 _SQUARED_NORMS: Final = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # of the ball, relative to the mean row's
 
-_Moments = FirstMoments | SecondMoments | SecondMomentMatrix | UnitRowMatrix | NormCounts
+_Moments = FirstMoments | SecondMoments | SecondMomentMatrix | NormCounts
 
 _KINDS: Final[dict[QueryName, type[_Moments]]] = {
     "first_moments": FirstMoments,
     "second_moments": SecondMoments,
     "norm_counts": NormCounts,
     "second_moment_matrix": SecondMomentMatrix,
-    "unit_row_matrix": UnitRowMatrix,
 }
 
 
@@ -206,8 +204,6 @@ def _around(task: "LinearRegressionTask", norm: float) -> float:
 
 def _radius_of_task(task: "LinearRegressionTask", name: QueryName, population: int) -> float:
     """Return the radius of a round's ball that follows from no earlier sum."""
-    if name == "unit_row_matrix":
-        return _around(task, math.sqrt(2.0))
     if task.radius is not None:
         return task.radius
     if name == "first_moments":

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.known import Part
-from shoal_protocol.posteriors.summaries import Summary, summarised
+from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.studies.regression.verdicts import misplaced
 from shoal_protocol.wire.numbers import Finite, PositiveSize
@@ -284,7 +284,7 @@ class MomentsPosterior(BasePosterior):
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        whole = summarised(self, level)
+        whole = super().summary(level)
         if len(whole.rows) <= MOST_SHOWN:
             return whole
         rows = tuple(whole.rows[each] for each in self._clearest())

@@ -14,8 +14,8 @@ from shoal_protocol.queries import Axis, EdgeCut, Query, QueryName, Table, Table
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.studies.quantiles.zooming import first_edges, laws, next_edges
-from shoal_protocol.studies.tabulating import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_protocol.wire.numbers import Finite
 

@@ -14,7 +14,6 @@ from shoal_protocol.posteriors.base import (
     FloatVector,
     RegressionPosterior,
 )
-from shoal_protocol.posteriors.grounds import Prior
 from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.likelihoods import (
     gamma_log_density,
@@ -22,6 +21,7 @@ from shoal_protocol.posteriors.likelihoods import (
     normal_log_density,
     poisson_log_density,
 )
+from shoal_protocol.posteriors.priors import Prior
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.models.regressions import probability, rate
 from shoal_protocol.studies.regression.pooled import Effects, PooledFactor

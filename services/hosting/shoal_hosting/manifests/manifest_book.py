@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ from nacl.signing import VerifyKey
 
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.belief import TooFewWitnesses
-from shoal_protocol.trust.manifest import Consortium, Manifest, decode_manifest
+from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty, decode_manifest
 from shoal_protocol.trust.roster import Roster, key_fingerprint
 from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
 from shoal_protocol.wire.encoding import domain
@@ -308,3 +309,22 @@ def refuse_foreign(where: object, theirs: str, own: Consortium) -> None:
     """
     if (reason := foreign(where, theirs, own.manifest.identity)) is not None:
         raise StartupRefused(reason)
+
+
+HANDOVER: Final = timedelta(seconds=30)
+"""How long after a new version of the manifest a round may still begin under the one before."""
+
+
+def newest_with(book: ManifestBook, name: str) -> Consortium:
+    """Return the newest version that lists a party, or the one in force if none does."""
+    for version in reversed(book.versions):
+        if version.lists(name):
+            return version
+    return book.current
+
+
+def at_present(book: ManifestBook, party: ServiceParty) -> ServiceParty:
+    """Return a service with its present address and certificate."""
+    found = newest_with(book, party.name)
+    listed = found.party(party.name) if found.lists(party.name) else party
+    return listed if isinstance(listed, ServiceParty) else party

@@ -1,13 +1,16 @@
 """The HTTP routes by which a service shows its manifest and is handed the next version."""
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Final
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile
+from typing import IO, Annotated, Final
 
+import structlog
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.manifest_intake import ManifestIntake
 from shoal_hosting.server.openapi import (
     BINARY,
     IN_PATH,
@@ -22,7 +25,192 @@ from shoal_hosting.server.openapi import (
 )
 from shoal_protocol.trust.belief import TooFewWitnesses, WrongProof
 from shoal_protocol.trust.manifest import Consortium, Manifest
-from shoal_protocol.wire.errors import UnknownManifest
+from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
+from shoal_protocol.trust.roster import RosterReference, roster_digest
+from shoal_protocol.wire.errors import MalformedDocument, NotReady, UnknownManifest
+from shoal_protocol.wire.service_errors import StorageUnavailable
+
+log = structlog.get_logger()
+
+MOST_AT_ONCE: Final = 4
+GRACE_SECONDS: Final = 5.0
+
+
+class _Body:
+    """A request body that is read in parts of given lengths as it arrives."""
+
+    def __init__(self, stream: AsyncIterator[bytes]) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    async def _next(self) -> bytes | None:
+        async for part in self._stream:
+            return part
+        return None
+
+    async def parts(self, length: int) -> AsyncIterator[bytes]:
+        """Yield the next `length` bytes, in the parts in which they come.
+
+        Raises:
+            MalformedDocument: the body ends before.
+        """
+        while length:
+            part = self._rest or await self._next()
+            if part is None:
+                raise MalformedDocument("the body ends before manifest and roster are complete")
+            part, self._rest = part[:length], part[length:]
+            length -= len(part)
+            if part:
+                yield part
+
+    async def exactly(self, length: int) -> bytes:
+        """Return the next `length` bytes."""
+        return b"".join([part async for part in self.parts(length)])
+
+    async def end(self) -> None:
+        """Wait for the end.
+
+        Raises:
+            MalformedDocument: something else comes.
+        """
+        while not self._rest:
+            part = await self._next()
+            if part is None:
+                return
+            self._rest = part
+        raise MalformedDocument("more follows the roster")
+
+
+class _Roster:
+    """A roster that is being received."""
+
+    def __init__(self, named: RosterReference, began: float, patience: asyncio.Timeout) -> None:
+        self.patience = patience
+        self._named = named
+        self._began = began
+        self._received = 0
+        self._digest = roster_digest()
+
+    def rate(self, now: float) -> float:
+        """Return how many bytes came in a second."""
+        return self._received / max(now - self._began, 1.0)
+
+    def is_new(self, now: float) -> bool:
+        """Tell whether it is too early to say how fast it comes."""
+        return now < self._began + GRACE_SECONDS
+
+    def add(self, file: IO[bytes], part: bytes) -> None:
+        """Store the next part."""
+        self._digest.update(part)
+        file.write(part)
+        self._received += len(part)
+
+    def check(self) -> None:
+        """Check it, all of it being there.
+
+        Raises:
+            MalformedDocument: it is not the one that the manifest names.
+        """
+        if self._digest.hexdigest() != self._named.digest:
+            raise MalformedDocument("the roster is not the one that the manifest names")
+
+
+class ManifestIntake:
+    """Takes versions in as streams and has the book accept them. For one event loop.
+
+    Anyone may send one: a small signed manifest, then exactly its roster. So the authority's
+    signature is verified before the roster is read, and the roster is only hashed until it is
+    complete and its digest is right.
+
+    Up to `MOST_AT_ONCE` rosters are received to disk; they are checked one by one, because a check
+    takes several times a roster's size in memory. When another one arrives, the slowest gives way
+    after `GRACE_SECONDS`: a sender that has only the next manifest can begin any number of uploads,
+    and must not keep out one that also has the roster.
+    """
+
+    def __init__(self, book: ManifestBook) -> None:
+        self._book = book
+        self._judging = asyncio.Lock()
+        self._coming: dict[_Roster, None] = {}
+
+    async def take(self, stream: AsyncIterator[bytes]) -> Consortium:
+        """Return the version, which is in force, or was known; it is read to its end.
+
+        Raises:
+            MalformedDocument, WrongManifest, BadSignature: as `Consortium.successor`, as soon as
+                it is clear.
+            NotReady: too many others come.
+            StorageUnavailable: it could not be stored.
+        """
+        body = _Body(stream)
+        length = manifest_length(await body.exactly(LENGTH_BYTES))
+        signed_manifest = await body.exactly(length)
+        known = await asyncio.to_thread(self._look, signed_manifest)
+        if isinstance(known, Consortium):
+            async for _ in body.parts(known.manifest.roster.size_bytes):
+                continue  # it is not read: the version is known
+            await body.end()
+            return known
+        try:
+            async with asyncio.timeout(None) as patience:
+                return await self._take_roster(body, signed_manifest, known, patience)
+        except TimeoutError:
+            raise NotReady("another roster comes faster") from None
+        except OSError as error:
+            raise StorageUnavailable("the manifest could not be stored") from error
+
+    def _look(self, signed_manifest: bytes) -> Consortium | RosterReference:
+        known = self._book.known(signed_manifest)
+        return known or self._book.current.announced(signed_manifest).body.roster
+
+    async def _take_roster(
+        self,
+        body: _Body,
+        signed_manifest: bytes,
+        named: RosterReference,
+        patience: asyncio.Timeout,
+    ) -> Consortium:
+        roster = _Roster(named, asyncio.get_running_loop().time(), patience)
+        with self._spool() as file:
+            with self._place_for(roster):
+                async for part in body.parts(named.size_bytes):
+                    await asyncio.to_thread(roster.add, file, part)
+                await body.end()
+                roster.check()
+            async with self._judging:
+                return await asyncio.to_thread(self._accept, signed_manifest, file)
+
+    def _spool(self) -> IO[bytes]:
+        self._book.directory.mkdir(parents=True, exist_ok=True)
+        return TemporaryFile(dir=self._book.directory)
+
+    def _accept(self, signed_manifest: bytes, file: IO[bytes]) -> Consortium:
+        file.seek(0)
+        accepted = self._book.accept(signed_manifest, file.read())
+        if accepted.manifest.emergency is not None:
+            log.warning(
+                "this version of the manifest was signed in an emergency, without a quorum of the "
+                "Compute nodes",
+                sequence=accepted.manifest.sequence,
+            )
+        return accepted
+
+    @contextmanager
+    def _place_for(self, roster: _Roster) -> Iterator[None]:
+        if len(self._coming) >= MOST_AT_ONCE:
+            now = asyncio.get_running_loop().time()
+            slow = [each for each in self._coming if not each.is_new(now)]
+            if not slow:
+                raise NotReady("too many rosters come at once")
+            slowest = min(slow, key=lambda each: each.rate(now))
+            del self._coming[slowest]
+            slowest.patience.reschedule(now)
+        self._coming[roster] = None
+        try:
+            yield
+        finally:
+            self._coming.pop(roster, None)
+
 
 MANIFEST_PATH: Final = "/v1/manifest"
 SIGNED_MANIFEST: Final = with_optional(signed(Manifest), log_proof=TEXT)

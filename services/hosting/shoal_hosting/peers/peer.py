@@ -11,9 +11,8 @@ from typing import Any, Final
 import httpx
 
 from shoal_hosting.clock import Clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_book import ManifestBook, at_present
 from shoal_hosting.manifests.manifest_exchange import NoMore, exchange, follow
-from shoal_hosting.manifests.present import at_present
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import (
     ANSWER_SECONDS,
@@ -34,7 +33,7 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 AWAY_FAILURES: Final = 4  # in a row
 LONGEST_SENDING_SECONDS: Final = 60.0  # over a thin line
 OK, CREATED, ACCEPTED = 200, 201, 202
-NOT_FOUND, GONE, TOO_LARGE = 404, 410, 413
+NOT_FOUND, GONE = 404, 410
 LATER: Final = frozenset({408, 425, 429})  # and every 5xx
 LONGEST_DETAIL: Final = 4000  # characters of why a peer refuses
 _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")

@@ -1,21 +1,268 @@
 """Builds a FastAPI application with the middleware and routes that all services share."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
+from time import perf_counter
 from typing import Any, Final
 
+import structlog
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal_hosting.server.answers import AnswerLimits, HeadAnswers
-from shoal_hosting.server.limits import BodyLimits
-from shoal_hosting.server.observation import Observation
+from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.server.openapi import JsonSchema, answers, only_with, publish
-from shoal_hosting.server.problems import install_problem_handlers
+from shoal_hosting.server.problems import (
+    PROBLEM_IN_SCOPE,
+    http_problem,
+    install_problem_handlers,
+    unexpected_problem,
+)
 from shoal_hosting.vitals import Vitals
+from shoal_protocol.wire.errors import NotReady
+from shoal_protocol.wire.service_errors import MissingRequest
 from shoal_protocol.wire.versions import RELEASE, WIRE
+
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+NOBODY_LISTENED: Final = 499  # the peer was gone before it could be answered
+NOT_THERE: Final = frozenset({404, 409, 410})  # not yet, or no more
+# The last ones are for long polls.
+BUCKETS_SECONDS: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    10,
+    30,
+    60,
+)
+
+log = structlog.get_logger()
+
+
+class Observation:
+    """The outermost middleware: observes each request, and catches what the application raises.
+
+    It counts, times and logs by route template, never by path, body or peer.
+
+    An exception that nobody handled becomes a problem document without details. The log gets its
+    type and where it was raised; its message may hold values and goes nowhere.
+    """
+
+    def __init__(self, app: ASGIApp, *, registry: CollectorRegistry) -> None:
+        self._app = app
+        labels = ("method", "route", "status")
+        self._requests = Counter(
+            "shoal_http_requests", "HTTP requests answered", labels, registry=registry
+        )
+        self._seconds = Histogram(
+            "shoal_http_request_seconds",
+            "Time from a request's headers to the end of its response",
+            labels,
+            registry=registry,
+            buckets=BUCKETS_SECONDS,
+        )
+        self._refused = Counter(
+            "shoal_refused_requests",
+            "HTTP requests refused, but for routine questions, by the code of the problem",
+            ("reason",),
+            registry=registry,
+        )
+        # Looking labels up costs more than counting; routes, methods and statuses are few.
+        self._children: dict[tuple[str, str, int], tuple[Any, Any]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = perf_counter()
+        status = 0
+
+        async def observed_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed_send)
+        except ClientDisconnect:
+            status = NOBODY_LISTENED
+        except Exception as error:  # noqa: BLE001 -- the outermost layer; nothing is hidden
+            log.error("request failed", route=_route(scope), **describe_exception(error))
+            # Once a response has begun, the server can only cut it off, which tells the peer.
+            if status == 0:
+                await unexpected_problem()(scope, receive, observed_send)
+        finally:
+            self._record(scope, status or NOBODY_LISTENED, perf_counter() - began)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        method = scope["method"] if scope["method"] in METHODS else "OTHER"
+        route = _route(scope)
+        labels = (method, route, status)
+        children = self._children.get(labels)
+        if children is None:
+            children = (self._requests.labels(*labels), self._seconds.labels(*labels))
+            self._children[labels] = children
+        requests, latency = children
+        requests.inc()
+        latency.observe(seconds)
+        facts = {"method": method, "route": route, "status": status, "seconds": round(seconds, 4)}
+        reason = scope.get(PROBLEM_IN_SCOPE)
+        if status < 400 or _is_routine(method, status, reason):
+            log.debug("request", **facts, problem=reason)
+        else:
+            self._refused.labels(reason or f"http-{status}").inc()
+            log.info("request", **facts, problem=reason)
+
+
+def _is_routine(method: str, status: int, problem: str | None) -> bool:
+    """Tell whether an answer that is no success belongs to ordinary work.
+
+    Parties ask again and again for what is not there yet or no more, hang up while they wait, and
+    have the job's request fetched by a node that lacks it.
+    """
+    asked_for = method in ("GET", "HEAD") and status in NOT_THERE and problem is not None
+    return asked_for or status == NOBODY_LISTENED or problem == MissingRequest.code
+
+
+def _route(scope: Scope) -> str:
+    """Return the matched route's template; a path that matched none is the peer's own words."""
+    return getattr(scope.get("route"), "path", "unmatched")
+
+
+UNREAD_BYTES: Final = 64 << 10  # as much of a refused body is rather read than cut off
+# The connection is closed, for the rest of the body must not be read as the next request.
+CLOSE: Final = {"Connection": "close"}
+LATER: Final = CLOSE | {"Retry-After": str(NotReady.retry_after_seconds)}
+
+
+class BodyLimits:
+    """Refuse a body of more than `limit_bytes` with 413, one that comes too slowly with 408.
+
+    A body with a content encoding is refused with 415, so that bytes counted are bytes read.
+
+    `limit_bytes_by_ending` sets other bounds for paths with certain endings. Bodies sent to paths
+    with endings in `streamed` are not kept in memory, and so not counted there. A body may take
+    `grace_seconds`, and a second more for each `slowest_bytes_per_second` of it that arrived, so
+    that a large body over a slow line passes and a silent peer holds nothing for long.
+
+    All requests in progress together hold at most `in_memory_bytes` of bodies. A body that grows
+    larger than the room left is refused with 503. So the largest bodies give way first, and some
+    room always stays for small ones (the dynamic threshold of Choudhury and Hahne, 1998).
+
+    A connection is closed with a refusal that was sent before the end of a large body.
+
+    FastAPI's own `max_body_size` answers in plain text and sets no time.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limit_bytes: int,
+        limit_bytes_by_ending: Mapping[str, int],
+        streamed: Collection[str],
+        grace_seconds: float,
+        slowest_bytes_per_second: float,
+        in_memory_bytes: int,
+    ) -> None:
+        self._app = app
+        self._limit_bytes = limit_bytes
+        self._limit_bytes_by_ending = dict(limit_bytes_by_ending)
+        self._streamed = tuple(streamed)
+        self._grace_seconds = grace_seconds
+        self._slowest_bytes_per_second = slowest_bytes_per_second
+        self._left_bytes = in_memory_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if _is_encoded(scope):
+            await http_problem(415, CLOSE | {"Accept-Encoding": "identity"})(scope, receive, send)
+            return
+        limit = self._limit_for(scope["path"])
+        declared, streamed = _declared_length(scope), scope["path"].endswith(self._streamed)
+        if declared > limit:
+            await http_problem(413, CLOSE)(scope, receive, send)
+            return
+
+        loop = asyncio.get_running_loop()
+        received = held = 0
+        began: float | None = None
+        complete = False
+
+        async def bounded_receive() -> Message:
+            nonlocal received, held, began, complete
+            if complete:  # what follows is a disconnect, and may be awaited for as long as it takes
+                return await receive()
+            began = loop.time() if began is None else began
+            allowed = self._grace_seconds + received / self._slowest_bytes_per_second
+            try:
+                async with asyncio.timeout_at(began + allowed):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, headers=CLOSE) from None
+            if message["type"] == "http.request":
+                size = len(message.get("body", b""))
+                received += size
+                if not streamed:
+                    held += size
+                    self._left_bytes -= size  # given back when the request was answered
+                complete = not message.get("more_body", False)
+                if received > limit:
+                    raise HTTPException(413, headers=CLOSE)
+                if held and size and held > self._left_bytes:
+                    raise HTTPException(503, headers=LATER)
+            return message
+
+        async def closing_send(message: Message) -> None:
+            refuses = message["type"] == "http.response.start" and message["status"] >= 400
+            if refuses and not complete and declared - received > UNREAD_BYTES:
+                others = [each for each in message["headers"] if each[0] != b"connection"]
+                message["headers"] = [*others, (b"connection", b"close")]
+            await send(message)
+
+        try:
+            await self._app(scope, bounded_receive, closing_send)
+        finally:
+            self._left_bytes += held
+
+    def _limit_for(self, path: str) -> int:
+        for ending, limit in self._limit_bytes_by_ending.items():
+            if path.endswith(ending):
+                return limit
+        return self._limit_bytes
+
+
+def _is_encoded(scope: Scope) -> bool:
+    return any(
+        name == b"content-encoding" and value.strip().lower() != b"identity"
+        for name, value in scope["headers"]
+    )
+
+
+def _declared_length(scope: Scope) -> int:
+    """Return the Content-Length, or 0 where there is none to go by: then the bytes are counted."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value[:20])
+    return 0
+
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
 BODIES_IN_MEMORY_BYTES: Final = 512 << 20

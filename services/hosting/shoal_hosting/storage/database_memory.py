@@ -42,9 +42,9 @@ from shoal_hosting.marks import (
     pages_are_whole,
 )
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.append_only import only_changes
 from shoal_hosting.storage.database import (
     OTHERS_COMPARED,
+    only_changes,
     tell_compared,
     translating_storage_errors,
 )

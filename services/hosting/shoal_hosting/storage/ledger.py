@@ -30,8 +30,7 @@ from sqlalchemy import (
     update,
 )
 
-from shoal_hosting.storage.append_only import only_changes, only_grows
-from shoal_hosting.storage.database import Bytes
+from shoal_hosting.storage.database import Bytes, only_changes, only_grows
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.epsilons import epsilon_at

@@ -12,8 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.storage.append_only import only_changes, only_grows
-from shoal_hosting.storage.database import Bytes
+from shoal_hosting.storage.database import Bytes, only_changes, only_grows
 
 
 class CrowdTables:

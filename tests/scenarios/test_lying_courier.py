@@ -1,0 +1,263 @@
+"""The vault against a courier that shows old documents, reorders, repeats, forges and lies."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nacl.signing import SigningKey
+
+from shoal_consortium.parties import next_manifest
+from shoal_holder import ledger, spending
+from shoal_protocol.privacy.accounting import compose
+from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
+from shoal_protocol.wire.documents import sign
+from tests.world.around_holder import NODES, POLICY, World, state_of
+from tests.world.examples import AUTHORITY, signing_key
+from tests.world.mailbox import Mailbox, Taken
+
+pytestmark = pytest.mark.essential
+
+CLIENTS = 12
+LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-share")
+
+
+class Courier(Mailbox):
+    """What is on the other side of a vault's mailbox."""
+
+    def __init__(self, world: World, *, hears_nodes: bool = False, **changes: Any) -> None:
+        nodes = [f"compute-{node}" for node in range(NODES)]
+        self.world = world
+        self.holder = world.holder(without_nodes=() if hears_nodes else nodes, **changes)
+        super().__init__(self.holder, nodes)
+        self.begin()
+        self.envelopes: dict[tuple[str, int], bytes] = {}
+        """By round and node: what the vault handed over first."""
+
+    def look(self) -> None:
+        """Take all that is to be sent; no envelope may ever be other bytes."""
+        for each in self.due():
+            if each.what == "envelope":
+                first = self.envelopes.setdefault((each.about, each.node), each.content)
+                assert first == each.content, "two answers to one round"
+
+    def charged(self) -> list[tuple[str, int, int]]:
+        entries = ledger.charges(state_of(self.holder).file, after=0, count=10_000)
+        return [(each.job, each.number, each.client) for each in entries]
+
+    def offer(self, request: Any) -> Taken:
+        return self.take("job", request.encode(), about=request.digest)
+
+
+@pytest.fixture
+def courier(tmp_path: Path) -> Iterator[Courier]:
+    opened = Courier(World(tmp_path, CLIENTS))
+    yield opened
+    opened.close()
+
+
+def joined(courier: Courier, **changes: Any) -> Any:
+    request = courier.world.submit(**changes)
+    assert courier.offer(request).yes
+    return request
+
+
+def test_a_round_that_is_offered_again_is_answered_once_with_the_same_bytes(
+    courier: Courier,
+) -> None:
+    spec = courier.world.announce(joined(courier))
+    for _ in range(3):
+        courier.take("round", spec.encode())
+        courier.look()
+    assert Counter(courier.charged()).most_common(1)[0][1] == 1
+    assert len(courier.charged()) == CLIENTS
+    assert len(courier.envelopes) == NODES
+
+
+def test_nothing_is_made_of_what_the_right_party_did_not_sign(courier: Courier) -> None:
+    world = courier.world
+    request = world.submit()
+    forged = sign(request.body, "analyst", SigningKey(b"x" * 32))
+    assert courier.take("job", forged.encode(), about=request.digest).why == "bad-signature"
+    honest = world.announce(joined(courier))
+    for lie in (
+        sign(honest.body, "trainer", SigningKey(b"x" * 32)),
+        sign(honest.body, "compute-0", signing_key("compute-0")),
+        replace(honest, body=honest.body.model_copy(update={"number": 1})),
+    ):
+        assert not courier.take("round", lie.encode()).yes
+    courier.look()
+    assert (courier.charged(), courier.envelopes) == ([], {})
+    assert courier.take("round", honest.encode()).yes
+
+
+def test_the_vault_goes_by_its_own_clock(courier: Courier) -> None:
+    """A spec that was kept back until its deadline is worth nothing, whatever else is said."""
+    world = courier.world
+    spec = world.announce(joined(courier))
+    world.clock.move(60)
+    assert courier.take("round", spec.encode()) == Taken(False, "missed")
+    late = world.submit()
+    world.clock.move(60)
+    assert "the time to join has passed" in courier.offer(late).why
+    assert courier.charged() == []
+
+
+def test_a_round_that_waits_too_long_is_not_answered_any_more(courier: Courier) -> None:
+    world = courier.world
+    spec = world.announce(joined(courier))
+    assert courier.take("round", spec.encode()).yes
+    courier.interests()
+    world.clock.move(60)
+    courier.look()
+    assert (courier.charged(), courier.envelopes) == ([], {})
+
+
+def test_an_older_manifest_is_never_gone_back_to(courier: Courier) -> None:
+    world, first = courier.world, courier.world.consortium
+    world.announce(joined(courier))
+    roster = with_grown(first.roster, 0, 1)
+    second = next_manifest(first, roster=roster, authority=AUTHORITY)
+    assert courier.take("manifest", second.encode(), roster.encode()).yes
+    rivals = with_grown(first.roster, 0, 2)
+    rival = next_manifest(first, roster=rivals, authority=AUTHORITY)  # of the same number
+    for manifest, its_roster in ((rival, rivals), (first.signed_manifest, first.roster)):
+        courier.take("manifest", manifest.encode(), its_roster.encode())
+        assert courier.version() == (2, CLIENTS + 1)
+    assert courier.offer(world.submit()).yes  # bound to the first, and judged by both
+    assert courier.offer(world.submit(manifest="f" * 64)).why == "unknown-manifest"
+
+
+def test_an_older_request_is_worth_what_its_analyst_is_now(courier: Courier) -> None:
+    """An older manifest, shown anew, gives an analyst who is gone, or has another key, nothing."""
+    world, first = courier.world, courier.world.consortium
+    [analyst] = first.manifest.analysts
+    replaced = analyst.model_copy(update={"verify_key": "ab" * 32})
+    manifest = next_manifest(first, analysts=(replaced,), authority=AUTHORITY)
+    courier.take("manifest", manifest.encode(), first.roster.encode())
+    assert "has another key now" in courier.offer(world.submit()).why
+
+
+@pytest.fixture
+def among_nodes(tmp_path: Path) -> Iterator[Courier]:
+    """A courier that the vault has ask the nodes what they charged."""
+    opened = Courier(World(tmp_path, CLIENTS), hears_nodes=True)
+    yield opened
+    opened.close()
+
+
+def said_by(courier: Courier, node: int, question: bytes, after: int = 0) -> bytes:
+    """Return what a node answers to a question about its charges."""
+    url = f"https://compute-{node}.example/v1/charges?after={after}"
+    return courier.world.nodes[node].answer(httpx.Request("POST", url, content=question)).content
+
+
+def test_whoever_keeps_back_what_nodes_charged_has_nothing_joined(among_nodes: Courier) -> None:
+    courier = among_nodes
+    request = courier.world.submit()
+    assert not courier.offer(request).yes
+    old = courier.interests().charges["compute-0"]
+    newer = courier.interests().charges["compute-0"]
+    assert old != newer
+    for lie in (said_by(courier, 0, old), said_by(courier, 1, newer), b"{}"):
+        assert not courier.take("charges", lie, about="compute-0").yes
+        assert not courier.offer(request).yes
+    for node, question in courier.interests().charges.items():
+        said = said_by(courier, int(node[-1]), question)
+        assert courier.take("charges", said, about=node).yes
+    assert courier.offer(request).yes
+
+
+def test_a_data_holder_that_was_revoked_between_two_questions_asks_nobody_any_more(
+    among_nodes: Courier,
+) -> None:
+    first = among_nodes.world.consortium
+    assert len(among_nodes.interests().charges) == NODES
+    roster = with_revoked(with_enrolled(first.roster, [(signing_key("other").verify_key, 1)]), [0])
+    second = next_manifest(first, roster=roster, authority=AUTHORITY)
+    among_nodes.take("manifest", second.encode(), roster.encode())
+    assert among_nodes.interests().charges == {}
+
+
+def test_a_job_that_the_courier_calls_over_is_over_and_costs_nobody_anything(
+    courier: Courier,
+) -> None:
+    request = joined(courier)
+    spec = courier.world.announce(request)
+    courier.take("end", about=request.digest)
+    assert courier.take("round", spec.encode()).why == "unknown-job"
+    assert courier.interests().jobs == ()
+    assert courier.charged() == []
+
+
+def test_whoever_leaves_while_a_courier_hides_it_answers_no_more(courier: Courier) -> None:
+    request = joined(courier)
+    spec = courier.world.announce(request)
+    courier.take("round", spec.encode())
+    courier.interests()
+    courier.ask("leave", job=request.digest)
+    courier.look()
+    assert (courier.charged(), courier.envelopes) == ([], {})
+
+
+def test_what_is_no_document_is_refused_and_changes_nothing(courier: Courier) -> None:
+    spec = courier.world.announce(joined(courier))
+    for content in (b"", b"\0" * 40, b"{}"):
+        assert not courier.take("round", content).yes
+    assert courier.take("round", spec.encode()).yes
+
+
+def _deeds(documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:
+    """Return anything that a courier may do with these jobs and rounds, true or not."""
+    jobs, specs = [each for each, _ in documents], [each for _, each in documents]
+    job, spec = st.sampled_from(jobs), st.sampled_from(specs)
+    outcomes, nodes = st.sampled_from(LIES), st.integers(0, NODES)
+    settled = st.tuples(spec, outcomes, nodes)
+    return st.one_of(
+        job.map(lambda each: lambda courier: courier.offer(each)),
+        spec.map(lambda each: lambda courier: courier.take("round", each.encode())),
+        st.just(Courier.interests),
+        st.just(Courier.look),
+        settled.map(
+            lambda said: (
+                lambda courier: courier.settle("envelope", said[0].digest, said[1], node=said[2])
+            )
+        ),
+        st.tuples(job, outcomes).map(
+            lambda said: lambda courier: courier.settle("join", said[0].digest, said[1])
+        ),
+        job.map(lambda each: lambda courier: courier.take("end", about=each.digest)),
+        st.floats(1.0, 40.0).map(lambda each: lambda courier: courier.world.clock.move(each)),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_order_of_deeds_spends_more_than_the_policy_or_answers_twice(
+    data: st.DataObject,
+) -> None:
+    with TemporaryDirectory() as directory:
+        world = World(Path(directory), CLIENTS)
+        courier = Courier(world)
+        documents = []
+        for _ in range(4):  # of which the policy allows three
+            request = world.submit()
+            documents.append((request, world.announce(request)))
+        for deed in data.draw(st.lists(_deeds(documents), max_size=40)):
+            deed(courier)
+        courier.look()
+        charged = courier.charged()
+        assert len(charged) == len(set(charged))
+        rounds = {spec.digest: request.digest for request, spec in documents}
+        paid = {(job, slot) for job, _, slot in charged}
+        handed_over = {rounds[round_id] for round_id, _ in courier.envelopes}
+        assert {(job, slot) for job in handed_over for slot in range(CLIENTS)} <= paid
+        for costs in spending.spent(state_of(courier.holder).file).values():
+            assert POLICY.cap.allows(compose(costs))
+        courier.close()

@@ -1,0 +1,184 @@
+"""A node whose whole directory was set back, mark included, is told by others what it forgot.
+
+They keep what it signed. Some may be absent, and one may lie: one honest keeper is enough, and
+nobody makes a node forget, or take for signed, what it did not sign.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from shoal_compute.schema import ledger
+from shoal_protocol.log.submissions import ADD_CHECKPOINT
+from tests.world.audit import audit
+from tests.world.federation import PRIVACY, Federation
+from tests.world.parties import problem_code
+from tests.world.trust import SITES
+from tests.world.wire import Fault, Rule
+
+pytestmark = pytest.mark.essential
+
+NODE = "compute-0"
+KEEPERS = ("compute-1", "compute-2", "aggregator")
+CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})
+
+
+async def restart(federation: Federation) -> str | None:
+    """Start the node again; return the token of the loss that it tells its operator of."""
+    with capture_logs() as said:
+        for _ in range(3):
+            await federation.step()
+            federation.clock.move(6.0)
+    words = " ".join(each["event"] for each in said if each["log_level"] == "error")
+    found = re.search("restore the database.*SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", words)
+    return found and found[1]
+
+
+async def has_two(federation: Federation, round_id: str) -> bool:
+    answer = await federation.ask(NODE, f"/v1/rounds/{round_id}")
+    return answer.status_code == 200 and bool(answer.json()["held"] == 2)
+
+
+def charged(federation: Federation) -> int:
+    storage = federation.party(NODE).resources.storage
+    return int(storage.run_here(lambda db: ledger.hold(db, lock=False)).number)
+
+
+async def is_ready(federation: Federation) -> bool:
+    answer = await federation.ask(NODE, "/readyz")
+    assert answer.status_code == 200 or json.loads(answer.content)["type"].endswith("ledger-broken")
+    return answer.status_code == 200
+
+
+async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name(
+    federation: Federation, tmp_path: Path
+) -> None:
+    await federation.learn(privacy=CHEAP)
+    await federation.copy_of(NODE, tmp_path / "copy")
+    assert await restart(federation) is None
+    await federation.learn(privacy=CHEAP)
+    whole = charged(federation)
+
+    await federation.set_back(NODE, tmp_path / "copy")
+    token = await restart(federation)
+    assert token is not None
+    assert not await is_ready(federation)
+    log = [each.body for each in federation.wire.log if each.path.endswith(ADD_CHECKPOINT)]
+    answer = await federation.ask(NODE, ADD_CHECKPOINT, method="POST", content=log[-1])
+    assert problem_code(answer) == "ledger-broken"  # nor does it sign what it may have forgotten
+    assert charged(federation) == whole - 1
+    job = await federation.submit(privacy=CHEAP)
+    await federation.until(lambda: federation.is_over(job), seconds=600)
+    assert (await federation.state(job))["phase"] == "failed"
+    assert charged(federation) == whole - 1
+
+    federation.accept_loss[NODE] = token
+    await federation.crash(NODE)
+    assert await restart(federation) is None
+    assert await is_ready(federation)
+    await federation.learn(privacy=CHEAP)
+    await federation.crash(NODE)
+    assert await restart(federation) is None  # the setting may stay, and the loss is known
+    await federation.set_back(NODE, tmp_path / "copy")
+    assert await restart(federation) not in (None, token)  # it was for that loss only
+
+
+@pytest.mark.parametrize("forgets", ["shares", "the round"])
+async def test_a_job_ends_although_a_node_is_set_back_in_it(
+    federation: Federation, tmp_path: Path, forgets: str
+) -> None:
+    await federation.learn(privacy=CHEAP)
+    if forgets == "the round":
+        await federation.copy_of(NODE, tmp_path / "copy")
+    cut = Rule(Fault.LOST, receiver=NODE, path="/shares$")
+    federation.wire.rules.append(cut)
+    job, round_id = await federation.collecting(privacy=CHEAP)
+    await federation.step()
+    if forgets == "shares":
+        await federation.copy_of(NODE, tmp_path / "copy")
+    federation.wire.rules.remove(cut)
+    # one answer is late, or the node would sign what it holds before it forgets that
+    late = federation.wire.cut("clinic-b", NODE, "/shares$")
+    await federation.until(lambda: has_two(federation, round_id))
+    await federation.set_back(NODE, tmp_path / "copy")
+    assert await restart(federation) is None, "it signed nothing that it lacks"
+    federation.wire.rules.remove(late)
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+    result = (await audit(federation))[round_id]
+    assert result is not None
+    assert result["cohort_size"] == sum(SITES.values())
+
+
+def hides(_: bytes) -> bytes:
+    return b'{"documents":[]}'
+
+
+def shows_nonsense(_: bytes) -> bytes:
+    return b'{"documents":[{"body":{},"signature":"00","signer":"compute-0"}]}'
+
+
+def forges(answer: bytes) -> bytes:
+    """Show what the node signed as if it had signed something else."""
+    return re.sub(rb'("round":")[0-9a-f]{64}', rb"\g<1>" + b"f" * 64, answer)
+
+
+SOME = [(), *combinations(KEEPERS, 1)]
+ALL = [each for count in range(4) for each in combinations(KEEPERS, count)]
+
+
+@pytest.mark.parametrize(
+    "present",
+    [SOME, pytest.param(ALL, marks=pytest.mark.exhaustive)],
+    ids=["none or one", "any"],
+)
+@pytest.mark.parametrize(
+    "lie",
+    [
+        None,
+        pytest.param(hides, marks=pytest.mark.exhaustive),
+        pytest.param(shows_nonsense, marks=pytest.mark.exhaustive),
+        forges,
+    ],
+)
+async def test_one_honest_keeper_is_enough_whoever_is_absent_and_whatever_one_says(
+    federation: Federation, tmp_path: Path, present: Iterable[tuple[str, ...]], lie: object
+) -> None:
+    """A keeper that is there hears of it late: after the node has started without it."""
+    await federation.copy_of(NODE, tmp_path / "copy")
+    await federation.learn(privacy=CHEAP)
+    for honest in present:
+        for liar in [None] if lie is None else [each for each in KEEPERS if each not in honest]:
+            federation.wire.rules.clear()
+            if callable(lie):
+                federation.wire.rules.append(
+                    Rule(Fault.LIES, receiver=liar, path="/newest$", lie=lie)
+                )
+            await federation.set_back(NODE, tmp_path / "copy")
+            for other in set(KEEPERS) - federation.absent:
+                await federation.crash(other)
+            federation.absent |= set(KEEPERS)
+            assert await restart(federation) is None  # nobody is there to say so
+            assert await is_ready(federation)
+            federation.absent -= {*honest, liar}
+            assert bool(await restart(federation)) == bool(honest), (honest, liar)
+            assert await is_ready(federation) != bool(honest)
+
+
+async def test_keepers_find_nothing_where_nothing_was_forgotten_whatever_one_says(
+    federation: Federation,
+) -> None:
+    await federation.learn(privacy=CHEAP)
+    for lie in (hides, shows_nonsense, forges):
+        federation.wire.rules.append(
+            Rule(Fault.LIES, receiver="compute-1", path="/newest$", lie=lie)
+        )
+        await federation.crash(NODE)
+        assert await restart(federation) is None
+        assert await is_ready(federation)
+        federation.wire.rules.clear()

@@ -1,0 +1,38 @@
+"""One consortium's keys for all tests of a folder, and played federations that begin with them."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from shoal_compute import shares
+from tests.world.federation import Federation
+from tests.world.trust import Trust, make_trust
+
+
+@pytest.fixture(scope="session")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return make_trust(tmp_path_factory.mktemp("trust"))
+
+
+@pytest.fixture
+async def federation(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
+    async with Federation(trust, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """Show errors only: of the rest, a failing test would print thousands of lines."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.configure(**before)
+
+
+@pytest.fixture(autouse=True)
+def bulks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store in one row what else, of so few data holders, would be in a row each."""
+    monkeypatch.setattr(shares, "SMALLEST_BULK", 1)
