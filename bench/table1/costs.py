@@ -54,26 +54,27 @@ class Cost:
 
 
 class Meter:
-    """CPU seconds and peaks of processes from now on, and wall seconds while it is running."""
+    """CPU and wall seconds of processes while it is running, and their peaks from now on."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
         self._processes = list(processes)
         for each in self._processes:
             with suppress(OSError):  # some containers do not let a peak be forgotten
                 Path(f"/proc/{each.pid}/clear_refs").write_text("5")
-        self._cpu = cpu_seconds(self._processes)
-        self._wall, self._since = 0.0, 0.0
+        self._cpu, self._wall = 0.0, 0.0
+        self._cpu_before, self._since = 0.0, 0.0
 
     def __enter__(self) -> None:
-        self._since = time.monotonic()
+        self._cpu_before, self._since = cpu_seconds(self._processes), time.monotonic()
 
     def __exit__(self, *error: object) -> None:
+        self._cpu += cpu_seconds(self._processes) - self._cpu_before
         self._wall += time.monotonic() - self._since
 
     def cost(self, *, run: int, received_bytes: int) -> Cost:
         """Return what was spent so far."""
         return Cost(
-            cpu_seconds=cpu_seconds(self._processes) - self._cpu,
+            cpu_seconds=self._cpu,
             wall_seconds=self._wall,
             peak_rss_mb=max(peak_memory_mib(each) for each in self._processes) * 1.048576,
             received_bytes=received_bytes,

@@ -1,11 +1,13 @@
 """A party is told of its certificate's end and of its retirement, and erases what was replaced."""
 
+import os
 import secrets
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from shoal_consortium import changes, party_files
 from shoal_consortium.cards import KeyKind
@@ -65,6 +67,59 @@ class At:
     @property
     def days_left(self) -> float | None:
         return self.registry.get_sample_value("shoal_certificate_days_left")
+
+
+async def test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day(
+    trust: Trust, tmp_path: Path
+) -> None:
+    at = At(trust, "trainer", tmp_path)
+    at.accept(rotate(trust, "trainer", KeyKind.TLS))
+    at.now = NOW + VALID - timedelta(days=61)
+    with capture_logs() as lines:
+        at.standing.look()
+    assert lines == [] and await at.standing.told(at.busy) == {}
+    assert at.days_left == 61
+    at.now += timedelta(days=2)
+    with capture_logs() as lines:
+        at.standing.look()
+        at.standing.look()
+        at.now += timedelta(days=1)
+        at.standing.look()
+    assert [line["days"] for line in lines] == [59, 58]
+    assert "ends in 58 days" in (await at.standing.told(at.busy))["certificate"]
+
+
+async def test_an_operator_is_asked_for_a_new_box_key_once_the_one_in_force_is_old(
+    trust: Trust, tmp_path: Path
+) -> None:
+    at = At(trust, "compute-1", tmp_path)
+    at.standing.box_key_lifetime = timedelta(days=7)
+    made = (NOW - timedelta(days=6)).timestamp()
+    os.utime(at.home / "box.key", (made, made))
+    assert "box_key" not in await at.standing.told(at.busy)
+    at.now += timedelta(days=1)
+    with capture_logs() as lines:
+        at.standing.look()
+    assert "shoal party rotate --box" in lines[-1]["event"]
+    told = await at.standing.told(at.busy)
+    assert told["box_key"].startswith("is 7 days old: run `shoal party rotate --box`")
+
+    second = rotate(trust, "compute-1", KeyKind.BOX)
+    os.utime(at.home / "box-2.key", (at.now.timestamp(),) * 2)
+    assert "box_key" in await at.standing.told(at.busy), "the new one is not in force yet"
+    at.accept(second)
+    assert "box_key" not in await at.standing.told(at.busy)
+
+
+async def test_a_retired_party_is_told_when_it_may_be_switched_off(
+    trust: Trust, tmp_path: Path
+) -> None:
+    at = At(trust, "compute-2", tmp_path)
+    at.accept(change(trust, retired=["compute-2"]))
+    at.is_busy = True
+    assert "serves what is open" in (await at.standing.told(at.busy))["party"]
+    at.is_busy = False
+    assert "may be switched off" in (await at.standing.told(at.busy))["party"]
 
 
 async def test_a_party_without_the_keys_of_the_version_in_force_is_not_ready(
