@@ -18,7 +18,6 @@ from pyroaring import BitMap
 from shoal_agent.answering import Answering
 from shoal_agent.client_files import write_holder_key, write_pin
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.status import HolderStatus
 from shoal_consortium.consortium_files import create
 from shoal_consortium.parties import next_manifest
 from shoal_holder import rounds
@@ -35,7 +34,6 @@ from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_
 from tests.client.test_policy import RULES
 from tests.world.around_holder import (
     COLUMNS,
-    NODES,
     POLICY,
     PRIVACY,
     QUERY,
