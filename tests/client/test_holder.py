@@ -615,3 +615,24 @@ def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world:
                 DataHolder.open(site, consortium, world.directory / state)
     with DataHolder.open(str(site), str(consortium), str(world.directory / "two")):
         pass
+
+
+async def test_events_never_name_a_client(world: World) -> None:
+    told: list[tuple[str, dict[str, object]]] = []
+    holder = world.holder(report=lambda event, **facts: told.append((event, facts)))
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
+    await holder.step()
+    assert {event for event, _ in told} == {
+        "no crowd jobs",
+        "job joined",
+        "join settled",
+        "round taken",
+        "envelope settled",
+        "envelope not sent",
+    }
+    for _, facts in told:
+        assert facts.keys() <= {"job", "round", "node", "number", "reason", "slots", "outcome"}
+    await holder.close()
