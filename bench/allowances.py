@@ -203,7 +203,7 @@ def _measure(here: Place, query: Query, rows: int, worst: dict[str, tuple[float,
     slots = max(1, min(len(here.records), MOST_COUNTED // query.records_per_client))
     with TemporaryDirectory() as directory:
         faults = Faults(Path(directory), system_clock)
-        work = Answers(cast(Any, here), cast(Any, None), faults, None)
+        work = Answers(cast(Any, here), cast(Any, None), faults)
         seconds = took(work, query, slots)
     share = seconds / encoding_allowed(query, slots, failing=0)
     at = f"{rows} rows, {query.records_per_client} count, {len(query.column_names)} columns"

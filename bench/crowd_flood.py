@@ -38,7 +38,7 @@ from bench.crowd_trainer import (
 from bench.raw_requests import Lines, request
 from shoal_consortium.processes import Federation
 from shoal_holder.crowds.contributor import MOST_TOGETHER
-from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.tls_certificates import pinned_tls
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_trainer.settings import DRAWS_AT_ONCE

@@ -29,7 +29,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Query, SecondMomentMatrix
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
@@ -120,7 +120,6 @@ class Drive:
         self,
         query: Query,
         clients: int,
-        wrapping: Wrapping = "sealed_box",
         *,
         sharing: Sharing = ADDITIVE,
     ) -> Signed[RoundSpec]:
@@ -135,7 +134,6 @@ class Drive:
             dropouts=0,
             colluders=0,
             sharing=sharing,
-            wrapping=wrapping,
             opened_at=now.replace(microsecond=0),
         )
         asked = sign(request, self._analyst.name, self._analyst.signing_key)
@@ -154,7 +152,6 @@ class Drive:
             deadline=now + DEADLINE,
             give_up_at=now + 2 * DEADLINE,
             sharing=sharing,
-            wrapping=wrapping,
         )
         return sign(spec, self._trainer.name, self._trainer.signing_key)
 

@@ -1,10 +1,10 @@
-"""CPU microseconds that one Compute node spends on one share, and on one session's opening.
+"""CPU microseconds that one Compute node spends on one share.
 
     python -m bench.node_costs [--holders 20000] [--dimension 10] [--nodes 10] [--profile]
 
-One of `--nodes` Compute nodes, in this process without TLS: its application takes openings of data
-holders of one record and their envelopes under sessions, in bulk, and stores them; then it reads
-what it holds, as a freeze does, and adds it up. `--profile` names the functions that take longest.
+One of `--nodes` Compute nodes, in this process without TLS: its application takes the envelopes of
+data holders of one record, in bulk, and stores the shares; then it reads what it holds, as a freeze
+does, and adds it up. `--profile` names the functions that take longest.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import httpx
 from pyroaring import BitMap
@@ -26,24 +26,15 @@ from bench.drive import FIRST_PHONE, Drive, matrix_query, phone_key, quickstart
 from shoal_compute.assembly import Service, assemble
 from shoal_compute.node import Stored
 from shoal_compute.uploading import MOST_IN_BULK
+from shoal_holder.contribution import box_keys
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party
 from shoal_hosting.server.logs import configure_logs
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.envelope import ANSWER_BYTES, frame
-from shoal_protocol.sharing.session_envelope import SessionHeader, SessionWrapping, seed_for, wrap
-from shoal_protocol.sharing.sessions import (
-    STEP_SECONDS,
-    Prekey,
-    advance,
-    hour_for,
-    open_session,
-)
-from shoal_protocol.sharing.shares import Share, ShareKind
-from shoal_protocol.wire.documents import Role, Signed, decode, sign
-
-TOGETHER: Final = 1000  # openings in a request
+from shoal_protocol.sharing.envelope import ANSWER_BYTES, EPOCH_BYTES, Header, frame, seal
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
+from shoal_protocol.wire.documents import Signed
 
 
 class Costs:
@@ -85,38 +76,19 @@ async def one_node(
     await service.close()
 
 
-class Sessions:
-    """Sessions of all phones with one node."""
-
-    def __init__(self, prekey: Prekey, phones: range) -> None:
-        self.number = int(time.time())
-        self.chains: list[bytes] = []
-        self.openings: list[bytes] = []
-        for phone in phones:
-            opening, keys = open_session(
-                [prekey],
-                holder=FIRST_PHONE + phone,
-                number=self.number,
-                previous=None,
-                random_bytes=secrets.token_bytes,
-            )
-            self.chains.append(keys[prekey.node])
-            self.openings.append(sign(opening, Role.HOLDER, phone_key(phone)).encode())
-
-    def envelope(self, spec: Signed[RoundSpec], phone: int) -> bytes:
-        """Return the phone's envelope for node 0; the share is random."""
-        body, holder = spec.body, FIRST_PHONE + phone
-        kind = body.sharing.kind_for(holder=holder, node=0, nodes=len(body.compute_nodes))
-        is_seed = kind is ShareKind.SEED
-        wrapping = SessionWrapping.NOTICE if is_seed else SessionWrapping.VECTOR
-        answer = secrets.token_bytes(ANSWER_BYTES - 4) + bytes(4)
-        header = SessionHeader(wrapping, 0, holder, self.number, spec.digest, answer)
-        steps = hour_for(self.number, body.opened_at) - self.number // STEP_SECONDS
-        key = advance(self.chains[phone], steps)
-        payload = secrets.token_bytes(8 * body.dimension)
-        if is_seed:
-            payload = seed_for(header, key, manifest=body.manifest)
-        return wrap(Share(kind, payload), header, key=key, manifest=body.manifest)
+def envelope_of(drive: Drive, spec: Signed[RoundSpec], phone: int) -> bytes:
+    """Return the phone's envelope for node 0; the share is random."""
+    body, holder = spec.body, FIRST_PHONE + phone
+    kind = body.sharing.kind_for(holder=holder, node=0, nodes=len(body.compute_nodes))
+    answer = secrets.token_bytes(ANSWER_BYTES - EPOCH_BYTES) + bytes(EPOCH_BYTES)
+    size = SEED_BYTES if kind is ShareKind.SEED else 8 * body.dimension
+    return seal(
+        Share(kind, secrets.token_bytes(size)),
+        Header(kind, 0, holder, body.manifest, spec.digest, answer),
+        box_key=box_keys(drive.consortium)[0],
+        key=phone_key(phone),
+        random_bytes=secrets.token_bytes,
+    )
 
 
 async def measure(
@@ -135,21 +107,13 @@ async def measure(
             if reply.status_code not in (200, 201) or reply.content.count(b"201") < 1:
                 raise RuntimeError(f"refused: {reply.content[:300]!r}")
 
-        prekey = decode((await client.get("/v1/prekey")).content, Prekey).body
-        sessions = Sessions(prekey, phones)
-        for start in phones[::TOGETHER]:
-            body = (
-                b'{"documents":[' + b",".join(sessions.openings[start : start + TOGETHER]) + b"]}"
-            )
-            with costs.of("opening"):
-                await post("/v1/openings", body)
-        spec = drive.spec(matrix_query(dimension), holders, wrapping="session")
+        spec = drive.spec(matrix_query(dimension), holders)
         for path, encoded in drive.to_announce(spec):
             await client.post(path, content=encoded)
         known = service.node._rounds.live[spec.digest]
         for start in phones[::MOST_IN_BULK]:
             some = phones[start : start + MOST_IN_BULK]
-            made = frame([sessions.envelope(spec, each) for each in some])
+            made = frame([envelope_of(drive, spec, each) for each in some])
             with costs.of("taken"):
                 await post(f"/v1/rounds/{spec.digest}/shares/bulk", made)
         if len(known.held) != holders:

@@ -28,7 +28,7 @@ from shoal import Analyst, ColumnBounds, JobSettings
 from shoal.jobs.analyst import Job
 from shoal_consortium.processes import Federation, Process
 from shoal_holder.release_timing import GRID_SECONDS
-from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.tls_certificates import pinned_tls
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.packing import pack
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask

@@ -2,9 +2,9 @@
 
     python -m bench.secure_sum
 
-Data holders of one record with sessions, real services over TLS: nodes and aggregator from the
-first envelope to the published sum, and of each data holder what `bench.table1.clients` counts,
-noise and ledger included; joins, sessions, the trainer and the clients' HTTP are not. Flower's is
+Data holders of one record, real services over TLS: nodes and aggregator from the first envelope to
+the published sum, and of each data holder what `bench.table1.clients` counts, noise and ledger
+included; joins, the trainer and the clients' HTTP are not. Flower's is
 a round in process, without network or noise.
 """
 
@@ -25,8 +25,8 @@ FLOWER: Final = {(100, 10_000): 2.8, (500, 1_000): 12.0}
 async def measure(directory: Path, *, holders: int, entries: int) -> tuple[float, float]:
     """Return the CPU seconds of the services, and those of one data holder."""
     async with Services.running(directory, nodes=NODES, holders=holders) as services:
-        await services.round(DIMENSIONS[0], 2, "session", with_sum=False)  # what only the first has
-        whole, _ = await services.round(entries, holders, "session", with_sum=False)
+        await services.round(DIMENSIONS[0], 2)  # what only the first round costs
+        whole = (await services.round(entries, holders))["server"]
         each = await clients.measure(services, [entries])
     return whole.cpu_seconds, each[entries].cpu_seconds
 

@@ -24,7 +24,7 @@ import httpx
 from bench.drive import quickstart
 from bench.rounds import memory_mib, peak_memory_mib
 from shoal_consortium.processes import Federation, Process
-from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.tls_certificates import pinned_tls
 
 SAMPLE_SECONDS: Final = 0.5
 SITE = "site"

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 
 from bench.drive import Drive, matrix_query, quickstart
+from bench.load.metering import sent_bytes
 from shoal_hosting.clock import system_clock
-from shoal_hosting.peers.answer_heads import encoded_head
 from shoal_hosting.peers.peer import Peer
 
 
@@ -40,7 +40,7 @@ def _head_bytes(drive: Drive, path: str, body: bytes) -> int:
     sent: list[int] = []
 
     def count(request: httpx.Request) -> httpx.Response:
-        sent.append(len(encoded_head(request)))
+        sent.append(sent_bytes(request) - len(body))
         return httpx.Response(201)
 
     node = drive.service("compute-0")

@@ -42,8 +42,7 @@ _JOB: Final = "0" * 64
 
 # the primitive that each unit is measured in
 UNITS: Final = {
-    "opening": "verify",
-    "taken": "hash",
+    "taken": "verify",
     "freeze": "hash",
     "added up from the store": "hash",
     "erased": "insert",

@@ -26,7 +26,7 @@ from bench.rounds import memory_mib
 from bench.small_consortium import made_consortium
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation, Process
-from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.tls_certificates import pinned_tls
 from shoal_protocol.trust.manifest import ServiceParty
 
 AT_ONCE: Final = 50  # connections that shake hands together

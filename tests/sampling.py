@@ -40,7 +40,6 @@ EVERY: Final = {
     "tests/federation/test_partitions_and_clocks.py::"
     "test_clocks_that_are_three_minutes_off_change_nothing": 3,
     "tests/federation/test_sessions.py::"
-    "test_whoever_dies_at_a_message_of_sessions_loses_no_answer": 5,
     "tests/hosting/test_vanished_host.py::"
     "test_the_successor_of_a_process_whose_host_vanished_waits_and_then_starts": 2,
     "tests/learning/test_families.py::"

@@ -30,14 +30,18 @@ NAMED_OF_HTTPX = {
     f"httpx.{name}"
     for name in (
         *("AsyncBaseTransport", "AsyncByteStream", "Request", "Response", "Headers", "URL"),
-        *("TransportError", "HTTPError", "ConnectError", "ReadError"),
-        *("RemoteProtocolError", "LocalProtocolError", "InvalidURL"),
+        *("TransportError", "HTTPError", "ConnectError", "ConnectTimeout", "ReadTimeout"),
+        *("ProxyError", "RemoteProtocolError", "InvalidURL"),
     )
 }
 REACHING = {"open_connection", "create_connection", "handle_async_request"}
 MAY_ASK = {
-    "shoal_hosting.peers.exchange": {"self._transport.handle_async_request"},
-    "shoal_hosting.peers.lines": {"loop.create_connection"},
+    "shoal_hosting.peers.exchange": {
+        "self._transport.handle_async_request",
+        "httpx.AsyncHTTPTransport",
+        "httpx.Limits",
+        "httpx.Proxy",
+    },
     "shoal_hosting.probe": {"http.client"},  # of the service beside it
 }
 

@@ -22,6 +22,10 @@ IN_MID_JOB: Final = {
     "Rotate the keys of a service": [
         "end_to_end/test_life_cycle.py::test_all_keys_change_while_a_job_runs_and_its_certificate_holds"
     ],
+    "Renew a box key": [
+        "hosting/test_standing.py::test_an_operator_is_asked_for_a_new_box_key_once_the_one_in_force_is_old",
+        "hosting/test_standing.py::test_replaced_box_and_tls_keys_are_erased_once_no_open_round_needs_them",
+    ],
     "Renew a certificate": [
         "end_to_end/test_certificate_ends.py::test_a_party_whose_certificate_ended_is_cut_off_until_it_is_renewed",
         "hosting/test_standing.py::test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day",
@@ -72,7 +76,6 @@ IN_MID_JOB: Final = {
     "A node is compromised": [
         "federation/test_drills.py::test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_anew",
         "federation/test_parties_change.py::test_an_old_key_signs_nothing_of_a_later_version",
-        "federation/test_new_keys.py::test_sessions_of_a_key_that_was_lost_are_void_once_the_authority_replaces_it",
     ],
     "A release is wrong": [
         "federation/test_drills.py::test_a_wrong_release_stands_beside_its_correction_and_both_are_paid",

@@ -9,7 +9,6 @@ from bench import reading
 ONLY_WHERE_THE_POLICY_ALLOWS = (
     *("shoal_protocol.crowds", "shoal_holder.crowds."),
     *("shoal_protocol.sharing.shamir", "shoal_protocol.sharing.prime_field"),
-    *("shoal_protocol.sharing.session", "shoal_holder.sessions.vault"),
     "shoal_hosting.installed_models",
     *("shoal_protocol.queries.models.numpyro_models", "shoal_protocol.queries.models.latents"),
 )
@@ -35,14 +34,12 @@ def test_what_only_some_policies_allow_is_loaded_only_there_and_listed_apart() -
     loaded = reading.loaded_by(reading.AGENT) - {
         "shoal_agent.crowds.beside",
         "shoal_holder.crowds.status",
-        "shoal_holder.sessions.messages",
     }
     for gradients in ("shoal_holder.contribution", "shoal_hosting.installed_models"):
         assert [name for name in reading.loaded_by(gradients) if name.startswith(NEVER)] == []
     assert [name for name in loaded if name.startswith(ONLY_WHERE_THE_POLICY_ALLOWS)] == []
-    crowds, threshold, sessions, numpyro, parquet = reading.on_demand().values()
+    crowds, threshold, numpyro, parquet = reading.on_demand().values()
     assert set(crowds) <= reading.loaded_by("shoal_holder.crowds.vault")
-    assert set(sessions) <= reading.loaded_by("shoal_holder.sessions.vault")
     assert set(parquet) <= reading.loaded_by("shoal_holder.parquet.reading")
     assert set(threshold) <= reading.loaded_by("shoal_protocol.sharing.shamir")
     assert set(numpyro) <= reading.loaded_by("shoal_hosting.installed_models")

@@ -6,7 +6,7 @@ phone would do besides, its ledger and its waiting, is left out: only the traine
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from bench.load.lines import Line
 from bench.load.metering import Meter, Monotonic, RequestFigures
 from shoal_agent.crowds.trainer import CrowdTrainer
-from shoal_holder.crowds.contributing import NONCE_BYTES, draw_noise, make_submission
-from shoal_holder.crowds.crowd import Crowd, Sent
+from shoal_holder.crowds.contributor import draw_noise, make_submission
+from shoal_holder.crowds.crowd import Crowd, Outcome, Sent, judged, verified
+from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.outcome import ACKNOWLEDGED
@@ -63,6 +64,37 @@ class CrowdFigures:
         return value | {"contributions_per_second": self.contributions_per_second}
 
 
+class PhonesTrainer(CrowdTrainer):
+    """The trainer as phones ask it, which check what it answers."""
+
+    async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:
+        """Return the draws of up to `MOST_AT_ONCE` nonces, verified, in order.
+
+        A busy trainer answers the first of them, at least one.
+
+        Raises:
+            CrowdRefused: there is nothing to draw: the job is closed.
+            ProtocolError: a draw is not one that an honest trainer makes.
+        """
+        documents = await self.draw_documents(crowd.job, nonces)
+        return [
+            verified(decode(document, Draw), crowd, nonce)
+            for document, nonce in zip(documents, nonces, strict=False)
+        ]
+
+    async def submit(self, crowd: Crowd, sent: Sequence[Sent]) -> list[Outcome | None]:
+        """Hand in up to `MOST_AT_ONCE` submissions; None where the same may be sent again later.
+
+        Raises:
+            MalformedDocument: the answer does not say what became of each.
+        """
+        found = await self.submit_documents(crowd.job, [each.document for each in sent])
+        return [
+            None if told is None else judged(crowd, each, *told)
+            for each, told in zip(sent, found, strict=True)
+        ]
+
+
 @dataclass
 class CrowdLoad:
     """Phones, one for each record, in the first slots of the data holder that has `key`.
@@ -102,7 +134,7 @@ class CrowdLoad:
         if len(self._clients) < len(self.records):
             raise ValueError("the data holder has fewer slots in the consortium than phones")
         meter = Meter(consortium, self.monotonic, connections=self.concurrency)
-        trainer = CrowdTrainer(partial(_same, Line(consortium.manifest.trainer, meter)))
+        trainer = PhonesTrainer(partial(_same, Line(consortium.manifest.trainer, meter)))
         try:
             crowd = await trainer.crowd(self.job, consortium)
             waiting = self._groups(crowd)
@@ -135,7 +167,7 @@ class CrowdLoad:
 
     async def _work(
         self,
-        trainer: CrowdTrainer,
+        trainer: PhonesTrainer,
         crowd: Crowd,
         waiting: Iterator[tuple[range, NDArray[np.int64]]],
     ) -> None:
@@ -143,7 +175,7 @@ class CrowdLoad:
             await self._contribute(trainer, crowd, phones, noise)
 
     async def _contribute(
-        self, trainer: CrowdTrainer, crowd: Crowd, phones: range, noise: NDArray[np.int64]
+        self, trainer: PhonesTrainer, crowd: Crowd, phones: range, noise: NDArray[np.int64]
     ) -> None:
         nonces = [nacl.utils.random(NONCE_BYTES).hex() for _ in phones]
         draws = await self._draw(trainer, crowd, nonces)
@@ -174,7 +206,7 @@ class CrowdLoad:
         return np.asarray(step)
 
     async def _draw(
-        self, trainer: CrowdTrainer, crowd: Crowd, nonces: list[str]
+        self, trainer: PhonesTrainer, crowd: Crowd, nonces: list[str]
     ) -> list[Signed[Draw]]:
         draws, tried = list[Signed[Draw]](), 0
         while len(draws) < len(nonces):
@@ -187,7 +219,7 @@ class CrowdLoad:
                 await _pause(tried, error.retry_after_seconds)
         return draws
 
-    async def _submit(self, trainer: CrowdTrainer, crowd: Crowd, sent: list[Sent]) -> None:
+    async def _submit(self, trainer: PhonesTrainer, crowd: Crowd, sent: list[Sent]) -> None:
         """Send until each has its answer: the same bytes again where there was none."""
         for tried in range(1, _TRIES + 1):
             wished = 0.0

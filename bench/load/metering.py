@@ -11,9 +11,9 @@ from typing import Final
 import httpx
 import numpy as np
 
-from shoal_hosting.peers.connections import pinned_tls
-from shoal_hosting.peers.lines import Lines
+from shoal_hosting.peers.exchange import transport_to
 from shoal_hosting.peers.peer import LATER
+from shoal_hosting.tls_certificates import pinned_tls
 from shoal_protocol.trust.manifest import Consortium
 
 Monotonic = Callable[[], float]
@@ -74,8 +74,8 @@ class Meter(httpx.AsyncBaseTransport):
         manifest = consortium.manifest
         self._monotonic = monotonic
         self._transports = {
-            _origin(httpx.URL(party.url)): Lines(
-                pinned_tls(party.certificate), connections=connections
+            _origin(httpx.URL(party.url)): transport_to(
+                httpx.URL(party.url), pinned_tls(party.certificate), connections
             )
             for party in (*manifest.compute_nodes, manifest.aggregator, manifest.trainer)
         }
@@ -102,7 +102,7 @@ class Meter(httpx.AsyncBaseTransport):
             raise
         requests = self._requests.setdefault(kind, _Requests())
         requests.seconds.append(self._monotonic() - begun)
-        requests.sent_bytes += _size(request)
+        requests.sent_bytes += sent_bytes(request)
         self.received_bytes[kind] += int(response.headers.get("Content-Length", 0))
         if response.status_code >= 500 or response.status_code in LATER:
             self.errors[f"{kind}: status {response.status_code}"] += 1
@@ -125,7 +125,7 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _size(request: httpx.Request) -> int:
+def sent_bytes(request: httpx.Request) -> int:
     """Return the bytes of a request's head and body, without TLS."""
     line = len(request.method) + len(request.url.raw_path) + len("  HTTP/1.1\r\n\r\n")
     fields = sum(len(name) + len(value) + 4 for name, value in request.headers.raw)

@@ -4,13 +4,14 @@
         [--quick] [--json build/bench/table1.json]
 
 Real services over TLS, M = 10. Rows: `sum`, stored shares to their total, which is what the authors
-timed; `server`, all nodes and the aggregator from the first envelope to the published sum, of
-clients with sessions; `sealed`, the same with sealed boxes; `client`, what one client spends;
-`setup`, joins and opening sessions, once a job; `hospital`, everything, with the clients in ten
-data holders. A cell is N clients x d coordinates; one that is too large is run with fewer clients:
-`run_in_part` says with how many. Of it what comes before the last envelope, or in ten data holders
-is beyond a round of ten records, is taken to grow with the clients. Cells of an earlier run are
-kept in the file.
+timed; `server`, all nodes and the aggregator from the first envelope to the published sum; `floor`,
+the same envelopes verified, opened and added up by the bare libraries in one process; `client`,
+what one client spends; `hospital`, everything, with the clients in ten data holders.
+
+A cell is N clients x d coordinates; one that is too large is run with fewer clients: `run_in_part`
+says with how many. Of it what comes before the last envelope, or in ten data holders is beyond a
+round of ten records, is taken to grow with the clients. Cells of an earlier run are kept in the
+file.
 """
 
 import argparse
@@ -26,11 +27,9 @@ from bench.table1 import clients, hospitals, report
 from bench.table1.costs import Cost
 from bench.table1.reference import CLIENTS, DIMENSIONS, NODES
 from bench.table1.services import Services
-from shoal_protocol.sharing.schemes import Wrapping
 
-ROWS: Final = ("sum", "server", "sealed", "client", "setup", "hospital")
+ROWS: Final = ("sum", "server", "floor", "client", "hospital")
 _KEPT: Final = (*ROWS, report.EMPTY)
-_SEALED: Final = (10, 10_000)  # dimensions that are run with sealed boxes, too
 _LEAST_HOSPITAL: Final = 10
 
 Cell = tuple[int, int]
@@ -95,36 +94,23 @@ class Table:
         most = max(self._limits.run(*cell) for cell in cells)
         with tempfile.TemporaryDirectory() as directory:
             async with Services.running(Path(directory), nodes=nodes, holders=most) as services:
-                if "setup" in rows:
-                    for what, cost in services.setup.items():
-                        for n in sorted({n for n, _ in cells}):
-                            self.keep("setup", what, n, cost)
-                if {"sum", "server"} & set(rows):
-                    await self._rounds(services, cells, "session", "server")
-                if "sealed" in rows:
-                    await self._rounds(services, cells, "sealed_box", "sealed")
+                if {"sum", "server", "floor"} & set(rows):
+                    await self._rounds(services, cells)
                 if "client" in rows:
                     found = await clients.measure(services, sorted({d for _, d in cells}))
                     for n, d in cells:
                         self.keep("client", d, n, replace(found[d], run=n))
 
-    async def _rounds(
-        self, services: Services, cells: Sequence[Cell], wrapping: Wrapping, row: str
-    ) -> None:
-        await services.round(DIMENSIONS[0], 2, wrapping, with_sum=False)  # what only the first has
+    async def _rounds(self, services: Services, cells: Sequence[Cell]) -> None:
+        await services.round(DIMENSIONS[0], 2)  # what only the first round costs
         for d in sorted({d for _, d in cells}):
-            if row == "sealed" and d not in _SEALED:
-                continue
-            done: dict[int, tuple[Cost, Cost | None]] = {}
+            done: dict[int, dict[str, Cost]] = {}
             for n in sorted(n for n, each in cells if each == d):
                 run = self._limits.run(n, d)
                 if run not in done:
-                    with_sum = row == "server"
-                    done[run] = await services.round(d, run, wrapping, with_sum=with_sum)
-                whole, alone = done[run]
-                self.keep(row, d, n, whole)
-                if alone is not None:
-                    self.keep("sum", d, n, replace(alone, run=run))
+                    done[run] = await services.round(d, run, ("server", "sum", "floor"))
+                for row, cost in done[run].items():
+                    self.keep(row, d, n, cost)
 
     def hospitals(self, cells: Sequence[Cell], nodes: int) -> None:
         """Run the cells of ten data holders: a federation for each number of clients."""

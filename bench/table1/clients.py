@@ -1,8 +1,8 @@
-"""What a data holder of one record spends on its answer: encode, noise, split, wrap, store.
+"""What a data holder of one record spends on its answer: encode, noise, split, seal, store.
 
-Data holders as they are, vaults and ledgers and all, answer a job's round; counted is their vaults'
-work on the answer alone. Joins and sessions are set up before, and nothing waits for a moment that
-hides how long noise took.
+Data holders with vaults and ledgers answer a job's round; counted is their vaults' work on the
+answer alone. They have joined before, and answers leave without the wait that hides how long noise
+took.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from shoal_holder.answers import Answers
 from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
-from shoal_holder.sessions.vault import Sessions
 from shoal_holder.site import Sources
 from shoal_holder.timer import SystemTimer
+from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
 
 FEW: Final = 6
@@ -83,7 +83,6 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
         delta=consortium.manifest.policy.delta,
         minimum_population=2,
         minimum_colluders=0,
-        allow_sessions=True,
         declare=False,
         approval="automatic",
     )
@@ -125,10 +124,9 @@ async def _answered(directory: Path, holders: Sequence[DataHolder], entries: int
         join_seconds=600,
         round_seconds=600,
         grace_seconds=600,
-        wrapping="session",
     )
     count = Count()
-    with count.methods((Answers, "make"), (Sessions, "wrapped")):
+    with count.methods((Answers, "make"), (Vault, "_envelope")):
         job = await asyncio.to_thread(analyst.submit, vector_task(entries), settings)
         waiting = asyncio.create_task(asyncio.to_thread(job.wait))
         while not waiting.done():

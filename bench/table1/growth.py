@@ -2,7 +2,7 @@
 
     python -m bench.table1.growth [--nodes 3 6 12] [--clients 300 1000 3000] [--json FILE]
 
-Nodes and aggregator, clients with sessions, as `bench.table1`'s row `server`, but for what comes
+Nodes and aggregator, as `bench.table1`'s row `server`, but for what comes
 after the last envelope. An exponent is the slope of a straight line through logarithms. From the
 costs of a share and of a coordinate follow those of 10^8 clients, as if all grew so.
 """
@@ -43,10 +43,10 @@ async def measure(
         with tempfile.TemporaryDirectory() as directory:
             running = Services.running(Path(directory), nodes=many, holders=max(clients))
             async with running as services:
-                await services.round(_MIDDLE, 2, "session", with_sum=False)
+                await services.round(_MIDDLE, 2)
                 for d in dimensions if many == max(nodes) else (_MIDDLE,):
                     for n in clients if d == _MIDDLE else (max(clients),):
-                        cost, _ = await services.round(d, n, "session", with_sum=False)
+                        cost = (await services.round(d, n))["server"]
                         found[many, n, d] = cost.cpu_seconds - cost.empty[0]
                         print((many, n, d), round(found[many, n, d], 2), flush=True)
     return found

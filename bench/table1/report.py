@@ -14,53 +14,54 @@ Cells = dict[str, dict[str, dict[str, dict[str, Any]]]]
 
 EMPTY: Final = "empty"
 """The row of a round of hardly any clients in ten data holders."""
-_ALL: Final = "server + N client"
-_WIDE: Final = 1_000  # coordinates from which more is asked
+_MANY: Final = 10_000  # clients from which `server` is held to `floor`
 
 
 def with_ratios(cells: Cells) -> Cells:
-    """Return the cells with each one's CPU seconds over the authors', and those of all together."""
+    """Return the cells with their CPU seconds over the authors', and of `server` over `floor`."""
     rows: Cells = {name: {d: dict(row[d]) for d in row} for name, row in cells.items()}
-    for d, row in rows.get("server", {}).items():
-        for n, cell in row.items():
-            client = rows.get("client", {}).get(d, {}).get(n)
-            if client is not None:
-                whole = cell["cpu_seconds"] + int(n) * client["cpu_seconds"]
-                rows.setdefault(_ALL, {}).setdefault(d, {})[n] = {"cpu_seconds": round(whole, 3)}
     for name, by_dimension in rows.items():
-        if name in ("client", "setup", EMPTY):
+        if name in ("client", EMPTY):
             continue
         for d, row in by_dimension.items():
             for n, cell in row.items():
-                ratio = cell["cpu_seconds"] / AUTHORS[int(d)][int(n)]
-                row[n] = cell | {"ratio": float(f"{ratio:.3g}")}
+                seconds = cell["cpu_seconds"]
+                row[n] = cell | {"ratio": _rounded(seconds / AUTHORS[int(d)][int(n)])}
+                floor = rows.get("floor", {}).get(d, {}).get(n)
+                if name == "server" and floor is not None:
+                    row[n]["over_floor"] = _rounded(seconds / floor["cpu_seconds"])
     return rows
+
+
+def _rounded(ratio: float) -> float:
+    return float(f"{ratio:.3g}")
 
 
 def goals(cells: Cells) -> Iterator[tuple[str, str, str, float, float]]:
     """Yield of each goal: row, d, N, its CPU seconds, and those that it may have."""
     nothing = [
-        each["cpu_seconds"] for row in cells.get(EMPTY, {}).values() for each in row.values()
+        cell["cpu_seconds"] for row in cells.get(EMPTY, {}).values() for cell in row.values()
     ]
-    parts = {
-        "sum": (10, 100),
-        "server": (10, 100),
-        _ALL: (3, 10),
-        "hospital": (100, 100),
-    }
-    for name, (narrow, wide) in parts.items():
+    for name in ("sum", "server", "hospital"):
         for d, row in cells.get(name, {}).items():
             for n, cell in row.items():
-                part = wide if int(d) >= _WIDE else narrow
-                most = AUTHORS[int(d)][int(n)] / part
-                if name == "hospital":
-                    most = max([most, *(each + 0.1 for each in nothing)])
-                yield name, d, n, cell["cpu_seconds"], most
+                authors = AUTHORS[int(d)][int(n)]
+                if name == "sum":
+                    limits = [0.1 * authors]
+                elif name == "hospital":
+                    limits = [max([authors / 100, *(each + 0.1 for each in nothing)])]
+                else:
+                    limits = [authors] if int(d) >= 100 else []
+                    floor = cells.get("floor", {}).get(d, {}).get(n)
+                    if floor is not None and int(n) >= _MANY:
+                        limits.append(1.2 * floor["cpu_seconds"])
+                for most in limits:
+                    yield name, d, n, cell["cpu_seconds"], most
 
 
 def lines(cells: Cells) -> Iterator[str]:
     """Yield the table, and what is above its goal."""
-    heads = f"{'CPU s':>11}{'wall s':>10}{'MB':>8}{'bytes':>15}{'ratio':>10}"
+    heads = f"{'CPU s':>11}{'wall s':>10}{'MB':>8}{'bytes':>15}{'ratio':>10}{'floor':>10}"
     yield f"{'row':20}{'d':>9}{'N':>8}{heads}"
     for name, by_dimension in cells.items():
         for d, row in by_dimension.items():
@@ -69,7 +70,8 @@ def lines(cells: Cells) -> Iterator[str]:
                 wall, peak = cell.get("wall_seconds", 0.0), cell.get("peak_rss_mb", 0.0)
                 yield (
                     f"{name:20}{d:>9}{n:>8}{cell['cpu_seconds']:11.3f}{wall:10.2f}{peak:8.0f}"
-                    f"{cell.get('received_bytes', 0):15,}{cell.get('ratio', ''):>10}{part}"
+                    f"{cell.get('received_bytes', 0):15,}{cell.get('ratio', ''):>10}"
+                    f"{cell.get('over_floor', ''):>10}{part}"
                 )
     judged = list(goals(cells))
     missed = [each for each in judged if each[3] > each[4]]
@@ -81,7 +83,7 @@ def lines(cells: Cells) -> Iterator[str]:
 
 def draw(cells: Cells, path: Path) -> None:
     """Draw CPU seconds over the authors' against clients, a panel for each dimension."""
-    drawn = [row for row in ("sum", "server", _ALL, "hospital") if row in cells]
+    drawn = [row for row in ("sum", "server", "floor", "hospital") if row in cells]
     dimensions = sorted({int(d) for row in drawn for d in cells[row]})
     if not dimensions:
         return

@@ -6,10 +6,11 @@ be; the published sum must be theirs to the last bit.
 """
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +19,10 @@ from pyroaring import BitMap
 from sqlalchemy import Engine
 
 from bench.drive import FIRST_PHONE, Drive, contributions, quickstart
-from bench.raw_requests import Lines, ask, request
-from bench.small_holders import CONNECTIONS, Holders, ask_trainer, check_taken, settings_for
+from bench.raw_requests import ask, request
 from bench.table1.costs import Cost, Meter
-from shoal import Analyst, ColumnBounds
+from bench.table1.floor import Floor
+from shoal import ColumnBounds
 from shoal_compute import shares
 from shoal_compute.bulks import Packed, Place
 from shoal_compute.executors import Summing
@@ -36,9 +37,8 @@ from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import frame
-from shoal_protocol.sharing.schemes import Wrapping
-from shoal_protocol.sharing.sessions import Prekey
 from shoal_protocol.studies.vector_sum import VectorSumTask
+from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.vectors import decode_uint64
@@ -47,7 +47,7 @@ VECTOR: Final = ColumnBounds(name="x", lower=-1.0, upper=1.0)
 RADIUS: Final = 1.0
 _CHUNK_BYTES: Final = 16 << 20  # of envelopes that are made at once, for one node
 _STARTED_TOGETHER: Final = 3
-_BESIDE: Final = 6  # further data holders, who have sessions of their own: see `clients`
+_BESIDE: Final = 6  # further data holders, for `clients`
 _PATIENCE_SECONDS: Final = 900.0
 _SUMMED_HERE: Final = 200_000_000  # coordinates: of more, one node's sum stands for all nodes'
 
@@ -77,14 +77,12 @@ def vector_task(entries: int) -> VectorSumTask:
 
 @dataclass
 class Services:
-    """Running nodes and aggregator, and data holders whose sessions are open with all of them."""
+    """Running nodes and aggregator, of a roster with many data holders."""
 
     directory: Path
     services: Sequence[Process]
     drive: Drive
-    holders: Holders
     count: int
-    setup: dict[str, Cost] = field(default_factory=dict)
 
     @property
     def _measured(self) -> Sequence[Process]:
@@ -95,73 +93,59 @@ class Services:
     async def running(
         cls, directory: Path, *, nodes: int, holders: int
     ) -> AsyncIterator["Services"]:
-        """Start a federation of so many data holders, and a few beside; open their sessions."""
+        """Start a federation of so many data holders, and a few beside."""
         services = quickstart(directory, phones=holders + _BESIDE, nodes=nodes)
         drive = Drive(directory)
-        own = cls(directory, services, drive, Holders(drive, holders), holders)
         with Federation() as federation:
             start(federation, services)
-            await own._set_up(holders)
-            yield own
-
-    async def _set_up(self, holders: int) -> None:
-        """Let all holders join a job, and open a session with each node; note what it takes."""
-        manifest, everybody = self.drive.consortium.manifest, self.holders
-        analyst = Analyst.open(
-            self.directory / "parties" / "analyst", self.directory / "consortium"
-        )
-        job = await asyncio.to_thread(
-            analyst.submit, vector_task(10), settings_for(holders + _BESIDE)
-        )
-        trainer = await Lines.open(manifest.trainer, CONNECTIONS)
-        meter, own, sent = Meter(self.services), time.process_time(), 0
-        for chunk in everybody.chunks():
-            body = everybody.joins(job.id, chunk)
-            sent += len(body)
-            with meter:
-                await ask_trainer(self.drive, trainer, f"/v1/jobs/{job.id}/joins", body)
-        self.setup["joins"] = _with_own(meter.cost(run=holders, received_bytes=sent), own)
-        prekeys = []
-        for node in manifest.compute_nodes:
-            [encoded] = await ask(node, [request(node, "GET", "/v1/prekey")], connections=1)
-            prekeys.append(decode(encoded, Prekey).body)
-        meter, own, sent = Meter(self.services), time.process_time(), 0
-        for chunk in everybody.chunks():
-            openings = everybody.openings(prekeys, chunk)
-            sent += len(openings) * len(prekeys)
-            with meter:
-                await asyncio.gather(
-                    *(_post(node, "/v1/openings", [openings]) for node in manifest.compute_nodes)
-                )
-        self.setup["openings"] = _with_own(meter.cost(run=holders, received_bytes=sent), own)
+            yield cls(directory, services, drive, holders)
 
     async def round(
-        self, entries: int, clients: int, wrapping: Wrapping, *, with_sum: bool
-    ) -> tuple[Cost, Cost | None]:
-        """Run a round from its first envelope to the published sum.
+        self, entries: int, clients: int, rows: Collection[str] = ("server",)
+    ) -> dict[str, Cost]:
+        """Run a round from its first envelope to the published sum, and return what `rows` cost.
 
-        Return what the services spent, and what adding up alone takes, of shares on file.
+        `server` is all that the services spend; `sum`, adding up the shares on file alone; `floor`,
+        opening, verifying and adding up the same envelopes by the bare libraries, here.
         """
-        spec = self.drive.spec(vector_query(entries), clients, wrapping)
+        spec = self.drive.spec(vector_query(entries), clients)
         await self.drive.announce(spec)
         noise = draw_noise(spec.body, 1, exact_noise)
         chunks = list(_chunks(clients, entries))
         *before, last = [*chunks[:-1], *_all_but_the_last(chunks[-1])]
+        floor = (
+            Floor(self.directory / "parties", self.drive.consortium) if "floor" in rows else None
+        )
         meter, sent = Meter(self._measured), 0
         for chunk in before:
-            sent += await self._send(spec, chunk, noise, meter)
+            sent += await self._send(spec, chunk, noise, meter, floor)
+        costs = {}
         so_far = meter.cost(run=clients, received_bytes=sent)
-        alone = await self._sum(spec, clients - 1) if with_sum and clients > 2 else None
+        if "sum" in rows and clients > 2:
+            costs["sum"] = replace(await self._sum(spec, clients - 1), run=clients)
         rest = Meter(self._measured)
-        sent = await self._send(spec, last, noise, rest)
+        sent = await self._send(spec, last, noise, rest, floor)
         with rest:
             await self._published(spec, noise, clients)
-        found = rest.cost(run=clients, received_bytes=sent)
-        empty = (found.cpu_seconds, found.wall_seconds)
-        return replace(_both(so_far, found), empty=empty), alone
+        ending = rest.cost(run=clients, received_bytes=sent)
+        costs["server"] = replace(
+            _both(so_far, ending), empty=(ending.cpu_seconds, ending.wall_seconds)
+        )
+        if floor is not None:
+            costs["floor"] = floor.cost(clients)
+        return costs
 
-    async def _send(self, spec: Signed[RoundSpec], chunk: range, noise: Any, meter: Meter) -> int:
+    async def _send(
+        self,
+        spec: Signed[RoundSpec],
+        chunk: range,
+        noise: Any,
+        meter: Meter,
+        floor: Floor | None,
+    ) -> int:
         by_node = self._envelopes(spec.body, chunk, noise)
+        if floor is not None:
+            floor.add(spec.body, chunk, by_node)
         nodes = self.drive.consortium.manifest.compute_nodes
         bodies = [frame(each) for each in by_node]
         with meter:
@@ -174,8 +158,6 @@ class Services:
     def _envelopes(self, spec: RoundSpec, chunk: range, noise: Any) -> list[list[bytes]]:
         signs = np.array([1 if number % 2 == 0 else -1 for number in chunk])
         drawn = signs[:, None] * noise
-        if spec.wrapping == "session":
-            return self.holders.envelopes(spec, chunk, drawn)
         boxes = box_keys(self.drive.consortium)
         made = contributions(spec, boxes, chunk, drawn)
         return [[each[node] for each in made] for node in range(len(boxes))]
@@ -248,7 +230,13 @@ async def _summed(path: Path, spec: Signed[RoundSpec], holders: BitMap) -> Uint6
         engine.dispose()
 
 
-async def _post(node: Any, path: str, bodies: Sequence[bytes]) -> None:
+def check_taken(party: ServiceParty, answer: bytes) -> None:
+    """Raise RuntimeError unless everything in a bulk request was taken."""
+    if any(outcome["status"] != 201 for outcome in json.loads(answer)["outcomes"]):
+        raise RuntimeError(f"{party.name} refuses what was sent")
+
+
+async def _post(node: ServiceParty, path: str, bodies: Sequence[bytes]) -> None:
     requests = [request(node, "POST", path, body) for body in bodies]
     for answer in await ask(node, requests, connections=1):
         check_taken(node, answer)
@@ -273,15 +261,3 @@ def _both(one: Cost, other: Cost) -> Cost:
         received_bytes=one.received_bytes + other.received_bytes,
         run=one.run,
     )
-
-
-def _with_own(cost: Cost, since: float) -> Cost:
-    """Return a cost with what this process, which plays the holders, has spent since then."""
-    own = Cost(
-        cpu_seconds=time.process_time() - since,
-        wall_seconds=0.0,
-        peak_rss_mb=0.0,
-        received_bytes=0,
-        run=cost.run,
-    )
-    return _both(cost, own)

@@ -3,10 +3,9 @@
 import os
 import secrets
 from base64 import b64decode
-from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
 import typer
@@ -16,12 +15,11 @@ from nacl.signing import SigningKey
 from shoal_agent.backing_up import back_up_alone, write_recovery_key
 from shoal_agent.client_files import enrolment_of, grow, rotate, write_agent
 from shoal_agent.enrolment_files import read_enrolment
+from shoal_agent.keeping import Keeping
 from shoal_agent.leaving_alone import leave_alone
 from shoal_agent.restoring import restore_state
 from shoal_agent.settings import Settings
 from shoal_agent.status import HolderStatus
-from shoal_command import approving
-from shoal_command.agent_retention import retention
 from shoal_command.connection import (
     AgentData,
     AgentDirectory,
@@ -31,7 +29,7 @@ from shoal_command.connection import (
     own_agent,
 )
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_options_of
-from shoal_command.owner_console import console
+from shoal_command.own_console import Port, serve_console
 from shoal_command.terminal import (
     AsJson,
     ExitStatus,
@@ -43,24 +41,196 @@ from shoal_command.terminal import (
     shell_command,
     tell,
 )
-from shoal_holder.crowds.status import CrowdStatus
-from shoal_holder.crowds.verdicts import is_cheating
-from shoal_holder.keys import next_key_of
+from shoal_holder.crowds.status import is_cheating
+from shoal_holder.keys import next_key_of, read_holder_key
 from shoal_holder.opening import read_pin
 from shoal_holder.policy import Policy
 from shoal_holder.restoring import allowed_of_a_record
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
-from shoal_holder.status import JobStatus
+from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.private_files import replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.numbers import Count
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+from typing import Final
+
+from rich.console import RenderableType
+
+from shoal_agent.client_files import hex_line
+from shoal_agent.console import sentences
+from shoal_agent.deciding import ApprovalsView, request_of, signed_decision
+from shoal_agent.job_view import AskingView
+from shoal_command.rendering import rendered
+from shoal_command.terminal import say, show
+from shoal_hosting.peers.service_calls import Endpoint
+from shoal_hosting.private_files import write_new
+from shoal_protocol.jobs.approvals import WAITS, Decision
+
+
+def retention(
+    directory: AgentDirectory, data: AgentData, url: AgentUrl, as_json: AsJson = False
+) -> None:
+    """Show what your running agent keeps, how much, why, and until when.
+
+    Caps and the refusal of replays rest on most of it, so nothing goes by `retention_days`.
+    The slots of ids stay too; `shoal records check` alone counts those.
+    """
+    present(own_agent(directory, url, data).ask(Keeping, "/v1/retention"), as_json)
+
+
+def console(
+    directory: AgentDirectory,
+    data: AgentData,
+    url: AgentUrl,
+    owner: Annotated[
+        Path | None,
+        typer.Option(
+            help="Your owner's key file, to decide about jobs; without it pages only show."
+        ),
+    ] = None,
+    port: Port = 8471,
+) -> None:
+    """Serve pages to your own browser until Ctrl-C: jobs that ask, ledger, what left, policy.
+
+    Elsewhere than on the agent's machine, copies of its tls.crt and owner.token are enough: keep
+    the owner's key there, for decisions are signed by this process. Who signs in shows the token
+    that is printed at the start, another one each time.
+    """
+    endpoint = own_agent(directory, url, data)
+    key = None if owner is None else read_holder_key(owner)
+
+    def made_for(token: str) -> "FastAPI":
+        from shoal_agent.console.own_agent import OwnAgent
+        from shoal_agent.console.pages import console_of
+
+        return console_of(OwnAgent(endpoint), token=token, clock=system_clock, owner_key=key)
+
+    serve_console(made_for, port=port, extra="shoal-holder[agent]")
+
+
+_PATH: Final = "/v1/approvals"
+
+OwnerKey = Annotated[Path, typer.Option("--owner", help="Your owner's key file.")]
+
+
+def owner_key(
+    file: Annotated[Path, typer.Argument(help="New file for your private key.")],
+    name: Annotated[str, typer.Option(help="What your policy calls you.")] = "owner",
+    as_json: AsJson = False,
+) -> None:
+    """Make a data owner's key, by which you approve or refuse jobs.
+
+    Each owner makes one alone, elsewhere than on the agent's machine; policy.toml lists its public
+    half.
+    """
+    key = SigningKey(secrets.token_bytes(32))
+    write_new(file, hex_line(bytes(key)), private=True)
+    public = bytes(key.verify_key).hex()
+    tell(
+        {"file": file, "name": name, "key": public},
+        as_json,
+        f"{file} decides about jobs: keep it where no agent is, and keep a copy.",
+        "List it in policy.toml beside other owners, and start the agent anew:",
+        f'owners = {{{name} = "{public}"}}',
+    )
+
+
+def approvals(
+    directory: AgentDirectory, data: AgentData, url: AgentUrl, as_json: AsJson = False
+) -> None:
+    """List the jobs that asked the owners, and what these decided.
+
+    Those that may still be decided come first, then the newest.
+    """
+    pages = list(own_agent(directory, url, data).pages(ApprovalsView, _PATH, count=100))
+    jobs = tuple({each.job: each for page in pages for each in page.jobs}.values())
+    found = pages[-1].model_copy(update={"jobs": jobs})
+    sentence = found.missing or ("" if found.jobs else "No job has asked.")
+    if not as_json:  # facts, not a table: it would fold the ids that are to be copied
+        for each in found.jobs:
+            show(rendered(_row(each)))
+            say("")
+    tell(found, as_json, *filter(None, [sentence]))
+
+
+def approve(
+    job: JobId,
+    directory: AgentDirectory,
+    data: AgentData,
+    url: AgentUrl,
+    owner: OwnerKey,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let your data holder take part in a job, after showing what it asks and costs."""
+    _decide(own_agent(directory, url, data), job, "approve", owner, yes, as_json)
+
+
+def refuse(
+    job: JobId,
+    directory: AgentDirectory,
+    data: AgentData,
+    url: AgentUrl,
+    owner: OwnerKey,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Refuse a job that asks, for good, whatever other owners say."""
+    _decide(own_agent(directory, url, data), job, "refuse", owner, yes, as_json)
+
+
+def _decide(
+    agent: Endpoint, job: str, decision: Decision, owner: Path, yes: bool, as_json: bool
+) -> None:
+    job = checked_id(job, listed_by="shoal agent approvals")
+    key, shown = read_holder_key(owner), _asked(agent, job)
+    encoded = signed_decision(shown, job, decision, key=key, now=now())
+    confirm(f"{decision.capitalize()} this job?", _facts(agent, shown, shown.asking(job)), yes=yes)
+    agent.ask(dict, _PATH, method="POST", content=encoded)
+    after = _asked(agent, job).asking(job)
+    said = sentences.stage(after)[0]
+    if after.stage == WAITS:
+        said = "Your approval is kept. Another owner must approve it, too."
+    tell({"job": job, "decision": decision, "stage": after.stage}, as_json, said)
+
+
+def _facts(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> RenderableType:
+    """Return what a job asks, as its own signed request has it: an agent may lie about the rest."""
+    request = request_of(asking)
+    left = sentences.left_after(request, shown.left, agent.ask(Policy, "/v1/policy").cap)
+    facts = dict(sentences.asked(request, asking.parties, now=now(), left=left))
+    facts["Who decided"] = sentences.decisions(asking)
+    return rendered(
+        {name: each if isinstance(each, str) else "\n".join(each) for name, each in facts.items()}
+    )
+
+
+def _asked(agent: Endpoint, job: str) -> ApprovalsView:
+    return agent.ask(ApprovalsView, _PATH, job=job)
+
+
+def _row(asking: AskingView) -> dict[str, str]:
+    request = request_of(asking)
+    return {
+        "job": asking.job,
+        "asks": sentences.title(request),
+        "analyst": sentences.party(asking.parties.analyst),
+        "price": sentences.price(sentences.cost(request)),
+        "until": sentences.ahead(datetime.fromisoformat(asking.until), now=now()),
+        "stage": sentences.stage(asking)[0],
+        "approved by": f"{sum(each.decision == 'approve' for each in asking.decisions)}"
+        f" of {asking.needed}",
+    }
+
+
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
 app.command()(console)
 app.command()(retention)
-for command in (approving.owner_key, approving.approvals, approving.approve, approving.refuse):
+for command in (owner_key, approvals, approve, refuse):
     app.command()(command)
 
 _NEEDED = {
@@ -278,7 +448,7 @@ def status(
     Exit status 3: the closing of a crowd job does not bear out what the trainer had signed.
     """
     found = own_agent(directory, url, data).ask(HolderStatus, "/v1/status")
-    present(found, as_json, shown=_summed(found))
+    present(found, as_json, shown=sentences.described(found))
     if cheats := sum(is_cheating(each.verdict) for each in found.crowds):
         fail(f"the trainer cheated in {cheats} crowd jobs", ExitStatus.REFUSED)
 
@@ -360,58 +530,3 @@ def run(settings: dict[str, Any]) -> None:
         fail("the agent needs more packages: pip install 'shoal-holder[agent]'", ExitStatus.MISTAKE)
     os.environ.update({f"SHOAL_{name.upper()}": str(value) for name, value in settings.items()})
     main()
-
-
-def _summed(status: HolderStatus) -> dict[str, Any]:
-    """Return what a reader wants of a status: jobs in sums, and reasons once each."""
-    unserved = Counter(status.refused_crowds.values()).most_common()
-    return {
-        "key": status.key,
-        "enrolled": status.enrolled,
-        "isolation": status.isolation,
-        "stopped": status.refusal or "no",
-        "rounds_taken_over": status.adopted,
-        "accepted_losses": status.losses,
-        "not_heard": [{"party": name, "reason": why} for name, why in status.unheard.items()],
-        "records": status.records_fault or "the newest are in use",
-        "backup": _age(status.backup_at) + ("; one is due" if status.backup_due else ""),
-        "owners": status.owners_missing or "those who must approve jobs are listed",
-        "jobs_that_wait_for_approval": [{"job": job} for job in status.waiting],
-        "jobs": [_job(each) for each in status.jobs],
-        "crowd_jobs": [_crowd(each) for each in status.crowds],
-        "refused_jobs": [{"job": job, "reason": why} for job, why in status.refused.items()],
-        "open_crowd_jobs_not_contributed_to": [
-            {"jobs": count, "reason": reason} for reason, count in unserved
-        ],
-    }
-
-
-def _age(made_at: datetime | None) -> str:
-    return "none" if made_at is None else f"{(now() - made_at).days} days old"
-
-
-def _job(job: JobStatus) -> dict[str, Any]:
-    answered = [each.answers for each in job.rounds if each.answers]
-    return {
-        "job": job.job,
-        "slots": job.slots,
-        "join": job.join,
-        "rounds_answered": len(answered),
-        "answers": sum(answered),
-        "leave": job.leave or "no",
-        "ended": job.ended or "no",
-    }
-
-
-def _crowd(crowd: CrowdStatus) -> dict[str, Any]:
-    verdict = crowd.verdict or "the job has shown no closing"
-    if crowd.verdict is None and crowd.ended is not None and not crowd.contributions:
-        verdict = "nothing was sent, so there is nothing to compare"
-    elif crowd.verdict is None and crowd.is_closed:
-        verdict = "its closing is kept and not compared yet: the logs are still to be read"
-    return {
-        "job": crowd.job,
-        "contributions": crowd.contributions,
-        "ended": crowd.ended or "no",
-        "what_the_trainer_signed": verdict,
-    }

@@ -1,17 +1,436 @@
 """`shoal certificate verify`: checks a release certificate without asking anybody."""
 
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
-from shoal_command import certificate_views
 from shoal_command.connection import read_file
+from shoal_command.rendering import plain
 from shoal_command.terminal import AsJson, ExitStatus, fail, output, say_json
 from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.manifests.manifest_chain import history_beside, open_chain
 from shoal_protocol.certificates.checks import Verified, verify_certificate
+from shoal_protocol.certificates.release_certificate import (
+    CertifiedRound,
+    LostRound,
+    ReleaseCertificate,
+    stated,
+)
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.adversaries import coalitions
+from shoal_protocol.privacy.epsilons import epsilon_at
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.numpyro_model import NumpyroTask
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
+
+FEW_ROUNDS: Final = 4  # are shown one by one
+
+Said = dict[str, Any]
+
+
+def released(said: Said) -> Iterator[str]:
+    """Say what the released rounds asked, of whom, with what noise and at what price for each."""
+    for group in alike(said["rounds"], _terms):
+        one = group[0]
+        cohorts = span([each["cohort_size"] for each in group])
+        yield (
+            f"{_counted(group)}: {one['query'].replace('_', ' ')}, {one['dimension']:,} numbers: "
+            f"the sum over {cohorts} of the {one['population_size']:,} clients that it asks, "
+            f"with their noise. {noise(one)} {_price_of_each(one, said['privacy']['delta'])}"
+        )
+    asked = said["participations"]
+    yield (
+        f"Each of the {said['population_size']:,} clients who joined was asked in "
+        f"{span([asked['least'], asked['most']])} of all rounds, the lost ones too, and pays for "
+        "those alone."
+    )
+
+
+def lost(said: Said) -> Iterator[str]:
+    """Say which rounds were lost, and why."""
+    for group in alike(said["lost_rounds"], lambda each: each["reason"]):
+        yield f"{_counted(group)}: {group[0]['reason']}."
+
+
+def ledgers(rounds: Iterable[Said]) -> Iterator[str]:
+    """Say in which entries of which ledger the price of many rounds is kept."""
+    by_ledger = defaultdict[str, list[Said]](list)
+    for each in rounds:
+        for entry in each["ledger_entries"]:
+            by_ledger[entry["ledger"]].append(entry)
+    for name, entries in by_ledger.items():
+        last = entries[-1]
+        yield (
+            f"{name}: {len(entries):,} entries, {_runs([each['number'] for each in entries])}; "
+            f"the last is {last['digest']} and stands for all before it"
+        )
+
+
+def noise(of: Said) -> str:
+    """Say how much noise a round has, and what it is counted on in spite of."""
+    mechanism, scale = of["noise"]["mechanism"].replace("_", " "), of["noise"]["scale"]
+    whose = "from each client" if of["noise"]["mechanism"] == "discrete_gaussian" else "in all"
+    dropouts = of["population_size"] - of["minimum_cohort"]
+    return (
+        f"Noise: {mechanism}, of scale {scale:,.4g} {whose}, in lattice units. It is counted on "
+        f"even if {dropouts:,} clients are missing and {of['colluders']:,} of the others collude."
+    )
+
+
+def alike(rounds: Iterable[Said], trait: Callable[[Said], Hashable]) -> list[list[Said]]:
+    """Return the rounds in groups of those with one trait, in order of their first ones."""
+    groups = defaultdict[Hashable, list[Said]](list)
+    for each in rounds:
+        groups[trait(each)].append(each)
+    return list(groups.values())
+
+
+def span(sizes: Sequence[int]) -> str:
+    """Return "3" or "3 to 7"."""
+    least, most = min(sizes), max(sizes)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _terms(of: Said) -> Hashable:
+    names = ("query", "dimension", "population_size", "minimum_cohort", "colluders", "mu")
+    return (*(of[name] for name in names), of["epsilon"], *sorted(of["noise"].items()))
+
+
+def _counted(group: Sequence[Said]) -> str:
+    count = "1 round" if len(group) == 1 else f"{len(group):,} rounds"
+    return f"{count} (number {_runs([each['number'] for each in group])})"
+
+
+def _price_of_each(of: Said, delta: float) -> str:
+    epsilon = epsilon_at(delta, Cost.stated(of["mu"], of["epsilon"]))
+    at = f" at delta {delta:g}" if delta else ", with delta 0"
+    return f"By itself each costs a client that it asks epsilon {epsilon:.4g}{at}."
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Return "0 to 11, 13" for ascending numbers 0, 1, ... 11 and 13."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(span(run) for run in runs)
+
+
+COMPARE: Final = "Compare it with the digest that you pinned over another channel."
+NOT_SHOWN: Final = (
+    "that the clients exist, each of them once, and that their records are true",
+    "that clients drew their noise honestly, beyond the colluders that are allowed for",
+    "that the operators are independent of one another, and that each kept its keys",
+    "that later rounds ask what serves best: thresholds are of a short public list, and where "
+    "gradients are taken is the trainer's choice, each record's being clipped anywhere",
+    "that the posterior was computed well from the sums: either way it costs no more privacy",
+    "that there are no other releases: each Compute node's ledger lists what it took part in",
+)
+LEFT_OUT: Final = (
+    "that clients whom later rounds left out had been revoked: the rosters show it (--consortium)"
+)
+OWNERS: Final = (
+    "that rounds tolerate their largest data holders as colluders, and that no answer is below "
+    "the one by which all nodes together are priced: a roster shows it (--consortium)"
+)
+
+
+def certificate_facts(verified: Verified) -> dict[str, Any]:
+    """Return what the certificate says, without the vectors."""
+    certificate, manifest = verified.certificate, verified.parties.manifest
+    request, report = certificate.request.body, certificate.report.body
+    return {
+        "holds": True,
+        "manifest": {
+            "digest": verified.parties.digest,
+            "consortium": manifest.consortium,
+            "version": manifest.sequence,
+            "trusted": {
+                "digest": verified.trusted.digest,
+                "version": verified.trusted.manifest.sequence,
+            },
+            "emergencies": {
+                each.manifest.sequence: each.manifest.emergency
+                for each in verified.versions.values()
+                if each.manifest.emergency is not None
+            },
+        },
+        "job": certificate.job,
+        "analyst": _signer(verified, certificate.request),
+        "purpose": request.purpose,
+        "began": format_time(certificate.all_rounds[0].spec.body.opened_at),
+        "task": {
+            "name": request.task.name,
+            "columns": [each.name for each in request.task.columns],
+            "model": _installed_model(request.task),
+        },
+        "population_size": report.population_size,
+        "participations": report.participations.model_dump(),
+        "rounds": [_round(verified, each) for each in certificate.rounds],
+        "lost_rounds": [_lost(each) for each in certificate.lost_rounds],
+        "trainer": _signer(verified, certificate.report),
+        "totalled_by": [each.signer for each in certificate.totals],
+        "prices": [
+            {
+                **price.model_dump(mode="json"),
+                "who": statement.adversary,
+                "sees": statement.sees,
+            }
+            for price, statement in zip(
+                certificate.prices,
+                stated(request, certificate.rounds, certificate.lost_rounds),
+                strict=True,
+            )
+        ],
+        "coalitions": _coalitions(certificate),
+        "log": _in_log(verified),
+        "privacy": report.privacy.model_dump(mode="json"),
+        "breakdown": [
+            {**each.model_dump(mode="json"), "measured": each.measured} for each in report.breakdown
+        ],
+        "not_shown": [
+            *NOT_SHOWN,
+            *([] if verified.all_rosters else [LEFT_OUT]),
+            *([] if verified.holders_known else [OWNERS]),
+        ],
+    }
+
+
+def _signer(verified: Verified, signed: Signed[Any]) -> dict[str, str]:
+    party = verified.signer(signed)
+    return {"name": party.name, "operator": party.operator}
+
+
+def _installed_model(task: Task) -> str | None:
+    """Return what data holders allowed by name and digest, where the task is one of those."""
+    if not isinstance(task, NumpyroTask):
+        return None
+    return f"the installed model {task.entry_point}@{task.digest}"
+
+
+def _round(verified: Verified, certified: CertifiedRound) -> dict[str, Any]:
+    spec, result = certified.spec.body, certified.result.body
+    return {
+        "number": spec.number,
+        "round": certified.spec.digest,
+        "query": spec.query.name,
+        "dimension": spec.dimension,
+        "population_size": spec.population_size,
+        "minimum_cohort": spec.minimum_cohort,
+        "cohort_size": result.cohort_size,
+        "cohort": result.cohort,
+        "sharing": spec.sharing.model_dump(mode="json"),
+        "compute_nodes": [_signer(verified, each) for each in certified.partial_sums],
+        "compute_nodes_in_all": len(spec.compute_nodes),
+        "aggregator": _signer(verified, certified.result),
+        "noise": spec.noise.model_dump(mode="json"),
+        "colluders": spec.colluders,
+        "mu": spec.mu,
+        "epsilon": spec.epsilon,
+        "ledger_entries": [_entry(each) for each in certified.ledger_entries],
+    }
+
+
+def _lost(lost: LostRound) -> dict[str, Any]:
+    word = lost.abandonment
+    return {
+        "number": lost.spec.body.number,
+        "round": lost.spec.digest,
+        "reason": "no client was asked, says the trainer alone"
+        if word is None
+        else word.body.reason.code,
+        "ledger_entries": [_entry(each) for each in lost.ledger_entries],
+    }
+
+
+def _entry(entry: LedgerEntry) -> dict[str, Any]:
+    return {"ledger": entry.ledger, "number": entry.number, "digest": entry.digest}
+
+
+def certificate_in_words(verified: Verified) -> RenderableType:
+    """Say what was released, to whom, from how many, by whose word and at what price."""
+    parts: list[RenderableType] = [Text("The certificate holds.", style="bold green")]
+    for title, paragraphs in sections(certificate_facts(verified)):
+        parts.append(Text(f"\n{title}", style="bold"))
+        parts.extend(
+            Padding(plain(paragraph), (0, 0, 0, 2), expand=False) for paragraph in paragraphs
+        )
+    return Group(*parts)
+
+
+def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield a title and paragraphs for each thing that a certificate says."""
+    manifest, task, rounds = said["manifest"], said["task"], said["rounds"]
+    yield (
+        "Under which agreement",
+        [
+            f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest "
+            f"{manifest['digest']}. {_trusted(manifest)}",
+            *(
+                f"Version {number} was signed in an emergency, without a quorum of the Compute "
+                f"nodes: {reason}."
+                for number, reason in manifest["emergencies"].items()
+            ),
+        ],
+    )
+    sums = "sum" if len(rounds) == 1 else "sums"
+    yield (
+        "What was released, and to whom",
+        [
+            f"A posterior of {task['model'] or task['name'].replace('_', ' ')} on the "
+            f"columns {', '.join(task['columns'])}, made of the {sums} below, for "
+            f"{_party(said['analyst'])}, as job {said['job']}. "
+            "Take all of it to be known to everybody.",
+            f"What it is for: {said['purpose'] or 'the request does not say.'}",
+        ],
+    )
+    are_few = len(rounds) <= FEW_ROUNDS
+    if are_few:
+        for each in rounds:
+            yield f"Round {each['number']}", _round_paragraphs(each)
+    else:
+        yield "Its rounds", list(released(said))
+    if said["lost_rounds"]:
+        yield "Lost rounds", list(lost(said))
+    yield (
+        "At what price for each client, by replacement of all its records",
+        [
+            *(_price(each) for each in said["prices"]),
+            *(f"{each['says']}." for each in said["coalitions"]),
+            _breakdown(said["breakdown"]),
+        ],
+    )
+    yield (
+        "Who signed that this is so",
+        [
+            f"{_party(said['analyst'])}: the job request.",
+            f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
+            *(_attested(group) for group in alike(rounds, _by_whom(are_few))),
+            f"{', '.join(said['totalled_by'])}: that they charged no other round of the job, and "
+            "take none.",
+        ],
+    )
+    yield "In the log that the Compute nodes witness", [_logged(said["log"])]
+    yield (
+        "Ledger entries in which the price is kept",
+        [
+            f"round {each['number']}: {entry['ledger']}, entry {entry['number']}, {entry['digest']}"
+            for each in rounds
+            for entry in each["ledger_entries"]
+        ]
+        if are_few
+        else list(ledgers(rounds)),
+    )
+    yield "What no certificate can show", [f"- {each}" for each in said["not_shown"]]
+
+
+def _in_log(verified: Verified) -> dict[str, Any] | None:
+    found = verified.logged
+    if found is None:
+        return None
+    head = found.checkpoint
+    signed = list(found.signed_by)
+    return {"origin": head.origin, "place": found.place, "size": head.size, "signed_by": signed}
+
+
+def _logged(of: dict[str, Any] | None) -> str:
+    if of is None:
+        return (
+            "It carries no proof that it is in the consortium's log: it was fetched before the "
+            "Compute nodes had signed that, or never logged. Fetch it again."
+        )
+    return (
+        f"Entry {of['place']:,} of {of['origin']}, in a checkpoint of {of['size']:,} entries that "
+        f"{', '.join(of['signed_by'])} signed: nobody was shown another certificate of this job "
+        "unless such a one is in the log, too (`shoal log monitor`), or so many of them lie."
+    )
+
+
+def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
+    """Return the chances of random nodes to open a committee, of the rounds with fewest nodes."""
+    sharing = certificate.request.body.sharing
+    if sharing.committee is None:
+        return []
+    nodes = min(len(each.spec.body.compute_nodes) for each in certificate.rounds)
+    opening = sharing.opening(nodes)
+    found = coalitions(nodes=nodes, committee=sharing.committee, opening=opening)
+    return [{**asdict(each), "says": str(each)} for each in found]
+
+
+def _trusted(manifest: dict[str, Any]) -> str:
+    trusted = manifest["trusted"]
+    if trusted["version"] == manifest["version"]:
+        return COMPARE
+    return (
+        f"You gave version {trusted['version']}, digest {trusted['digest']}, of the same history. "
+        f"{COMPARE.replace('it', 'that one', 1)}"
+    )
+
+
+def _party(party: dict[str, str]) -> str:
+    return f"{party['name']} ({party['operator']})"
+
+
+def _round_paragraphs(of: dict[str, Any]) -> list[str]:
+    return [
+        f"id {of['round']}",
+        f"cohort {of['cohort']}",
+        f"{of['query'].replace('_', ' ')}, {of['dimension']:,} numbers: the sum over "
+        f"{of['cohort_size']:,} of {of['population_size']:,} clients, with their noise.",
+        noise(of),
+    ]
+
+
+def _price(of: dict[str, Any]) -> str:
+    against = f"Against {of['who']} (seeing {of['sees']}): "
+    if of["promised"] is None:
+        return f"{against}nothing is promised."
+    promised, delta = of["promised"]["epsilon"], of["promised"]["delta"]
+    price = f"epsilon {promised:.4g}" + (f" at delta {delta:g}" if delta else ", with delta 0")
+    return f"{against}{price}; {of['bought']['epsilon']:.4g} with the noise that was there."
+
+
+def _breakdown(several: list[dict[str, Any]]) -> str:
+    parts = [f"{100.0 * each['share']:.3g} % for {each['measured']}" for each in several]
+    return f"Of the price: {'; '.join(parts)}."
+
+
+def _by_whom(one_by_one: bool) -> Callable[[dict[str, Any]], Hashable]:
+    """Return what rounds must share to be told of at once: their signers, or the round itself."""
+
+    def trait(of: dict[str, Any]) -> Hashable:
+        names = tuple(each["name"] for each in of["compute_nodes"])
+        return of["number"] if one_by_one else (names, of["aggregator"]["name"])
+
+    return trait
+
+
+def _attested(rounds: Sequence[dict[str, Any]]) -> str:
+    """Say by whose word the sums of these rounds, which have the same signers, are right."""
+    of = rounds[0]
+    nodes = "; ".join(map(_party, of["compute_nodes"]))
+    count = f"{len(of['compute_nodes'])} of {of['compute_nodes_in_all']} Compute nodes"
+    if len(rounds) == 1:
+        which, each = f"round {of['number']}", ""
+    else:
+        which, each = f"{len(rounds):,} rounds", " each time"
+    return (
+        f"Of {which}, {count}: {nodes}. Their partial sums are{each} over one cohort and, "
+        f"added up again here, give the result that {_party(of['aggregator'])} signed."
+    )
+
 
 app = typer.Typer(no_args_is_help=True, help="Fetch a job's release certificate, or check one.")
 
@@ -66,6 +485,6 @@ def verify(
     except ProtocolError as error:
         fail(f"the certificate does not hold. {error}", ExitStatus.MISTAKE)
     if as_json:
-        say_json(certificate_views.as_json(verified))
+        say_json(certificate_facts(verified))
     else:
-        output().print(certificate_views.in_words(verified))
+        output().print(certificate_in_words(verified))

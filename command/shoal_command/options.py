@@ -9,6 +9,9 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import pydantic
 import typer
 
+from shoal_protocol.queries import QueryName
+from shoal_protocol.trust.policy import Policy, all_but_one
+
 VALID_DAYS: Final = 1826  # five years
 
 ExtraHosts = Annotated[
@@ -89,3 +92,30 @@ def _on_a_command_line(annotation: Any) -> Any:
 
 def _sentence(description: str | None) -> str | None:
     return description and f"{description[0].upper()}{description[1:]}."
+
+
+_FLAGS: Final = {
+    "mechanisms": ("--mechanism",),
+    "minimum_threshold": ("--minimum-threshold", "--threshold"),
+}
+
+
+def policy_options(**defaults: Any) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command the options of a policy, as its argument `rules`."""
+    standing = {"mechanisms": None, "maximum_round_seconds": 86_400}
+    return with_options_of(
+        Policy, into="rules", without=("queries",), flags=_FLAGS, **standing | defaults
+    )
+
+
+def policy_of(rules: dict[str, Any], *, nodes: int) -> Policy:
+    """Return the policy, with every query of this version and the noise that fits its delta.
+
+    Where `rules` say nothing else, all but one of so many Compute `nodes` must sign the log.
+
+    Raises:
+        pydantic.ValidationError: a value is out of range.
+    """
+    fitting = ["discrete_gaussian" if rules["delta"] else "discrete_laplace"]
+    rules = rules | {"cosignatures": rules.get("cosignatures") or all_but_one(nodes)}
+    return Policy.model_validate({"mechanisms": fitting, "queries": get_args(QueryName)} | rules)

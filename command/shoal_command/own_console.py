@@ -24,8 +24,7 @@ def serve_console(made_for: "Callable[[str], FastAPI]", *, port: int, extra: str
         ValueError: there is none.
     """
     try:  # no other command needs a web server, whose modules take a while to load
-        from shoal_hosting.pages.console import START
-        from shoal_hosting.pages.own_machine import HOST
+        from shoal_hosting.pages.console import HOST, START
         from shoal_hosting.server.logs import configure_logs
         from shoal_hosting.server.serving import serve
     except ModuleNotFoundError as error:

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from shoal_command.certificate import checked
-from shoal_command.certificate_views import as_json, sections
+from shoal_command.certificate import certificate_facts, checked, sections
 from shoal_command.terminal import ExitStatus, fail, say
 from shoal_hosting.pages.templates import templates
 from shoal_protocol.certificates.checks import Verified
@@ -51,7 +50,7 @@ def rendered(verified: Verified | None, *, refused: str = "") -> str:
 
 
 def _said(verified: Verified) -> dict[str, Any]:
-    said = as_json(verified)
+    said = certificate_facts(verified)
     certificate = verified.certificate
     return {
         **said,

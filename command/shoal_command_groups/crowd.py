@@ -1,10 +1,10 @@
 """`shoal crowd`: opens crowd jobs and shows how they go and what they learned."""
 
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from rich.live import Live
 
 from shoal.jobs import crowd_files
 from shoal.jobs.analyst import Analyst, CrowdJob
@@ -15,7 +15,6 @@ from shoal_command.connection import (
     PartyDirectory,
     checked_id,
 )
-from shoal_command.rendering import rendered
 from shoal_command.terminal import (
     AsJson,
     ExitStatus,
@@ -24,18 +23,16 @@ from shoal_command.terminal import (
     confirm,
     fail,
     now,
-    output,
     present,
     say,
     say_json,
     tell,
     warn,
 )
-from shoal_command_groups.job_views import until
+from shoal_command_groups.job_views import Described, listed_crowds, until
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.queries.models.regressions import Family
-from shoal_protocol.wire.phases import CrowdPhase
 
 app = typer.Typer(
     no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."
@@ -79,12 +76,8 @@ def list_crowds(
     """List the trainer's crowd jobs, of all analysts, the newest first, by its word."""
     with asking("the trainer"):
         listed = Analyst.open(party, consortium, notice=warn).crowds()
-    shown = [
-        each.model_dump(exclude={"approvals"})
-        | {"phase": "; ".join(filter(None, [each.phase, each.waits_in_words]))}
-        for each in listed
-    ]
-    present({"crowds": [each.model_dump() for each in listed]}, as_json, shown={"crowds": shown})
+    found = {"crowds": [each.model_dump() for each in listed]}
+    present(found, as_json, shown={"Crowd jobs": listed_crowds(listed)})
 
 
 @app.command("show")
@@ -98,8 +91,7 @@ def show_crowd(
     present(
         {"request": request, "state": state},
         as_json,
-        f"Job {request.digest}",
-        shown=_asked(request) | _progress(state),
+        shown=described(request, state, now=now()),
     )
 
 
@@ -116,7 +108,7 @@ def watch(
     if as_json:
         model = handle.wait(lambda state: say_json(state, indent=None))
     else:
-        model = _watched(handle)
+        model = handle.wait(lambda state: say(str(state)))
     _check_contributions(model.contributions)
     if as_json:
         say_json(model.to_dict(), indent=None)
@@ -173,7 +165,7 @@ def close(
     confirm(
         "Close for good?",
         f"Job {job} takes no more contributions, for good.",
-        one_line(state, left=until(state.closes_at, now())),
+        str(state),
         yes=yes,
     )
     with asking("the trainer"):
@@ -220,55 +212,33 @@ def _check_contributions(made: int) -> None:
         fail(NOBODY, ExitStatus.NO_POSTERIOR)
 
 
-def _asked(request: CrowdJobRequest) -> dict[str, str]:
-    """Say what a job asks of whom, and what it costs a client and a record."""
+def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> Described:
+    """Describe what a crowd job asks of whom, its cost to a client and a record, and its state."""
     task = request.task
-    return {
-        "analyst": request.analyst,
-        "learns": f"{task.family} model of {task.target.name}",
-        "features": ", ".join(each.name for each in task.features),
-        "each_contribution": (
-            f"epsilon {task.contribution_epsilon:g}, local and pure; {task.variant}"
+    found: Described = {
+        "Job": request.digest,
+        "Asked by": request.analyst,
+        "Learns": f"{task.family} model of {task.target.name}",
+        "Features": ", ".join(each.name for each in task.features),
+        "Each contribution": f"ε = {task.contribution_epsilon:g}, local and pure; {task.variant}",
+        "At most": (
+            f"{request.contributions_per_client:,} of a client (ε = {request.client_epsilon:g}), "
+            f"{request.contributions_per_record:,} with a record (ε = {request.record_epsilon:g})"
         ),
-        "at_most": (
-            f"{request.contributions_per_client:,} of a client (epsilon "
-            f"{request.client_epsilon:g}), {request.contributions_per_record:,} with a record "
-            f"(epsilon {request.record_epsilon:g})"
-        ),
-        "instances": f"{task.instances:,}",
+        "Instances": f"{task.instances:,}",
+        "Phase": state.phase.value,
+        "Contributions": f"{state.contributions:,} of {state.wanted:,}",
+        "Contributors": f"{state.contributors:,} clients",
+        "Closes": f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({until(state.closes_at, now)})",
     }
-
-
-def _progress(state: CrowdState) -> dict[str, Any]:
-    """Say where a job stands."""
-    return {
-        "phase": state.phase,
-        "contributions": f"{state.contributions:,} of {state.wanted:,}",
-        "contributors": f"{state.contributors:,} clients",
-        "approval": state.waits_in_words or {},
-        "if_it_stays_so": {} if state.contributions else NOBODY,
-        "closes": f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({until(state.closes_at, now())})",
-        "variance_over_instances": {} if state.spread is None else state.spread,
-    }
-
-
-def _watched(job: CrowdJob) -> CrowdModel:
-    console = output()
-    if not console.is_terminal:
-        return job.wait(lambda state: say(one_line(state, left=until(state.closes_at, now()))))
-    with Live(console=console, refresh_per_second=4) as live:
-        return job.wait(lambda state: live.update(rendered(_progress(state))))
-
-
-def one_line(state: CrowdState, *, left: str) -> str:
-    """Say where a job stands in one line, for output that is no terminal."""
-    said = (
-        f"{state.phase}: {state.contributions:,} of {state.wanted:,} contributions, from "
-        f"{state.contributors:,} clients"
-    )
-    if state.phase is CrowdPhase.CLOSED:
-        return said
-    return "; ".join(filter(None, [said, f"closes {left}", state.waits_in_words]))
+    if state.waits_in_words:
+        found["Approval"] = state.waits_in_words
+    if not state.contributions:
+        found["If it stays so"] = NOBODY
+    if state.spread is not None:
+        spread = ", ".join(f"{each:.4g}" for each in state.spread)
+        found["Variance over instances"] = spread
+    return found
 
 
 def _learned(model: CrowdModel) -> str:

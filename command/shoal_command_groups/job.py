@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
-from rich.live import Live
 
 from shoal.jobs import task_files
 from shoal.jobs.analyst import Analyst, Job
 from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_states import JobState
+from shoal_command.certificate import FEW_ROUNDS
 from shoal_command.connection import (
     ConsortiumDirectory,
     JobId,
@@ -20,18 +19,14 @@ from shoal_command.connection import (
     checked_id,
     open_book,
 )
-from shoal_command.rendering import plain
-from shoal_command.round_groups import FEW_ROUNDS
+from shoal_command.rendering import rendered
 from shoal_command.terminal import (
     AsJson,
     ExitStatus,
     Yes,
     asking,
-    columns,
     confirm,
     fail,
-    now,
-    output,
     present,
     say,
     say_json,
@@ -45,7 +40,6 @@ from shoal_hosting.manifests.manifest_book import history_paths
 from shoal_hosting.private_files import write_new
 from shoal_protocol.certificates.packing import pack, read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import TaskName
 from shoal_protocol.wire.phases import JobPhase
 
@@ -107,7 +101,7 @@ def check(
     if as_json:
         say_json(job_views.check_facts(checked, errors))
     else:
-        output().print(job_views.check(checked, errors))
+        show(rendered(job_views.check(checked, errors)))
     if not checked.would_run:
         fail("the job would not run: " + "; ".join(checked.advice), ExitStatus.MISTAKE)
 
@@ -173,7 +167,7 @@ def list_jobs(
         of_crowds = [each.model_dump(mode="json") for each in crowds]
         say_json(listed.model_dump(mode="json", exclude={"next"}) | {"crowds": of_crowds})
     else:
-        show(job_views.listed(listed, crowds, columns=columns()))
+        show(rendered(job_views.listed(listed, crowds)))
 
 
 @app.command()
@@ -196,7 +190,7 @@ def withdraw(
     confirm(
         "Withdraw for good?",
         f"Job {job} of {request.analyst}, “{request.purpose or 'without a purpose'}”, ends.",
-        job_views.one_line(state, rounds=rounds, join_deadline=deadline, now=now()),
+        state.in_words(rounds=rounds, join_deadline=deadline),
         yes=yes,
     )
     with asking("the trainer"):
@@ -257,44 +251,23 @@ def _going_on(job: str, party: Path, consortium: Path) -> Iterator[None]:
         fail(f"interrupted, but the job goes on; to see it: {again}", ExitStatus.NOT_YET)
 
 
-class _Progress:
-    """The newest state of a job, drawn anew several times a second for its countdown."""
-
-    def __init__(self, request: StudyRequest) -> None:
-        self._request = request
-        self._state: JobState | None = None
-
-    def __rich__(self) -> RenderableType:
-        if self._state is None:
-            return plain("Asking the trainer ...")
-        rounds, deadline = self._request.task.rounds, self._request.join_deadline
-        return job_views.progress(self._state, rounds=rounds, join_deadline=deadline, now=now())
-
-    def update(self, state: JobState) -> None:
-        self._state = state
-
-
 def _watched(job: Job) -> PosteriorReport:
-    console, request = output(), job.request()
+    request = job.request()
     rounds, deadline = request.task.rounds, request.join_deadline
-    if not console.is_terminal:
-        begun = set[str]()
+    begun = set[str]()
 
-        def tell_of(state: JobState) -> None:
-            for each in state.rounds if rounds <= FEW_ROUNDS else ():
-                if each.round not in begun:
-                    say(f"Round {each.number} is {each.round}")
-                begun.add(each.round)
-            say(job_views.one_line(state, rounds=rounds, join_deadline=deadline, now=now()))
+    def tell_of(state: JobState) -> None:
+        for each in state.rounds if rounds <= FEW_ROUNDS else ():
+            if each.round not in begun:
+                say(f"Round {each.number} is {each.round}")
+            begun.add(each.round)
+        say(state.in_words(rounds=rounds, join_deadline=deadline))
 
-        return job.wait(tell_of)
-    progress = _Progress(request)
-    with Live(progress, console=console, refresh_per_second=4):
-        return job.wait(progress.update)
+    return job.wait(tell_of)
 
 
 def _print(report: PosteriorReport, as_json: bool) -> None:
     if as_json:
         say_json(report)
     else:
-        output().print(job_views.posterior(report))
+        show(rendered(job_views.posterior(report)))

@@ -1,109 +1,76 @@
-"""Shows a job's progress and its posterior on a terminal."""
+"""Describes jobs to analysts: their progress, posteriors and checks, and lists of them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rich.console import Group, JustifyMethod, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from shoal.jobs.expected_error import ASSUMED, ExpectedError
-from shoal.jobs.job_check import BEYOND, JobCheckReport
+from shoal.jobs.job_check import BEYOND, EpsilonLeft, JobCheckReport
 from shoal.jobs.job_states import JobsPage, JobState, ListedCrowd
-from shoal_command.rendering import plain
-from shoal_command.round_groups import FEW_ROUNDS, span
+from shoal_command.certificate import FEW_ROUNDS, span
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.wire.phases import JobPhase, Phase
 
 MOST_NUMBERS: Final = 40
 """How many numbers of a posterior are shown of what a simulation says; --json has all."""
-_WIDE: Final = 140  # columns of a terminal that have room for an id of 64 digits beside others
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
-_COLOURS = {
-    "finished": "green",
-    "published": "green",
-    "failed": "red",
-    "withdrawn": "red",
-    "abandoned": "red",
-}
+
+Described = dict[str, Any]
+"""Facts and tables by their names, which the command prints as text and the console as a page."""
 
 
-def progress(
-    state: JobState, *, rounds: int, join_deadline: datetime, now: datetime
-) -> RenderableType:
-    """Show a job's state: phase, joined clients, rounds with the time left to each deadline.
+def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: datetime) -> Described:
+    """Describe a job's state: phase, joined clients, rounds with the time left to each deadline.
 
-    `rounds` is how many the job has at most; of many, the newest are shown.
+    `rounds` is how many the job has at most; of many, the newest are described.
     """
-    head = Table.grid(padding=(0, 2))
-    head.add_row("Job", plain(state.job))
-    head.add_row("Phase", _phase(state.phase))
-    head.add_row("Joined", f"{state.joined:,} clients")
+    found: Described = {
+        "Job": state.job,
+        "Phase": state.phase.value,
+        "Joined": f"{state.joined:,} clients",
+    }
     if state.left:
-        head.add_row("Left", f"{state.left:,} clients")
+        found["Left"] = f"{state.left:,} clients"
     if state.population_size is not None:
-        head.add_row("Population", f"{state.population_size:,} clients")
+        found["Population"] = f"{state.population_size:,} clients"
     if state.phase is JobPhase.JOINING:
-        head.add_row("Joining open until", _moment(join_deadline, now))
+        found["Joining open until"] = _moment(join_deadline, now)
         if said := state.approvals.in_words(f"until {_moment(join_deadline, now)}"):
-            head.add_row("Approval", said)
+            found["Approval"] = said
     if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING):
-        head.add_row("Over by", _moment(state.ends_by, now))
-    head.add_row("Rounds", state.rounds_in_words(rounds).replace(" rounds", ""))
-    newest = state.rounds[-FEW_ROUNDS:]
-    for each in newest:
-        head.add_row(f"Round {each.number}", plain(each.round))
+        found["Over by"] = _moment(state.ends_by, now)
+    found["Progress"] = state.rounds_in_words(rounds)
     if state.reason is not None:
-        head.add_row("Reason", plain(state.reason))
-    if not newest:
-        return head
-    table = Table("round", "phase", "uploads close", "asked", "in the cohort")
-    for each in newest:
-        closes = "closed"
-        if each.deadline is not None and each.phase in _TAKING_SHARES:
-            closes = until(each.deadline, now)
-        counts = ["" if size is None else f"{size:,}" for size in (each.asked, each.cohort)]
-        table.add_row(str(each.number), _phase(each.phase), closes, *counts)
-    return Group(head, table)
+        found["Reason"] = state.reason
+    found["Rounds"] = [
+        {
+            "round": str(each.number),
+            "phase": each.phase,
+            "uploads close": until(each.deadline, now)
+            if each.deadline is not None and each.phase in _TAKING_SHARES
+            else "closed",
+            "asked": _count(each.asked),
+            "in the cohort": _count(each.cohort),
+            "id": each.round,
+        }
+        for each in state.rounds[-FEW_ROUNDS:]
+    ]
+    return found
 
 
-def one_line(state: JobState, *, rounds: int, join_deadline: datetime, now: datetime) -> str:
-    """Say a job's state in one line, for output that is no terminal; `rounds` as in `progress`."""
-    facts = [f"{state.phase}: {state.joined:,} joined"]
-    if state.phase is JobPhase.JOINING:
-        facts.append(f"joining is open until {_moment(join_deadline, now)}")
-        facts.extend(filter(None, [state.approvals.in_words("until then")]))
-    if state.phase is JobPhase.RUNNING and state.ends_by is not None:
-        facts.append(f"over by {_moment(state.ends_by, now)}")
-    if state.rounds:
-        newest = state.rounds[-1]
-        facts.append(f"{state.rounds_in_words(rounds)}; round {newest.number} {newest.phase}")
-    return "; ".join(facts)
-
-
-def posterior(report: PosteriorReport) -> RenderableType:
-    """Show a posterior: each number with its interval, then rounds, sharing, cohorts and price."""
+def posterior(report: PosteriorReport) -> Described:
+    """Describe a posterior: each number with its interval, then rounds, sharing, cohorts, price."""
     found = report.summary()
-    table = Table(title=plain(found.title))
-    for heading in found.headings:
-        # Names and numbers are folded where they do not fit: one that is cut off tells nothing.
-        justify: JustifyMethod = "right" if table.columns else "left"
-        table.add_column(heading, justify=justify, overflow="fold")
-    for row in found.rows:
-        table.add_row(*map(plain, row))
     if len(report.rounds) > FEW_ROUNDS:
         asked = span([report.participations.least, report.participations.most])
-        rounds = [("Rounds", f"{len(report.rounds):,} published; each client was asked in {asked}")]
+        rounds = {"Rounds": f"{len(report.rounds):,} published; each client was asked in {asked}"}
     else:
-        rounds = [(f"Round {number}", each) for number, each in enumerate(report.rounds)]
+        rounds = {f"Round {number}": each for number, each in enumerate(report.rounds)}
     if report.lost_rounds:
-        rounds.append(("Lost rounds", f"{len(report.lost_rounds):,}, says the trainer"))
-    facts = Table.grid(padding=(0, 2))
-    for what, fact in (*found.facts, *rounds, ("Sharing", _sharing(report))):
-        facts.add_row(what, plain(fact))
-    return Group(table, facts)
+        rounds["Lost rounds"] = f"{len(report.lost_rounds):,}, says the trainer"
+    rows = [dict(zip(found.headings, row, strict=True)) for row in found.rows]
+    return {found.title: rows, **dict(found.facts), **rounds, "Sharing": _sharing(report)}
 
 
 def _sharing(report: PosteriorReport) -> str:
@@ -122,8 +89,8 @@ def _sharing(report: PosteriorReport) -> str:
     return f"{said}; results rest on the sums of {rests}"
 
 
-def _phase(phase: str) -> Text:
-    return Text(plain(phase).plain, style=_COLOURS.get(phase, "cyan"))
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
 
 
 def _moment(deadline: datetime, now: datetime) -> str:
@@ -144,44 +111,59 @@ def until(deadline: datetime, now: datetime) -> str:
     return f"in {seconds // 60} min {seconds % 60} s"
 
 
-def listed(page: JobsPage, crowds: Sequence[ListedCrowd], *, columns: int) -> RenderableType:
-    """Show the trainer's jobs, the newest first, crowd jobs, and what clients have left.
+def price(epsilon: float, delta: float) -> str:
+    """Say a price as in "ε = 1 at δ = 1e-06"."""
+    return f"ε = {epsilon:g}" + (f" at δ = {delta:g}" if delta else "")
 
-    Ids are never cut: on a terminal of few `columns` they are folded in two.
-    """
-    table, of_crowds = Table("submitted, UTC"), Table("closes, UTC")
-    for made, named in ((table, "job"), (of_crowds, "crowd job")):
-        made.add_column(named, overflow="fold", min_width=64 if columns >= _WIDE else 32)
-    for heading in ("analyst", "what", "epsilon", "state"):
-        table.add_column(heading, overflow="fold")
+
+def left_in_words(left: EpsilonLeft) -> str:
+    """Say what one more job may cost."""
+    return f"ε = {left.gaussian:.3g} by Gaussian noise, {left.pure:.3g} by Laplace noise"
+
+
+def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> Described:
+    """Describe the trainer's jobs, the newest first, crowd jobs, and what clients have left."""
+    jobs = []
     for each in page.jobs:
         what = f"{each.task.replace('_', ' ')} of {', '.join(each.columns)}"
-        if each.purpose:
-            what += f": {each.purpose}"
-        price = f"{each.epsilon:g}" + (f" at delta {each.delta:g}" if each.delta else "")
         said = each.phase + (f": {each.reason}" if each.reason else "")
-        if waits := each.approvals.in_words("until joining closes"):
-            said += f"; {waits}"
-        when = f"{each.submitted_at:%Y-%m-%d %H:%M}"
-        table.add_row(*map(plain, (when, each.job, each.analyst, what, price, said)))
-    by_gaussian = "epsilon left, Gaussian noise, at the policy's delta"
-    left = Table("clients", by_gaussian, "epsilon left, Laplace noise")
-    for budget in page.budgets:
-        left.add_row(
-            f"{budget.clients:,}", f"{budget.left.gaussian:.3g}", f"{budget.left.pure:.3g}"
+        jobs.append(
+            {
+                "submitted, UTC": f"{each.submitted_at:%Y-%m-%d %H:%M}",
+                "job": each.job,
+                "analyst": each.analyst,
+                "what": f"{what}: {each.purpose}" if each.purpose else what,
+                "price": price(each.epsilon, each.delta),
+                "state": _joined(said, each.approvals.in_words("until joining closes")),
+            }
         )
-    if not crowds:
-        return Group(table, left)
-    for heading in ("analyst", "family", "epsilon", "state"):
-        of_crowds.add_column(heading, overflow="fold")
-    for crowd in crowds:
-        when, price = f"{crowd.closes_at:%Y-%m-%d %H:%M}", f"{crowd.epsilon:g} a contribution"
-        said = f"{crowd.phase}: {crowd.contributions:,} of {crowd.wanted:,} contributions"
-        if crowd.waits_in_words:
-            said += f"; {crowd.waits_in_words}"
-        row = (when, crowd.job, crowd.analyst, crowd.family, price, said)
-        of_crowds.add_row(*map(plain, row))
-    return Group(table, of_crowds, left)
+    budgets = [
+        {"clients": f"{each.clients:,}", "each has left": left_in_words(each.left)}
+        for each in page.budgets
+    ]
+    return {"Jobs": jobs, "Crowd jobs": listed_crowds(crowds), "Budgets": budgets}
+
+
+def listed_crowds(crowds: Sequence[ListedCrowd]) -> list[dict[str, str]]:
+    """Describe the trainer's crowd jobs, a row for each."""
+    return [
+        {
+            "closes, UTC": f"{each.closes_at:%Y-%m-%d %H:%M}",
+            "crowd job": each.job,
+            "analyst": each.analyst,
+            "family": each.family,
+            "price": f"ε = {each.epsilon:g} a contribution",
+            "state": _joined(
+                f"{each.phase}: {each.contributions:,} of {each.wanted:,} contributions",
+                each.waits_in_words,
+            ),
+        }
+        for each in crowds
+    ]
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
 
 
 def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> dict[str, Any]:
@@ -200,33 +182,39 @@ def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None)
     }
 
 
-def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> RenderableType:
-    """Show what is known of a job before it is submitted, with a line for each data holder.
+def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> Described:
+    """Describe what is known of a job before it is submitted, with a row for each data holder.
 
     And one for each number of the posterior, if the job was simulated.
     """
-    request, left = checked.request, checked.left
-    head = Table.grid(padding=(0, 2))
-    head.add_row("Price", plain(str(request.privacy.cap)))
-    head.add_row(
-        "Left for a job",
-        f"epsilon {left.gaussian:.3g} at the policy's delta by Gaussian noise, "
-        f"{left.pure:.3g} by Laplace noise",
-    )
-    head.add_row("Rounds", f"{request.task.rounds:,}")
-    head.add_row(
-        "Would answer",
-        f"{checked.answering:,} clients, of {request.minimum_population:,} that are needed",
-    )
-    head.add_row("Reached just now", plain(checked.reached))
-    table = Table("holder", "clients", "can pay", "would answer")
-    for each in checked.holders:
-        verdict = plain("yes" if each.reason is None else f"no: {each.reason}")
-        table.add_row(str(each.holder), f"{each.slots:,}", f"{each.able:,}", verdict)
-    if errors is None:
-        return Group(head, table, BEYOND)
-    expected = Table("expected of", "sd", "95 % interval, to each side")
-    for error in errors[:MOST_NUMBERS]:
-        expected.add_row(plain(error.name), f"{error.sd:.3g}", f"{error.reach:.3g}")
-    more = f" {len(errors):,} numbers in all." if len(errors) > MOST_NUMBERS else ""
-    return Group(head, table, BEYOND, expected, plain(ASSUMED + more))
+    request, privacy = checked.request, checked.request.privacy
+    found: Described = {
+        "Price": f"{price(privacy.epsilon, privacy.delta)} for each client who joins",
+        "Left for a job": left_in_words(checked.left),
+        "Rounds": f"{request.task.rounds:,}",
+        "Would answer": f"{checked.answering:,} clients, of {request.minimum_population:,} that "
+        "are needed",
+        "Reached just now": checked.reached,
+        "Not known": BEYOND,
+        "Data holders": [
+            {
+                "holder": str(each.holder),
+                "clients": f"{each.slots:,}",
+                "can pay": f"{each.able:,}",
+                "would answer": "yes" if each.reason is None else f"no: {each.reason}",
+            }
+            for each in checked.holders
+        ],
+    }
+    if errors is not None:
+        more = f" {len(errors):,} numbers in all." if len(errors) > MOST_NUMBERS else ""
+        found["Where errors come from"] = ASSUMED + more
+        found["Errors to expect"] = [
+            {
+                "of": each.name,
+                "sd": f"{each.sd:.3g}",
+                "95 % interval, to each side": f"{each.reach:.3g}",
+            }
+            for each in errors[:MOST_NUMBERS]
+        ]
+    return found

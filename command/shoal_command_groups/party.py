@@ -113,16 +113,15 @@ def backup(
 ) -> None:
     """Copy the state of a Compute node, aggregator or trainer, which may run, to one private file.
 
-    It has no keys: keep a copy of the party's directory apart. Nor has it `sessions.json`, which
-    would open recorded traffic. A node's has the sealed shares of open rounds: keep it as private
-    as the data directory, and no longer than it is of use.
+    It has no keys: keep a copy of the party's directory apart. A node's has the shares of open
+    rounds: keep it as private as the data directory, and no longer than you need it.
     """
     made = back_up(data, to)
     tell(
         _said(made) | {"backup": to},
         as_json,
         f"{to} holds the state of the {_ROLES.get(made.role, made.role)}: {_content(made)}.",
-        "It has neither keys nor session keys: keep a copy of the party's directory apart.",
+        "It has no keys: keep a copy of the party's directory apart.",
     )
 
 

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from shoal_command.options import VALID_DAYS, ExtraHosts
+from shoal_command.options import VALID_DAYS, ExtraHosts, policy_of, policy_options
 from shoal_command.terminal import AsJson, now, shell_command, tell, warn
-from shoal_command_groups.policy import policy_of, policy_options
 from shoal_consortium.dictionary_files import read_variables
 from shoal_consortium.quickstart import Plan, Process, agents, exists, make, services
 from shoal_hosting.manifests.manifest_chain import open_chain

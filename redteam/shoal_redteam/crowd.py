@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from shoal_holder.crowds.contributing import NONCE_BYTES, draw_noise
+from shoal_holder.crowds.contributor import draw_noise
+from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
 from shoal_hosting.peers.peer import CREATED, OK, Answer
 from shoal_protocol.crowds.documents import (

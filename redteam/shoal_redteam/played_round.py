@@ -29,7 +29,7 @@ from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, frame
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.ring import from_ring
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
@@ -260,7 +260,6 @@ def honest_spec(
     price: float = PRICE,
     dropouts: int = DROPOUTS,
     sharing: Sharing = ADDITIVE,
-    wrapping: Wrapping = "sealed_box",
     query: Query | None = None,
     job: str | None = None,
     number: int = 0,
@@ -284,7 +283,6 @@ def honest_spec(
                 colluders=policy.minimum_colluders,
                 sharing=sharing,
                 opened_at=now,
-                wrapping=wrapping,
             )
             job = target.ask_for(target.sign(request, target.analyst))
         return make_spec(
@@ -301,7 +299,6 @@ def honest_spec(
             deadline=target.after(seconds),
             give_up_at=target.after(seconds + grace),
             sharing=sharing,
-            wrapping=wrapping,
         )
     except ValueError as error:
         raise CannotAttack(f"no round can be made: {error}") from error

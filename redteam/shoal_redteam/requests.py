@@ -7,7 +7,7 @@ from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand
 from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms, Terms
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.sharing.schemes import Sharing, Wrapping
+from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.trust.manifest import Consortium
 
@@ -25,7 +25,6 @@ def request_for(
     colluders: int,
     sharing: Sharing,
     opened_at: datetime,
-    wrapping: Wrapping = "sealed_box",
 ) -> JobRequest:
     """Return a request for rounds of `query`, at any price and population that the policy allows.
 
@@ -65,7 +64,6 @@ def request_for(
             colluders=colluders,
         ),
         sharing=sharing,
-        wrapping=wrapping,
         minimum_population=max(policy.minimum_cohort + dropouts, dropouts + colluders + 2),
         maximum_population=LARGEST_POPULATION,
         join_deadline=opened_at,

@@ -22,7 +22,7 @@ def peak(directory: Path, query: Query, slots: int, columns: int) -> int:
     """Return how many bytes are taken at once to work out an answer for so many slots."""
     here = place(columns, 1, lacking=False)
     faults = Faults(directory, system_clock)
-    work = Answers(cast(Any, here), cast(Any, None), faults, None)
+    work = Answers(cast(Any, here), cast(Any, None), faults)
     asked = list(range(slots))
     tracemalloc.start()
     try:

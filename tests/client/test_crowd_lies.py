@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from shoal_agent.data_holder import DataHolder
-from shoal_holder.crowds import audit, memory
-from shoal_holder.crowds.verdicts import UNREAD, is_cheating
+from shoal_holder.crowds import closings, memory
+from shoal_holder.crowds.status import UNREAD, is_cheating
 from shoal_protocol.crowds.documents import CrowdClosing, Draw, LogEntry, SubmissionReceipt
 from shoal_protocol.wire.encoding import canonical_json
 from tests.world.around_holder import state_of
@@ -293,7 +293,7 @@ async def test_a_log_that_is_too_long_to_fetch_is_said_to_be_unread(
 ) -> None:
     """Not "borne out": a trainer could call a log long that has something to hide. The seed's part
     is checked all the same, and what only the log would show is kept."""
-    monkeypatch.setattr(audit, "MOST_REVISIONS", 0)
+    monkeypatch.setattr(closings, "MOST_REVISIONS", 0)
     world.crowds.lies = lies
     await world.run(holder, seconds=1000)
     world.crowds.closed = True

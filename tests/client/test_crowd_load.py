@@ -9,8 +9,7 @@ import pytest
 
 from bench.load import crowds
 from bench.load.crowds import CrowdLoad
-from shoal_agent.crowds.trainer import Outcome, Sent
-from shoal_holder.crowds.crowd import Crowd
+from shoal_holder.crowds.crowd import Crowd, Outcome, Sent
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.crowds.documents import Draw

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_holder import ledger
-from shoal_holder.crowds import memory, nonces
-from shoal_holder.crowds.memory import Prepared
-from shoal_holder.crowds.packing import packed, unpacked
-from shoal_holder.crowds.records_used import Limits, allowed_places, contributions_made
+from shoal_holder.crowds import memory
+from shoal_holder.crowds.memory import Prepared, _packed, _unpacked
+from shoal_holder.crowds.records_used import (
+    Limits,
+    allowed_places,
+    contributions_made,
+)
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
@@ -178,12 +181,12 @@ def test_evidence_is_erased_when_a_closing_bears_it_out_and_kept_when_not(state:
     near=st.binary(max_size=2000),
 )
 def test_what_is_packed_comes_back_byte_for_byte(document: bytes, near: bytes) -> None:
-    stored = packed(document, near)
-    assert unpacked(stored, near) == document
+    stored = _packed(document, near)
+    assert _unpacked(stored, near) == document
     with pytest.raises(MalformedDocument):
-        unpacked(stored[:-1], near)
+        _unpacked(stored[:-1], near)
     with pytest.raises(MalformedDocument):
-        unpacked(stored, near + b"another")
+        _unpacked(stored, near + b"another")
 
 
 @pytest.mark.parametrize(
@@ -244,13 +247,13 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
     def source(count: int) -> bytes:
         return bytes([next(numbers)]) * count
 
-    first = nonces.kept(state, CROWD, [0, 1], source)
-    assert nonces.kept(state, OTHER_CROWD, [0], source)[0] not in first.values()
+    first = memory.nonces_of(state, CROWD, [0, 1], source)
+    assert memory.nonces_of(state, OTHER_CROWD, [0], source)[0] not in first.values()
     nothing_left = limits(per_client=0)
     assert contribute(state, (0, 0), limits=nothing_left) == [False]  # the draw is not on file
-    assert nonces.kept(state, CROWD, [0, 1], fails) == first
+    assert memory.nonces_of(state, CROWD, [0, 1], fails) == first
     assert contribute(state, (0, 0)) == [True]
-    later = nonces.kept(state, CROWD, [0, 1], source)
+    later = memory.nonces_of(state, CROWD, [0, 1], source)
     assert later[0] not in first.values() and later[1] == first[1]
     memory.end(state, CROWD, "over")
     assert state.file.one("SELECT COUNT(*) FROM crowd_nonces") == (1,)

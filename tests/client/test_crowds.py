@@ -14,10 +14,9 @@ from nacl.signing import SigningKey
 
 from shoal_agent.data_holder import DataHolder
 from shoal_consortium.parties import next_manifest
-from shoal_holder.crowds import memory, nonces
-from shoal_holder.crowds.status import CrowdStatus
+from shoal_holder.crowds import memory
+from shoal_holder.crowds.status import CrowdStatus, is_cheating
 from shoal_holder.crowds.vault import CONTRIBUTED, NO_ALLOWANCE
-from shoal_holder.crowds.verdicts import is_cheating
 from shoal_holder.policy import Policy
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_holder.state import State
@@ -487,7 +486,7 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
 
     world.scripts["trainer"] = answer
     for module, name, step in (
-        (nonces, "kept", "nonces on file"),
+        (memory, "nonces_of", "nonces on file"),
         (memory, "charge", "charge"),
         (memory, "settle", "settlement"),
     ):

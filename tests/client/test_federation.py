@@ -312,7 +312,7 @@ def test_progress_is_shown_while_a_fit_waits(
     shown = capsys.readouterr()
     assert model.report_ is not None
     assert model.report_.job in shown.err
-    assert "Finished" in shown.err
+    assert "finished" in shown.err
     assert shown.out == ""
 
 

@@ -67,7 +67,7 @@ def committed(state: State) -> dict[int, Cost]:
 
 def pending(state: State, node: int = 0, round_id: str = ROUND) -> bytes | None:
     found = outbox.pending_envelope(state, round_id, node)
-    return found and found.envelope[:-SIGNATURE_BYTES]
+    return found and found[:-SIGNATURE_BYTES]
 
 
 def test_everything_is_there_again_after_reopening(path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import Result
 
 from shoal_command import connection
-from shoal_command.certificate_views import COMPARE, NOT_SHOWN
+from shoal_command.certificate import COMPARE, NOT_SHOWN
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import canonical_json
 from tests.command.running import run

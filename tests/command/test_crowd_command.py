@@ -135,9 +135,9 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
                 await holder.step()
         shown = await shoal("crowd", "show", job, *trial.who)
         for fact in (
-            f"Job {job}\n",
+            job,
             "linear model of pressure",
-            "epsilon 0.5, local and pure",
+            "ε = 0.5, local and pure",
             "of 1,000",
         ):
             assert fact in shown.stdout
@@ -275,9 +275,9 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     said = words(shown)
     for fact in (
         "Enrolled 29",
-        "Isolation no sockets",
+        "It can make no socket.",
         "Stopped no",
-        f"{'ab' * 32} 30 acknowledged 1 30 no no",
+        f"{'ab' * 32} 30 taking part 1 30",
         "7 acknowledged",
         f"{'ef' * 32} the analyst is not allowed",
         "2 see its policy",

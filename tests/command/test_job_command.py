@@ -353,7 +353,9 @@ async def test_a_check_says_who_would_answer_and_which_services_are_away(trial) 
             asking.cancel()
         assert "30 clients, of 25 that are needed" in shown.stdout
         assert "Known to data holders alone: caps" in shown.stdout
-        assert "expected of" in shown.stdout and "Assumed: values spread evenly" in shown.stdout
+        assert (
+            "Errors to expect" in shown.stdout and "Assumed: values spread evenly" in shown.stdout
+        )
         assert "compute-0 is away: it refuses connections" in " ".join(shown.stdout.split())
         assert brief["expected_errors"] is None
         assert [each["name"] for each in facts["expected_errors"]] == ["intercept", "age"]

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_states import Approvals, JobsPage, JobState, ListedJob
-from shoal_command.rendering import plain
+from shoal_command.rendering import plain, rendered
 from shoal_command.terminal import one_line_for_errors
 from shoal_command_groups.job_views import listed, progress
 from shoal_hosting.peers.exchange import Unavailable
@@ -33,14 +33,10 @@ def state(**changes: object) -> JobState:
 
 
 def shown(**changes: object) -> str:
-    return printed_by(
-        progress(
-            state(**changes),
-            rounds=2,
-            join_deadline=NOW + timedelta(hours=2, minutes=3),
-            now=NOW,
-        )
+    found = progress(
+        state(**changes), rounds=2, join_deadline=NOW + timedelta(hours=2, minutes=3), now=NOW
     )
+    return printed_by(rendered(found), width=200)
 
 
 def a_round(phase: str, seconds: float) -> dict[str, object]:
@@ -69,12 +65,9 @@ def test_the_id_of_a_listed_job_is_never_cut(columns: int) -> None:
         approvals=Approvals(waits=1, refused=1, holders=2),
     )
     page = JobsPage(jobs=(job,), budgets=(), next=None)
-    file = io.StringIO()
-    Console(width=columns, file=file).print(listed(page, [], columns=columns))
-    cells = [line.split("│")[2].strip() for line in file.getvalue().splitlines() if "│" in line]
-    assert [each for each in cells if each] == (
-        [job.job] if columns > 80 else [job.job[:32], job.job[32:]]
-    )
+    text = printed_by(rendered(listed(page, [])), width=columns)
+    cells = [line.split("│")[2].strip() for line in text.splitlines() if "│" in line]
+    assert "".join(cells) == job.job
 
 
 def test_nothing_that_a_peer_wrote_is_taken_for_a_command_to_the_terminal() -> None:

@@ -40,7 +40,7 @@ async def test_clocks_that_are_minutes_apart_lose_no_round(federation: Federatio
     await federation.upload_all(spec, range(11))
     federation.clock.skew_seconds = {"compute-0": 200.0, "compute-1": -200.0}
     federation.clock.move(620)  # node 1 thinks that there are minutes to go
-    for _ in range(3):  # the round's relay may be the one that waits: others are told in its place
+    for _ in range(3):  # the round's hub may be the one that waits: others are told in its place
         await federation.step()
         federation.clock.move(2)
     await federation.step()

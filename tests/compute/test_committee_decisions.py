@@ -157,7 +157,7 @@ def test_a_node_takes_no_share_of_a_holder_whose_committee_it_is_not_in(
     )
 
     def judge() -> None:
-        known.intake.validate(envelope, TRUST.roster, lambda *session: bytes(32))
+        known.intake.validate(envelope, TRUST.roster)
 
     if allowed:
         judge()

@@ -11,8 +11,7 @@ import pytest
 from playwright.async_api import Page
 
 from shoal_hosting.operators.console import LOG, REFUSED
-from shoal_hosting.operators.recent import RecentLines
-from shoal_hosting.operators.view import Operator
+from shoal_hosting.operators.view import Operator, RecentLines
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.security import server_tls
 from tests.world.around_node import Federation

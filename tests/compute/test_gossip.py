@@ -17,14 +17,14 @@ from sqlalchemy import Connection
 from shoal_compute import gossip, store
 from shoal_compute.announcing import MOST_LIVE_ROUNDS
 from shoal_compute.gossip import (
+    ASK_NEXT_AFTER,
     LARGEST_MESSAGE_BYTES,
     PERIOD,
-    RELAY_AFTER,
     SETTLE_AFTER,
-    Acquaintance,
     Message,
+    PeerState,
     Requests,
-    Turns,
+    Schedules,
     answer,
     decode_message,
 )
@@ -76,8 +76,8 @@ def test_one_exchange_and_what_it_asks_for_bring_two_nodes_level(
     here: set[int], there: set[int]
 ) -> None:
     mine, theirs = known_round(here), known_round(there, node=1)
-    acquaintance = Acquaintance()
-    message = acquaintance.message([mine], OPENED_AT)
+    peer_state = PeerState()
+    message = peer_state.message([mine], OPENED_AT)
     assert message is not None
     message = decode_message(message.encode())
     for signed in message.documents:
@@ -85,10 +85,10 @@ def test_one_exchange_and_what_it_asks_for_bring_two_nodes_level(
     reply = decode_message(answer({SPEC.digest: theirs}, message, [], OPENED_AT).encode())
     for signed in reply.documents:
         mine.learn(signed, Kept.FIRST)
-    acquaintance.heard(message, reply, {SPEC.digest: mine}, OPENED_AT)
+    peer_state.note_exchange(message, reply, {SPEC.digest: mine}, OPENED_AT)
     assert mine.documents == theirs.documents
     assert mine.holdings == theirs.holdings
-    unasked = acquaintance.message([mine], OPENED_AT + PERIOD)
+    unasked = peer_state.message([mine], OPENED_AT + PERIOD)
     assert unasked is not None and unasked.documents == ()  # it is only told where this one stands
 
 
@@ -105,28 +105,28 @@ def said(*known: Signed, documents: tuple = (), wanted: Iterable[Signed] = ()) -
 def test_a_peer_is_told_news_at_once_and_the_rest_once_in_a_period() -> None:
     mine = known_round({0})
     live = {SPEC.digest: mine}
-    acquaintance = Acquaintance()
-    first = acquaintance.message([mine], OPENED_AT)
+    peer_state = PeerState()
+    first = peer_state.message([mine], OPENED_AT)
     assert first is not None
-    acquaintance.heard(first, said(DOCUMENTS[0]), live, OPENED_AT)
-    assert acquaintance.message([mine], OPENED_AT) is None
+    peer_state.note_exchange(first, said(DOCUMENTS[0]), live, OPENED_AT)
+    assert peer_state.message([mine], OPENED_AT) is None
     mine.learn(DOCUMENTS[1], Kept.FIRST)
-    second = acquaintance.message([mine], OPENED_AT)
+    second = peer_state.message([mine], OPENED_AT)
     assert second is not None
     assert second.documents == (DOCUMENTS[1],)
     # this time the peer says that it lacks both: it was set back, or refused them
     both = frozenset(signed.digest for signed in DOCUMENTS[:2])
-    acquaintance.heard(second, said(), live, OPENED_AT)
-    assert acquaintance.message([mine], OPENED_AT) is None
-    third = acquaintance.message([mine], OPENED_AT + PERIOD)
+    peer_state.note_exchange(second, said(), live, OPENED_AT)
+    assert peer_state.message([mine], OPENED_AT) is None
+    third = peer_state.message([mine], OPENED_AT + PERIOD)
     assert third is not None
     assert set(signed.digest for signed in third.documents) == both
 
 
 def test_what_a_peer_invents_is_not_remembered() -> None:
     mine = known_round({0})
-    acquaintance = Acquaintance()
-    message = acquaintance.message([mine], OPENED_AT)
+    peer_state = PeerState()
+    message = peer_state.message([mine], OPENED_AT)
     assert message is not None
     invented = [
         holdings(examples.spec(manifest=TRUST, number=number), "compute-1", range(12))
@@ -136,19 +136,19 @@ def test_what_a_peer_invents_is_not_remembered() -> None:
     reply = said(DOCUMENTS[0], refused, documents=(*invented, refused))
     unasked = {each.body.round: frozenset({each.digest}) for each in invented}
     reply = replace(reply, known={**reply.known, **unasked})
-    acquaintance.heard(message, reply, {SPEC.digest: mine}, OPENED_AT)
-    assert acquaintance.knows == {SPEC.digest: {DOCUMENTS[0].digest}}
-    assert acquaintance.has.keys() == {refused.digest}
+    peer_state.note_exchange(message, reply, {SPEC.digest: mine}, OPENED_AT)
+    assert peer_state.confirmed == {SPEC.digest: {DOCUMENTS[0].digest}}
+    assert peer_state.missing.keys() == {refused.digest}
 
 
 def test_a_round_that_ended_during_an_exchange_stays_forgotten() -> None:
     mine = known_round({0})
-    acquaintance = Acquaintance()
-    message = acquaintance.message([mine], OPENED_AT)
+    peer_state = PeerState()
+    message = peer_state.message([mine], OPENED_AT)
     assert message is not None
-    acquaintance.forget(SPEC.digest)
-    acquaintance.heard(message, said(), {}, OPENED_AT)
-    assert (acquaintance.knows, acquaintance.offered) == ({}, {})
+    peer_state.forget(SPEC.digest)
+    peer_state.note_exchange(message, said(), {}, OPENED_AT)
+    assert (peer_state.confirmed, peer_state.offered) == ({}, {})
 
 
 async def test_documents_of_rounds_that_were_not_asked_for_are_not_taken_from_an_answer(
@@ -192,7 +192,7 @@ def test_a_message_and_its_answer_fit_the_limit_however_many_rounds_are_live() -
         rounds[spec.digest] = replace(
             known_round(set()), spec=spec, spoken_of=dict.fromkeys(digests, document)
         )
-    message = Acquaintance().message(rounds.values(), OPENED_AT)
+    message = PeerState().message(rounds.values(), OPENED_AT)
     assert message is not None
     assert message.documents
     encoded = message.encode()
@@ -220,33 +220,33 @@ OWN, RELAYED, VOTE = DOCUMENTS[0], DOCUMENTS[1], DOCUMENTS[3]
 
 @pytest.mark.usefixtures("large")
 def test_of_large_documents_a_node_pushes_its_own_once_and_others_when_they_are_wanted() -> None:
-    mine, acquaintance = known_round({0, 1, 3}), Acquaintance()
+    mine, peer_state = known_round({0, 1, 3}), PeerState()
     live = {SPEC.digest: mine}
-    first = acquaintance.message([mine], OPENED_AT)
+    first = peer_state.message([mine], OPENED_AT)
     assert first is not None and first.documents == (VOTE, OWN)
     assert first.known[SPEC.digest] == {OWN.digest, RELAYED.digest, VOTE.digest}
-    acquaintance.heard(first, said(VOTE), live, OPENED_AT)
+    peer_state.note_exchange(first, said(VOTE), live, OPENED_AT)
     # the peer did not take the holdings, for it does not know the round yet
-    again = acquaintance.message([mine], OPENED_AT + PERIOD)
+    again = peer_state.message([mine], OPENED_AT + PERIOD)
     assert again is not None and again.documents == ()
-    acquaintance.heard(again, said(VOTE, wanted=[OWN, RELAYED]), live, OPENED_AT + PERIOD)
-    asked_for = acquaintance.message([mine], OPENED_AT + PERIOD)
+    peer_state.note_exchange(again, said(VOTE, wanted=[OWN, RELAYED]), live, OPENED_AT + PERIOD)
+    asked_for = peer_state.message([mine], OPENED_AT + PERIOD)
     assert asked_for is not None and set(asked_for.documents) == {OWN, RELAYED}
-    acquaintance.heard(asked_for, said(OWN, RELAYED, VOTE), live, OPENED_AT + PERIOD)
-    assert acquaintance.is_settled(mine)
+    peer_state.note_exchange(asked_for, said(OWN, RELAYED, VOTE), live, OPENED_AT + PERIOD)
+    assert peer_state.is_settled(mine)
 
 
 @pytest.mark.usefixtures("large")
 def test_what_is_lacked_is_asked_of_one_peer_at_a_time_once_its_signer_had_time() -> None:
     mine, requests = known_round({0}), Requests()
-    peers = [Acquaintance(), Acquaintance()]
+    peers = [PeerState(), PeerState()]
     now = OPENED_AT
     for peer in peers:
         message = peer.message([mine], now, requests)
         assert message is not None and not message.wanted
-        peer.heard(message, said(OWN, RELAYED), {SPEC.digest: mine}, now)
+        peer.note_exchange(message, said(OWN, RELAYED), {SPEC.digest: mine}, now)
     assert all(peer.message([mine], now, requests) is None for peer in peers)
-    now += RELAY_AFTER
+    now += ASK_NEXT_AFTER
     asking = peers[0].message([mine], now, requests)
     assert asking is not None and asking.wanted == {RELAYED.digest}
     requests.asked(asking.wanted, now)
@@ -336,34 +336,34 @@ async def test_a_holdings_document_crosses_a_link_once(federation: Federation) -
     assert crossed == {(to, of): 1 for to, of in links if not to.startswith(f"{of}.")}
 
 
-def relay_of(spec: Signed) -> int:
+def hub_of(spec: Signed) -> int:
     """Return the node that passes on what the others sign."""
     return int(spec.digest[:8], 16) % len(spec.body.compute_nodes)
 
 
-@pytest.mark.parametrize("relay", range(3))
-async def test_nodes_agree_by_way_of_one_of_them(federation: Federation, relay: int) -> None:
+@pytest.mark.parametrize("hub", range(3))
+async def test_nodes_agree_by_way_of_one_of_them(federation: Federation, hub: int) -> None:
     spec = next(
         each
         for each in (federation.spec(job=f"job {label}") for label in range(99))
-        if relay_of(each) == relay
+        if hub_of(each) == hub
     )
     await federation.announce(spec)
     await federation.upload_all(spec)
     await federation.step(times=3)
     assert await federation.phases(spec) == EVERYONE
     receivers = [host for host, _, path in federation.wire.requests if path == "/v1/gossip"]
-    # each tells the relay its holdings, answers all holdings by its vote, and is told all votes:
+    # each tells the hub its holdings, answers all holdings by its vote, and is told all votes:
     # from the last freeze on two messages there and one back, before a message has the partial sum
-    others = Counter(f"compute-{node}.example" for node in range(3) if node != relay)
-    assert receivers[:2] == [f"compute-{relay}.example"] * 2
+    others = Counter(f"compute-{node}.example" for node in range(3) if node != hub)
+    assert receivers[:2] == [f"compute-{hub}.example"] * 2
     assert Counter(receivers[2:4]) == Counter(receivers[4:]) == others
 
 
-async def test_a_relay_that_passes_nothing_on_costs_some_periods(federation: Federation) -> None:
+async def test_a_hub_that_passes_nothing_on_costs_some_periods(federation: Federation) -> None:
     spec = federation.spec()
-    relay = relay_of(spec)
-    others = [node for node in range(3) if node != relay]
+    hub = hub_of(spec)
+    others = [node for node in range(3) if node != hub]
     await federation.announce(spec, others)
     await federation.upload_all(spec, nodes=others)
 
@@ -371,7 +371,7 @@ async def test_a_relay_that_passes_nothing_on_costs_some_periods(federation: Fed
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": said().encode()})
 
-    federation.wire.apps[f"compute-{relay}.example"] = liar
+    federation.wire.apps[f"compute-{hub}.example"] = liar
     await federation.step(others, times=2)
     assert [len(await federation.documents(node, spec)) for node in others] == [1, 1]
     federation.clock.move(1)
@@ -379,44 +379,45 @@ async def test_a_relay_that_passes_nothing_on_costs_some_periods(federation: Fed
     assert [len(await federation.documents(node, spec)) for node in others] == [2, 2]
 
 
-def test_documents_go_round_by_the_relay_and_then_to_ever_more_peers() -> None:
-    relay = relay_of(SPEC)
+def test_documents_go_round_by_the_hub_and_then_to_ever_more_peers() -> None:
+    hub = hub_of(SPEC)
     nodes, now = [f"compute-{node}" for node in range(3)], OPENED_AT
-    first, second, third = nodes[relay:] + nodes[:relay]
+    first, second, third = nodes[hub:] + nodes[:hub]
     mine = known_round({int(second[-1])}, node=int(second[-1]))
     [own] = mine.spoken_of
-    turns = Turns()
-    turn = turns.of(mine, now, away=())
-    assert turn.is_due(own, first) and not turn.is_due(own, third)
-    assert turn.may_ask(first) and not turn.may_ask(third)
-    assert turns.of(mine, now, away={first}).is_due(own, third)
-    assert turns.of(mine, now + PERIOD, away=()).is_due(own, third)
-    assert turns.of(mine, now - timedelta(hours=1), away=()).is_due(own, third)  # a clock set back
-    at_relay = known_round({relay}, node=relay)
-    [own] = at_relay.spoken_of
-    turns = Turns()
-    assert not turns.of(at_relay, now, away=()).is_due(own, second)  # it lacks the others'
-    assert turns.of(at_relay, now, away={second, third}).reach[own] > 2  # who may be back
+    schedules = Schedules()
+    schedule = schedules.of(mine, now, away=())
+    assert schedule.is_due(own, first) and not schedule.is_due(own, third)
+    assert schedule.may_ask(first) and not schedule.may_ask(third)
+    assert schedules.of(mine, now, away={first}).is_due(own, third)
+    assert schedules.of(mine, now + PERIOD, away=()).is_due(own, third)
+    set_back = now - timedelta(hours=1)
+    assert schedules.of(mine, set_back, away=()).is_due(own, third)
+    at_hub = known_round({hub}, node=hub)
+    [own] = at_hub.spoken_of
+    schedules = Schedules()
+    assert not schedules.of(at_hub, now, away=()).is_due(own, second)  # it lacks the others'
+    assert schedules.of(at_hub, now, away={second, third}).reach[own] > 2  # who may be back
     for node in range(3):
-        at_relay.learn(DOCUMENTS[node], Kept.FIRST)
-    assert turns.of(at_relay, now, away=()).is_due(own, third)
+        at_hub.learn(DOCUMENTS[node], Kept.FIRST)
+    assert schedules.of(at_hub, now, away=()).is_due(own, third)
 
 
 @pytest.mark.parametrize("node", range(3))
-def test_a_node_that_is_done_leaves_the_others_to_the_relay_for_a_while(node: int) -> None:
+def test_a_node_that_is_done_leaves_the_others_to_the_hub_for_a_while(node: int) -> None:
     done = known_round(set(range(len(DOCUMENTS))), Phase.PUBLISHED, node)
-    turns, acquaintance, peer = Turns(), Acquaintance(), f"compute-{(node + 1) % 3}"
+    schedules, peer_state, peer = Schedules(), PeerState(), f"compute-{(node + 1) % 3}"
     told = {each for each, signed in done.spoken_of.items() if signed.signer == done.own}
-    acquaintance.knows[SPEC.digest] = told
+    peer_state.confirmed[SPEC.digest] = told
     spoken = []
     for now in (OPENED_AT, OPENED_AT + 2 * PERIOD, OPENED_AT + PERIOD + SETTLE_AFTER):
-        turn = {SPEC.digest: turns.of(done, now, away=())}
-        spoken.append(acquaintance.message([done], now, peer=peer, turns=turn) is not None)
-    assert spoken == [node == relay_of(SPEC)] * 2 + [True]
-    acquaintance.knows[SPEC.digest] = set()  # what it signed itself must get to the relay
-    turn = {SPEC.digest: turns.of(done, OPENED_AT, away=())}
-    message = acquaintance.message([done], OPENED_AT, peer=peer, turns=turn)
-    assert (message is not None) == (relay_of(SPEC) in (node, (node + 1) % 3))
+        schedule = {SPEC.digest: schedules.of(done, now, away=())}
+        spoken.append(peer_state.message([done], now, peer=peer, schedules=schedule) is not None)
+    assert spoken == [node == hub_of(SPEC)] * 2 + [True]
+    peer_state.confirmed[SPEC.digest] = set()  # what it signed itself must get to the hub
+    schedule = {SPEC.digest: schedules.of(done, OPENED_AT, away=())}
+    message = peer_state.message([done], OPENED_AT, peer=peer, schedules=schedule)
+    assert (message is not None) == (hub_of(SPEC) in (node, (node + 1) % 3))
 
 
 @pytest.mark.parametrize(

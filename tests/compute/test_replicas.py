@@ -29,7 +29,7 @@ from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.curves import gaussian_mu
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
 from tests.hosting.test_manifest_book import next_version
@@ -243,8 +243,8 @@ def test_uploads_at_many_replicas_and_a_freeze_are_never_in_each_others_way(
             store.add_round(db, spec)
 
     def share(spec: Signed[RoundSpec], client: int) -> AcceptedShare:
-        content = Share(ShareKind.SEED, bytes(32))
-        return AcceptedShare(spec.digest, client, bytes(16), bytes(32), bytes(64), content)
+        content = ShareKind.SEED, bytes(32)
+        return AcceptedShare(spec.digest, client, bytes(16), bytes(32), bytes(64), *content)
 
     def upload(replica: int) -> set[tuple[str, int]]:
         """Store every share, in another order than the other replicas; return those stored."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_compute import executors
-from shoal_compute.bulks import AcceptedShare, Bulk, Packed, Place
+from shoal_compute.bulks import AcceptedShare, Packed, Place
 from shoal_compute.executors import Elsewhere, Summing, open_summing
 from shoal_compute.summing import Adders, SharesMissing, sum_shares
 from shoal_compute.tally import Tallies
@@ -84,10 +84,9 @@ def test_a_tally_and_the_store_together_give_the_cohorts_sum(
         tallies = Tallies(Adders(Summing(AtOnce()), Summing(AtOnce())))
         known = known_round(set())
         for client in counted:
-            accepted = AcceptedShare(
-                known.id, client, bytes(16), bytes(32), bytes(64), share(client)
-            )
-            await tallies.count(known, Bulk.of([accepted]))
+            content = share(client).kind, share(client).payload
+            accepted = AcceptedShare(known.id, client, bytes(16), bytes(32), bytes(64), *content)
+            await tallies.count(known, [accepted])
         return await tallies.total(known, BitMap(cohort), Store(counted | cohort))
 
     assert np.array_equal(asyncio.run(run()), oracle(cohort))

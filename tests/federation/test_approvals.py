@@ -8,8 +8,8 @@ import pytest
 
 from shoal.jobs.job_states import Approvals, JobState
 from shoal_agent.deciding import request_of
-from shoal_command_groups.crowd import one_line as crowd_line
-from shoal_command_groups.job_views import listed, one_line
+from shoal_command.rendering import rendered
+from shoal_command_groups.job_views import listed
 from shoal_protocol.jobs.approvals import Decision, approval_of
 from shoal_protocol.wire.documents import sign
 from tests.command.test_terminal import printed_by
@@ -55,7 +55,7 @@ async def seen(federation: Federation, job: str) -> str:
     """Return what the analyst reads of the job."""
     state = JobState.model_validate(await federation.state(job))
     now = federation.clock.now
-    return one_line(state, rounds=1, join_deadline=now + timedelta(seconds=90), now=now)
+    return state.in_words(rounds=1, join_deadline=now + timedelta(seconds=90))
 
 
 async def stands(federation: Federation, job: str, waits: int, refused: int) -> bool:
@@ -104,21 +104,21 @@ async def test_the_analyst_of_a_crowd_job_sees_that_owners_think(tmp_path: Path)
         job = await open_crowd(federation)
         await federation.until(lambda: crowd_stands(federation, job, 3, 0))
         waits = "waits for approval at 3 of 3 data holders, until it closes"
-        assert waits in crowd_line(await state(federation, job), left="soon")
+        assert waits in str(await state(federation, job))
         page = await federation.after(federation.analyst.jobs())
         crowds = await federation.after(federation.analyst.crowds())
-        assert waits in printed_by(listed(page, crowds, columns=400), width=400)
+        assert waits in printed_by(rendered(listed(page, crowds)), width=400)
         await decide(federation, "clinic-a", job, "approve")
         await federation.crash("clinic-a")
         await decide(federation, "clinic-b", job, "refuse")
         await federation.until(lambda: crowd_stands(federation, job, 1, 1))
         found = await state(federation, job)
         said = "1 of 3 data holders, until it closes; refused by owners at 1 of 3"
-        assert said in crowd_line(found, left="soon")
+        assert said in str(found)
         await federation.until(lambda: is_closed(federation, job), tick=TICK)
         found = await state(federation, job)
         assert found.contributions == 2 * SITES["clinic-a"]
-        assert crowd_line(found, left="soon").endswith(" clients")
+        assert str(found).endswith(" clients")
 
 
 async def is_closed(federation: Federation, job: str) -> bool:

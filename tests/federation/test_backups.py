@@ -94,7 +94,7 @@ async def test_an_older_backup_exceeds_no_cap_and_signs_no_second_history(
         federation.back_up(name, tmp_path / "backup")
         await federation.learn()
         before = await federation.spent()
-        await federation.lose(name, ".sqlite", "-wal", "-shm", "memory", "sessions.json")
+        await federation.lose(name, ".sqlite", "-wal", "-shm", "memory")
         assert "will refuse to start" in federation.restore(name, tmp_path / "backup")
         with pytest.raises(StartupRefused) as refusal:
             await federation.step()

@@ -1,12 +1,11 @@
 """Committees at work: each data holder shares with three of five Compute nodes."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal_command.certificate_views import as_json
+from shoal_command.certificate import certificate_facts
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.rounds.attestations import Holdings, PartialSum, Result, Vote
 from shoal_protocol.rounds.round_audit import account_of
@@ -24,7 +23,6 @@ CLIENTS = sum(SITES.values())
 ALL, TWO = AdditiveSharing(committee=3), ThresholdSharing(committee=3, threshold=2)
 POLICY = HOLDER_POLICY.model_copy(update={"minimum_threshold": 2, "minimum_committee": 3})
 HOLDERS = {site: {"policy": POLICY} for site in SITES}
-SESSIONS = {site: {"policy": POLICY.model_copy(update={"allow_sessions": True})} for site in SITES}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +74,7 @@ async def test_a_certificate_of_committees_holds_and_says_who_could_open_an_answ
         ]
     verified = verify_certificate(encoded, five.consortium.signed_manifest.encode())
     assert verified.certificate.job == job
-    said = as_json(verified)
+    said = certificate_facts(verified)
     assert said["prices"][-1]["who"] == "2 or more Compute nodes of its own committee of 3"
     assert said["prices"][-2]["who"].startswith("1 of 5 Compute nodes")
     assert [each["size"] for each in said["coalitions"]] == [2, 4]
@@ -87,15 +85,6 @@ async def test_a_certificate_of_committees_holds_and_says_who_could_open_an_answ
     found = account_of(spec, five.consortium, documents)
     assert (found.outcome, found.cohort, found.misconduct) == ("published", spec.body.clients(), ())
     assert len(documents) == 5 + 5 + 5 + 1
-
-
-async def test_sessions_are_opened_with_the_committee_alone(five: Trust, tmp_path: Path) -> None:
-    async with Federation(five, tmp_path, holders=SESSIONS) as federation:
-        report = await federation.learn(sharing=ALL, wrapping="session")
-        await audit(federation)
-        opened = Counter(holder for holder, _, _ in federation.session_keys)
-    assert opened == {0: 3, 1: 3, 2: 3}
-    assert report.cohort_sizes == (CLIENTS,)
 
 
 @pytest.mark.parametrize("lost", [0, 2, 4])

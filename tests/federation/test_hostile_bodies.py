@@ -22,8 +22,7 @@ from shoal_agent.application import create_agent_application
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import console_of as owners_console_of
 from shoal_command_groups.console.pages import console_of as analysts_console_of
-from shoal_hosting.operators.recent import RecentLines
-from shoal_hosting.operators.view import Operator
+from shoal_hosting.operators.view import Operator, RecentLines
 from shoal_hosting.pages.console import SIGN_IN
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.service_calls import Endpoint

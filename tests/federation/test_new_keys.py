@@ -1,7 +1,5 @@
 """A data holder changes its key while a job runs: its slots, answers and charges stay."""
 
-import json
-import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,11 +10,8 @@ from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.machine import IN_USE
 from shoal_protocol.sharing.received import Envelope, parse
-from shoal_protocol.sharing.session_envelope import is_under_session, parse_under_session
-from shoal_protocol.sharing.sessions import Opening
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_key
-from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import BadSignature
 from shoal_trainer.resources import Resources
 from tests.federation.test_consortium_changes import both, publish
@@ -25,15 +20,13 @@ from tests.federation.test_forgetful_holders import CHEAP, Forgetful
 from tests.federation.test_forgetful_holders import SITE as FORGETFUL
 from tests.world.audit import audit
 from tests.world.federation import Federation
-from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
+from tests.world.trust import SITES, Trust, make_trust
 from tests.world.wire import Fault, Rule
 
 SITE = "clinic-c"
 CLIENTS = sum(SITES.values())
 NEW = SigningKey(b"the next one".ljust(32, b"."))
-ALLOWING = {"policy": HOLDER_POLICY.model_copy(update={"allow_sessions": True})}
-ROTATES = {SITE: {"next_key": NEW, **ALLOWING}}
-WRAPPINGS = ["sealed_box", "session"]
+ROTATES = {SITE: {"next_key": NEW}}
 
 
 def with_new_key(trust: Trust, site: str = SITE) -> Consortium:
@@ -59,52 +52,31 @@ async def pass_time(federation: Federation, seconds: int) -> None:
 
 
 def signers(federation: Federation, trust: Trust) -> dict[str, list[str]]:
-    """Return, by node, which key of the site signed each envelope that the node took.
-
-    Of an envelope under a session it is the key that signed the opening.
-    """
-    sessions = {each.body.number: each for each in openings(federation)}
+    """Return, by node, which key of the site signed each envelope that the node took."""
     found: dict[str, list[str]] = {}
     for message in federation.wire.log:
         if message.sender == SITE and message.path.endswith("/shares"):
             if message.status in (200, 201):
-                signed: Envelope | Signed[Opening]
-                if is_under_session(message.body):
-                    signed = sessions[parse_under_session(message.body).header.number]
-                else:
-                    signed = parse(message.body)
-                found.setdefault(message.receiver, []).append(signer(signed, trust))
+                signed = signer(parse(message.body), trust)
+                found.setdefault(message.receiver, []).append(signed)
     return found
 
 
-def openings(federation: Federation) -> list[Signed[Opening]]:
-    """Return what the site opened, whether or not nodes took it."""
-    return [
-        decode(message.body, Opening)
-        for message in federation.wire.log
-        if (message.sender, message.path) == (SITE, "/v1/openings")
-    ]
-
-
-def signer(signed: Envelope | Signed[Opening], trust: Trust) -> str:
+def signer(envelope: Envelope, trust: Trust) -> str:
     for name, key in (("new", NEW.verify_key), ("old", trust.key(SITE).verify_key)):
         with suppress(BadSignature):
-            if isinstance(signed, Signed):
-                signed.verify_signature(key)
-            else:
-                signed.verify(bytes(key))
+            envelope.verify(bytes(key))
             return name
     raise AssertionError("signed by neither key")
 
 
-@pytest.mark.parametrize("wrapping", WRAPPINGS)
 @pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
 async def test_a_round_that_is_answered_by_half_is_answered_in_full_under_the_new_key(
-    trust: Trust, tmp_path: Path, restarts: bool, wrapping: str
+    trust: Trust, tmp_path: Path, restarts: bool
 ) -> None:
     async with Federation(trust, tmp_path, holders=ROTATES) as federation:
         cut = federation.wire.cut(SITE, "compute-1", "/shares$")
-        job, round_id = await federation.collecting(wrapping=wrapping)
+        job, round_id = await federation.collecting()
         await pass_time(federation, 3)
         assert signers(federation, trust) == {"compute-0": ["old"], "compute-2": ["old"]}
         await publish(federation, with_new_key(trust), *federation.services)
@@ -120,18 +92,16 @@ async def test_a_round_that_is_answered_by_half_is_answered_in_full_under_the_ne
         took = signers(federation, trust)
         assert took["compute-0"] == took["compute-2"] == ["old"], "what is stored stands"
         assert took["compute-1"] == ["new"]
-        assert len(openings(federation)) == (6 if wrapping == "session" else 0)
 
 
-@pytest.mark.parametrize("wrapping", WRAPPINGS)
 async def test_an_answer_whose_acknowledgement_was_lost_is_the_same_under_the_new_key(
-    trust: Trust, tmp_path: Path, wrapping: str
+    trust: Trust, tmp_path: Path
 ) -> None:
     async with Federation(trust, tmp_path, holders=ROTATES) as federation:
         lost = Rule(Fault.ANSWER_LOST, SITE, "compute-1", "/shares$")
         federation.wire.rules.append(lost)
         late = federation.wire.cut("clinic-b", "compute-1", "/shares$")  # it stays open there
-        job, round_id = await federation.collecting(wrapping=wrapping)
+        job, round_id = await federation.collecting()
         await pass_time(federation, 3)
         await publish(federation, with_new_key(trust), *federation.services)
         federation.wire.rules.remove(lost)
@@ -232,47 +202,6 @@ async def test_the_old_key_is_refused_by_all_once_it_is_replaced(
     assert result["cohort_size"] == CLIENTS - SITES[SITE]
     federation.analyst_book.accept(*both(with_new_key(trust)))
     assert (await federation.learn()).population_size == CLIENTS - SITES[SITE]
-
-
-async def test_sessions_of_a_key_that_was_lost_are_void_once_the_authority_replaces_it(
-    trust: Trust, tmp_path: Path
-) -> None:
-    """Whoever has the lost key, and all session keys beside it, gets nothing in."""
-    holders = {SITE: dict(ALLOWING)}
-    async with Federation(trust, tmp_path, holders=holders) as federation:
-        rules = [federation.wire.cut(SITE, node, "/shares$") for node in federation.nodes]
-        job, round_id = await federation.collecting(wrapping="session")
-        await pass_time(federation, 3)
-        [old] = {each.encode() for each in openings(federation)}
-        await publish(federation, with_new_key(trust), *federation.services)
-        for rule in rules:
-            federation.wire.rules.remove(rule)
-        await pass_time(federation, 3)
-        assert signers(federation, trust) == {}
-        assert refusals(federation, "/shares$") >= {"unknown-session", "bad-signature"}
-
-        await federation.crash(SITE)
-        holders[SITE]["key"] = NEW
-        state = await federation.finish(job)
-        assert state["phase"] == "finished", state
-        result = (await audit(federation))[round_id]
-        assert result is not None
-        assert result["cohort_size"] == CLIENTS
-        took = signers(federation, trust)
-        assert took == {node: ["new"] for node in federation.nodes}
-        assert len({each.encode() for each in openings(federation)}) == 2
-        for node in federation.nodes:
-            answer = await federation.ask(node, "/v1/openings", method="POST", content=old)
-            assert answer.status_code in (403, 409), answer.text
-
-
-def refusals(federation: Federation, path: str) -> set[str]:
-    """Return the codes by which nodes refused what the site sent there."""
-    return {
-        json.loads(message.answer)["type"].rpartition(":")[2]
-        for message in federation.wire.log
-        if message.sender == SITE and re.search(path, message.path) and (message.status or 0) >= 400
-    }
 
 
 async def test_what_was_spent_stays_with_the_slots(trust: Trust, tmp_path: Path) -> None:

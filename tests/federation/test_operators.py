@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from shoal_hosting.operators.console import REFUSED
-from shoal_hosting.operators.recent import RecentLines
-from shoal_hosting.operators.view import Operator
+from shoal_hosting.operators.view import Operator, RecentLines
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_protocol.log.notes import read_note
 from tests.world.federation import Federation

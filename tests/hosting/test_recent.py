@@ -8,7 +8,7 @@ from typing import TextIO, cast
 import pytest
 import structlog
 
-from shoal_hosting.operators.recent import RecentLines
+from shoal_hosting.operators.view import RecentLines
 from shoal_hosting.server.logs import WITHHELD, configure_logs
 
 

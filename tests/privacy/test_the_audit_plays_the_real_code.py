@@ -13,8 +13,8 @@ from audit.game import VICTIM, Adversary, Game, answer, node_sum, play, total_of
 from audit.neighbours import worst_neighbours
 from shoal_aggregator.aggregation import Summed, add_up
 from shoal_holder.contribution import draw_noise, seal_contribution
-from shoal_holder.crowds.contributing import Crowd, make_submission
-from shoal_holder.crowds.contributing import draw_noise as draw_noise_of
+from shoal_holder.crowds.contributor import Crowd, make_submission
+from shoal_holder.crowds.contributor import draw_noise as draw_noise_of
 from shoal_holder.noise import exact_noise
 from shoal_protocol.crowds.tasks import Variant
 from shoal_protocol.privacy.mechanisms import NoisePart

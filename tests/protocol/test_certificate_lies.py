@@ -11,7 +11,7 @@ import pydantic
 import pytest
 from pyroaring import BitMap
 
-from shoal_command.certificate_views import OWNERS, as_json
+from shoal_command.certificate import OWNERS, certificate_facts
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.certificates.study_request import StudyRequest
@@ -626,13 +626,13 @@ def test_a_lie_about_data_holders_is_found_by_whoever_has_the_roster(name: str) 
     assert str(refused.value).startswith(said)
     verified = verify_certificate(encoded, making.manifest)
     assert not verified.holders_known
-    assert OWNERS in as_json(verified)["not_shown"]
+    assert OWNERS in certificate_facts(verified)["not_shown"]
 
 
 def test_with_a_roster_nothing_remains_open_about_data_holders() -> None:
     verified = verify_certificate(ONE_ROUND.encode(), ONE_ROUND.manifest, known=ONE_ROUND.consortia)
     assert verified.holders_known
-    assert OWNERS not in as_json(verified)["not_shown"]
+    assert OWNERS not in certificate_facts(verified)["not_shown"]
 
 
 EXTREMES = (0, 1, -1, 2, 2**53 - 1, 0.5, 5e-324, 1e-300, 1e300, 1.7e308)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal_protocol.crowds import draws
-from shoal_protocol.crowds.admission import check_crowd_job
+from shoal_protocol.crowds.checks import check_crowd_job, check_submission, largest_change
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
@@ -22,7 +22,6 @@ from shoal_protocol.crowds.documents import (
     weights_digest,
 )
 from shoal_protocol.crowds.errors import RefusedDraw, RefusedSubmission
-from shoal_protocol.crowds.sanity import check_submission, largest_change
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
 from shoal_protocol.jobs.membership import check_ending
 from shoal_protocol.wire.documents import Signed, decode

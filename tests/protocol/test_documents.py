@@ -17,7 +17,8 @@ import shoal_protocol
 from shoal_protocol.jobs.approvals import Approval, check_approval
 from shoal_protocol.rounds import attestations
 from shoal_protocol.trust import dictionary, manifest
-from shoal_protocol.wire.documents import Document, Signed, decode, describe, sign
+from shoal_protocol.trust.dictionary import DataDictionary, Number
+from shoal_protocol.wire.documents import Document, Role, Signed, decode, describe, sign
 from shoal_protocol.wire.encoding import canonical_json, sha256
 from shoal_protocol.wire.errors import (
     BadSignature,
@@ -28,10 +29,20 @@ from shoal_protocol.wire.errors import (
 from tests.world import examples
 from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS
 from tests.world.examples import CONSORTIUM, signing_key
-from tests.world.session_examples import UNBOUND_DOCUMENTS
 from tests.world.strategies import Path, at_path, json_values, paths, replaced, without
 
-DOCUMENTS = examples.DOCUMENTS | CROWD_DOCUMENTS | UNBOUND_DOCUMENTS
+DICTIONARY = DataDictionary(
+    consortium=CONSORTIUM.manifest.consortium,
+    authority=CONSORTIUM.manifest.authority,
+    sequence=1,
+    previous=None,
+    variables=(Number(name="age", meaning="age at admission", unit="years", lower=18, upper=100),),
+)
+DOCUMENTS = (
+    examples.DOCUMENTS
+    | CROWD_DOCUMENTS
+    | {DICTIONARY.kind: examples.named(Role.AUTHORITY, DICTIONARY)}
+)
 KINDS = sorted(DOCUMENTS)
 MARKER = "zq7marker"
 NUMBER_MARKER = 918273645546372

@@ -1,33 +1,20 @@
 """What is computed for many shares at once is what is computed for each by itself."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.sharing import many_streams, prime_field, shamir, summation
-from shoal_protocol.sharing.opening_many import headers, open_notices, open_vectors, share_digests
 from shoal_protocol.sharing.prime_field import MODULUS
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.sharing.session_envelope import (
-    SessionWrapping,
-    parse_under_session,
-    seed_for,
-    share_digest,
-    wrap,
-)
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind, key_stream, read_words
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from tests.world.examples import DIMENSION, SPEC, seed
-from tests.world.session_examples import NODE, session_header
+from tests.world.examples import DIMENSION, seed
 
 NAME = b"twelve bytes"
 THRESHOLD = ThresholdSharing(threshold=2)
 LENGTHS = [1, 7, 8, 9, 66, many_streams.SHORT, many_streams.SHORT + 1]
-ROUND, MANIFEST = SPEC.digest, SPEC.manifest
 
 
 def seeds(count: int) -> bytes:
@@ -43,17 +30,6 @@ def test_many_streams_are_those_of_a_library(length: int) -> None:
         for number in {0, 1, count // 2, count - 1} & set(range(count)):
             expected = read_words(key_stream(seed(f"stream {number}"), NAME), length)
             assert np.array_equal(found[number], expected)
-
-
-def test_first_blocks_are_a_librarys_for_any_counter_and_nonce() -> None:
-    count = 5000
-    starts = b"".join(seed(f"start {number}")[:16] for number in range(count))
-    found = many_streams.first_blocks(seeds(count), starts)
-    assert len(found) == 64 * count
-    for number in (0, 4095, 4096, count - 1):
-        key, start = seed(f"stream {number}"), starts[16 * number : 16 * number + 16]
-        library = Cipher(algorithms.ChaCha20(key, start), mode=None).encryptor()
-        assert found[64 * number : 64 * number + 64] == library.update(bytes(64))
 
 
 def test_a_seed_that_is_cut_short_is_refused() -> None:
@@ -94,41 +70,3 @@ def test_a_word_that_is_no_residue_is_passed_over(monkeypatch: pytest.MonkeyPatc
 def test_rows_of_residues_add_up_in_the_field(values: list[int]) -> None:
     rows = np.array(values, np.uint64)[:, None]
     assert prime_field.sum_of_rows(rows).tolist() == [sum(values) % MODULUS]
-
-
-def chain(holder: int) -> bytes:
-    return seed(f"chain {holder}")
-
-
-def wrapped(holder: int, wrapping: SessionWrapping) -> bytes:
-    header = replace(session_header(wrapping), holder=holder)
-    key = chain(holder)
-    if wrapping is SessionWrapping.NOTICE:
-        share = Share(ShareKind.SEED, seed_for(header, key, manifest=MANIFEST))
-    else:
-        share = Share(ShareKind.VECTOR, seed(f"vector {holder}") * DIMENSION)
-    return wrap(share, header, key=key, manifest=MANIFEST)
-
-
-@pytest.mark.parametrize("wrapping", [SessionWrapping.NOTICE, SessionWrapping.VECTOR])
-@given(wrong=st.data())
-def test_many_envelopes_open_as_each_does(wrapping: SessionWrapping, wrong: st.DataObject) -> None:
-    made = [wrapped(holder, wrapping) for holder in range(5)]
-    place = wrong.draw(st.integers(0, len(made[2]) - 1))
-    made[2] = made[2][:place] + bytes([made[2][place] ^ 1]) + made[2][place + 1 :]
-    keys = [chain(0), None, *map(chain, (2, 3)), chain(0)]  # the last one has another's
-    holders, numbers, due = headers(made, wrapping, node=NODE, round_id=ROUND)
-    # a header says whom it is of, and else is this round's and node's, or it is not due
-    assert due.tolist() == [True, True, not (place < 8 or 16 <= place < 48), True, True]
-    open_ = open_notices if wrapping is SessionWrapping.NOTICE else open_vectors
-    rows = np.flatnonzero(due).tolist()
-    opened = open_([made[row] for row in rows], [keys[row] for row in rows], manifest=MANIFEST)
-    assert [row for row, each in zip(rows, opened, strict=True) if each is not None] == [0, 3]
-    payloads = [each for each in opened if each is not None]
-    for at, payload in zip((0, 3), payloads, strict=True):
-        envelope = parse_under_session(made[at])
-        share = envelope.open(chain(at), manifest=MANIFEST)
-        assert (holders[at], numbers[at], due[at]) == (at, envelope.header.number, True)
-        assert payload == share.payload
-        digest = share_digest(ROUND, envelope.header.answer, share)
-        assert share_digests([made[at]], [share.payload], share.kind, round_id=ROUND) == [digest]

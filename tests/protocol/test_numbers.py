@@ -22,7 +22,7 @@ from pyroaring import BitMap
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_holder.answers import allowed_seconds
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.crowds.admission import check_crowd_job
+from shoal_protocol.crowds.checks import check_crowd_job
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask, Variant
 from shoal_protocol.crowds.updates import contribute, design_rows, first_weights, steps

@@ -22,7 +22,7 @@ from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.rounds import spec_checks
-from shoal_protocol.sharing import envelope, received
+from shoal_protocol.sharing import received
 from shoal_protocol.sharing.received import Envelope
 from shoal_protocol.trust import manifest
 from shoal_protocol.trust.manifest import Parties
@@ -81,7 +81,7 @@ def _all_collecting(lock: Callable[..., Any]) -> Callable[..., Any]:
 
 def transplants(patch: pytest.MonkeyPatch) -> None:
     """A Compute node does not ask whom a sealed box was made for."""
-    patch.setattr(envelope.bindings, "sodium_memcmp", lambda one, other: True)
+    patch.setattr(received, "compare_digest", lambda one, other: True)
 
 
 def unsigned_shares(patch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def other_rounds(patch: pytest.MonkeyPatch) -> None:
     """A Compute node takes envelopes of any round and any node."""
     patch.setattr(Intake, "parse", lambda self, encoded: received.parse(encoded))
     patch.setattr(Envelope, "verify", nothing)
-    patch.setattr(envelope.bindings, "sodium_memcmp", lambda one, other: True)
+    patch.setattr(received, "compare_digest", lambda one, other: True)
 
 
 def small_cohorts_in_specs(patch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,6 @@ PLANTED: list[tuple[Plant, str]] = [
     (impossible_totals, "overflowing-client"),
     (any_step, "crowd-submissions"),
     (any_signer, "crowd-submissions"),
-    (any_signer, "sessions"),
     (loose_json, "non-canonical"),
     (no_limits, "oversized"),
     (slow_noise, "timing-of-noise"),

@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 from shoal_compute import announcing, store
 from shoal_compute.schema import ledger
 from shoal_holder import answers, approvals, spending
-from shoal_holder.crowds import audit as crowd_audit
+from shoal_holder.crowds import closings as crowd_closings
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
 from shoal_protocol.certificates import checks, round_checks, study_request
-from shoal_protocol.crowds import admission
+from shoal_protocol.crowds import checks as crowd_checks
 from shoal_protocol.jobs import job_request
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.balances import Balances
@@ -125,7 +125,7 @@ def rough_prices(patch: pytest.MonkeyPatch) -> None:
 
 def endless_patience(patch: pytest.MonkeyPatch) -> None:
     """Nobody minds how far ahead a job reaches."""
-    for module in (job_request, admission):
+    for module in (job_request, crowd_checks):
         patch.setattr(module, "is_too_far", lambda moment, seconds, now: False)
 
 
@@ -172,13 +172,13 @@ def uncounted_rounds(patch: pytest.MonkeyPatch) -> None:
 
 def steered_draws(patch: pytest.MonkeyPatch) -> None:
     """A data holder does not hold its draws against the seed."""
-    patch.setattr(crowd_audit, "broken_draws", lambda draws, closing: ())
+    patch.setattr(crowd_closings, "broken_draws", lambda draws, closing: ())
 
 
 def forgotten_receipts(patch: pytest.MonkeyPatch) -> None:
     """A data holder does not look for what was acknowledged to it."""
-    patch.setattr(crowd_audit, "broken_receipts", lambda receipts, closing: ())
-    patch.setattr(crowd_audit, "_entry", lambda kept, instance: None)
+    patch.setattr(crowd_closings, "broken_receipts", lambda receipts, closing: ())
+    patch.setattr(crowd_closings, "_entry", lambda kept, instance: None)
 
 
 def any_closing(patch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,8 @@ from shoal_trainer import schema
 from shoal_trainer.assembly import Service
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.assembly import Replica
-from shoal_trainer.crowds.replacing import Replaced, Replacement, replace_all
 from shoal_trainer.crowds.store import close
+from shoal_trainer.crowds.submitting import Replaced, Replacement, replace_all
 from tests.world import examples
 from tests.world.around_trainer import successor
 from tests.world.around_trainer_crowds import (

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from shoal_protocol.crowds.checks import largest_change
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdOpening,
@@ -18,7 +19,6 @@ from shoal_protocol.crowds.documents import (
     weights_digest,
 )
 from shoal_protocol.crowds.draws import commitment, drawn_instance
-from shoal_protocol.crowds.sanity import largest_change
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json

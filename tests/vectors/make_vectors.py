@@ -46,7 +46,6 @@ from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.prime_field import MODULUS
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.sharing.session_envelope import wrap
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
@@ -60,7 +59,6 @@ from tests.vectors.operations import outcome
 from tests.vectors.round_cases import round_cases
 from tests.world import crowd_examples as crowd
 from tests.world import examples
-from tests.world import session_examples as sessions
 from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_TASK
 from tests.world.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
 from tests.world.strategies import flipped, replaced, without
@@ -950,57 +948,6 @@ def manifest_cases() -> Iterator[Case]:
     yield "keys of two data holders exchanged", "follow_manifest", follow(exchanged)
 
 
-def session_cases() -> Iterator[Case]:
-    prekey, private = sessions.PREKEY.model_dump(mode="json"), sessions.PREKEY_PRIVATE.hex()
-    opening = sessions.OPENING.model_dump(mode="json")
-    ours = {"holder": CLIENT, "number": sessions.NUMBER}
-    sealing = {
-        "prekey": prekey,
-        "key": sessions.KEY.hex(),
-        "ephemeral_private_key": seed("ephemeral").hex(),
-        "previous": None,
-        **ours,
-    }
-    yield "a first session is opened", "seal_session_key", sealing
-    opened = {"prekey": prekey, "private_key": private}
-    yield "a session arrives", "open_session_key", opened | {"opening": opening}
-    [sealed_key] = opening["keys"]
-    for name, change in {
-        "of another holder": {"holder": CLIENT + 1},
-        "of another number": {"number": sessions.NUMBER + 1},
-        "without a key for this node": {"keys": [sealed_key | {"node": "compute-2"}]},
-        "for another prekey": {"keys": [sealed_key | {"prekey": seed("other").hex()}]},
-        "with no box": {"keys": [sealed_key | {"box": "AAAA"}]},
-    }.items():
-        yield name, "open_session_key", opened | {"opening": opening | change}
-    for steps in (0, 1, 30):
-        chain = {"key": sessions.KEY.hex(), "steps": steps}
-        yield f"a session's key after {steps} hours", "session_hour_key", chain
-    key = sessions.HOUR_KEY.hex()
-    for wrapping, share in sessions.SHARES.items():
-        head = sessions.session_header(wrapping)
-        given = {"wrapping": wrapping.name.lower(), "node": head.node, "round": SPEC.digest, **ours}
-        given |= {"answer": head.answer.hex(), "manifest": SPEC.manifest, "key": key}
-        kind = f"{wrapping.name.lower()}"
-        payload = "" if kind == "notice" else share.payload.hex()
-        yield f"{kind} is wrapped", "wrap_share", given | {"payload": payload}
-        good = wrap(share, head, key=sessions.HOUR_KEY, manifest=SPEC.manifest)
-        for name, encoded in {
-            "arrives": good,
-            "moved to another holder": replace(head, holder=CLIENT + 1).encode() + good[64:],
-            "moved to another session": replace(head, number=1).encode() + good[64:],
-            "moved to another node": replace(head, node=0).encode() + good[64:],
-            "moved to another answer": replace(head, answer=bytes(16)).encode() + good[64:],
-            "with a bit flipped": flipped(good, len(good) - 1),
-            "cut short": good[:79],
-            "of another version": good[:5] + b"\2" + good[6:],
-        }.items():
-            arriving = {"envelope": encoded.hex(), "key": key, "manifest": SPEC.manifest}
-            yield f"{kind} {name}", "unwrap_share", arriving
-        other = {"envelope": good.hex(), "key": key, "manifest": seed("other").hex()}
-        yield f"{kind} under another manifest", "unwrap_share", other
-
-
 def ledger_cases() -> Iterator[Case]:
     def follow(entries: list[LedgerEntry]) -> dict[str, Any]:
         return {"entries": [each.model_dump(mode="json") for each in entries]}
@@ -1028,7 +975,6 @@ FILES = {
     "sharing": sharing_cases,
     "queries": query_cases,
     "envelopes": envelope_cases,
-    "sessions": session_cases,
     "crowds": crowd_cases,
     "documents": document_cases,
     "manifests": manifest_cases,

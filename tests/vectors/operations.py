@@ -27,22 +27,6 @@ from shoal_protocol.sharing import additive, committee_sums, shamir, summation
 from shoal_protocol.sharing.envelope import Header, envelope_digest, frame, seal
 from shoal_protocol.sharing.received import parse, unframe
 from shoal_protocol.sharing.schemes import Sharing
-from shoal_protocol.sharing.session_envelope import (
-    SessionHeader,
-    SessionWrapping,
-    parse_under_session,
-    seed_for,
-    share_digest,
-    wrap,
-)
-from shoal_protocol.sharing.sessions import (
-    Opening,
-    Prekey,
-    SessionRefusal,
-    advance,
-    first_key,
-    open_session,
-)
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust import manifest
 from shoal_protocol.trust.manifest import Consortium, Manifest
@@ -86,9 +70,6 @@ KINDS: Mapping[str, type[Document]] = {
         attestations.Abandonment,
         totals.JobEnd,
         totals.JobTotal,
-        Prekey,
-        Opening,
-        SessionRefusal,
         crowd.CrowdJobRequest,
         crowd.CrowdOpening,
         crowd.Draw,
@@ -233,55 +214,6 @@ def accept_envelope(given: Inputs) -> Output:
         nodes=given["nodes"],
         dimension=given["dimension"],
     )
-    return {"bytes": share.payload.hex()}
-
-
-def seal_session_key(given: Inputs) -> Output:
-    chances = iter((given["key"], given["ephemeral_private_key"]))
-    opening, _ = open_session(
-        [Prekey.model_validate(given["prekey"])],
-        holder=given["holder"],
-        number=given["number"],
-        previous=given["previous"],
-        random_bytes=lambda size: bytes.fromhex(next(chances)),
-    )
-    return {"box": opening.keys[0].box, "digest": opening.digest}
-
-
-def open_session_key(given: Inputs) -> Output:
-    """Open a session as the Compute node whose prekey is given."""
-    opening = Opening.model_validate(given["opening"])
-    prekey = Prekey.model_validate(given["prekey"])
-    return {"bytes": first_key(opening, prekey, bytes.fromhex(given["private_key"])).hex()}
-
-
-def session_hour_key(given: Inputs) -> Output:
-    return {"bytes": advance(bytes.fromhex(given["key"]), given["steps"]).hex()}
-
-
-def wrap_share(given: Inputs) -> Output:
-    header = SessionHeader(
-        SessionWrapping[given["wrapping"].upper()],
-        given["node"],
-        given["holder"],
-        given["number"],
-        given["round"],
-        bytes.fromhex(given["answer"]),
-    )
-    key, is_vector = bytes.fromhex(given["key"]), header.wrapping is SessionWrapping.VECTOR
-    payload = bytes.fromhex(given["payload"])
-    if header.wrapping is SessionWrapping.NOTICE:
-        payload = seed_for(header, key, manifest=given["manifest"])
-    share = Share(ShareKind.VECTOR if is_vector else ShareKind.SEED, payload)
-    digest = share_digest(header.round_id, header.answer, share)
-    encoded = wrap(share, header, key=key, manifest=given["manifest"])
-    return {"bytes": encoded.hex(), "share": share.payload.hex(), "digest": digest.hex()}
-
-
-def unwrap_share(given: Inputs) -> Output:
-    """Take an envelope under a session in as the Compute node with the hour's key."""
-    envelope = parse_under_session(bytes.fromhex(given["envelope"]))
-    share = envelope.open(bytes.fromhex(given["key"]), manifest=given["manifest"])
     return {"bytes": share.payload.hex()}
 
 
@@ -438,11 +370,6 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         encode_query,
         seal_share,
         accept_envelope,
-        seal_session_key,
-        open_session_key,
-        session_hour_key,
-        wrap_share,
-        unwrap_share,
         pack_envelopes,
         unpack_envelopes,
         pack_held_query,

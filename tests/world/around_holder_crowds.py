@@ -16,6 +16,7 @@ import numpy as np
 from shoal_agent import data_holder as holder_module
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.policy import Policy
+from shoal_protocol.crowds.checks import check_submission
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
@@ -29,7 +30,6 @@ from shoal_protocol.crowds.documents import (
     weights_digest,
 )
 from shoal_protocol.crowds.draws import commitment, drawn_instance, replaced_instance
-from shoal_protocol.crowds.sanity import check_submission
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.privacy.mechanisms import NoisePart

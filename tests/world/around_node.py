@@ -136,7 +136,6 @@ def job_for(trust: Consortium, label: str = "job", **arguments: Any) -> Signed[J
         "dropouts": 2,
         "colluders": 3,
         "sharing": SHARING,
-        "wrapping": "sealed_box",
     }
     chosen = {name: arguments.get(name, default) for name, default in asked.items()}
     nonce = examples.seed(label)[:16].hex()

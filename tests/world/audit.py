@@ -31,11 +31,7 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
-from shoal_protocol.sharing.received import Envelope, parse_any, unframe
-from shoal_protocol.sharing.session_envelope import (
-    SessionEnvelope,
-)
-from shoal_protocol.sharing.sessions import advance, hour_for
+from shoal_protocol.sharing.received import Envelope, parse, unframe
 from shoal_protocol.sharing.shares import Share
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import decode, from_json
@@ -82,7 +78,7 @@ def look_at(federation: Federation) -> Seen:
         elif message.path.endswith(("/shares", "/shares/bulk")):
             bulk = not message.path.endswith("/shares")
             for encoded in unframe(message.body) if bulk else [message.body]:
-                envelope = parse_any(encoded)
+                envelope = parse(encoded)
                 if isinstance(envelope, Envelope):
                     encoded = encoded[:-SIGNATURE_BYTES] + bytes(SIGNATURE_BYTES)
                 header = envelope.header
@@ -130,9 +126,8 @@ async def audit(federation: Federation) -> dict[str, dict[str, Any] | None]:
     await federation.start_the_dead()  # all are asked
     for (round_id, kind, signer), digests in seen.signed.items():
         assert len(digests) == 1, f"{signer} signed two documents of kind {kind} in {round_id}"
-    for (round_id, _), by_node in seen.envelopes.items():
-        if seen.specs[round_id].wrapping == "sealed_box":
-            assert all(len(sent) == 1 for sent in by_node.values()), "a retry sent other bytes"
+    for by_node in seen.envelopes.values():
+        assert all(len(sent) == 1 for sent in by_node.values()), "a retry sent other bytes"
     assert all(len(found) == 1 for found in seen.results.values()), "two results of one round"
     _check_log(federation)
     await _check_ledgers(federation, seen)
@@ -202,7 +197,7 @@ def contributions_of(
             members = scheme.members(holder=holder, nodes=len(nodes))
             assert by_node.keys() <= set(members), "a share for a node of another committee"
             for index, sent in sorted(by_node.items()):
-                # a retry sends the same share, however it is wrapped
+                # a retry sends the same share
                 [share] = {_open(federation, nodes[index], each, spec) for each in sent}
                 added[members.index(index)] = summation.add(scheme, [share], spec.dimension)
             among_members = scheme.model_copy(update={"committee": None})
@@ -213,12 +208,7 @@ def contributions_of(
 
 
 def _open(federation: Federation, node: str, encoded: bytes, spec: RoundSpec) -> Share:
-    envelope = parse_any(encoded)
-    if isinstance(envelope, SessionEnvelope):
-        holder, number = envelope.header.holder, envelope.header.number
-        first = federation.session_keys[holder, number, node]
-        chain = advance(first, hour_for(number, spec.opened_at) - number // 3600)
-        return envelope.open(chain, manifest=spec.manifest)
+    envelope = parse(encoded)
     version = federation.party(node).resources.book.get(spec.manifest)
     kept = federation.trust.directory / "kept for the audit" / node  # of keys that are erased
     home = kept if kept.exists() else federation.trust.directory / "parties" / node

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from unittest.mock import patch
 
 import httpx
 from starlette.types import ASGIApp
@@ -29,7 +28,6 @@ from shoal_agent.directory import ShutOut
 from shoal_aggregator import assembly as aggregator
 from shoal_compute import assembly as compute
 from shoal_holder.noise import NoiseSampler
-from shoal_holder.sessions import vault as sessions
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.operators.view import Operator
@@ -37,7 +35,6 @@ from shoal_hosting.party import load_party, read_pin
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.sharing.sessions import Opening, open_session
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import assembly as trainer
 from tests.world.chance import FixedNoise, fixed_bytes
@@ -113,8 +110,6 @@ class Federation:
         self._starts: dict[str, int] = {}
         self._analyst_life = Life("analyst")
         self._stack = AsyncExitStack()
-        self.session_keys: dict[tuple[int, int, str], bytes] = {}
-        """The first keys of all sessions, which only an audit has: by holder, number and node."""
         manifest = trust.consortium.manifest
         self.nodes = [node.name for node in manifest.compute_nodes]
         self.services = [*self.nodes, "aggregator", "trainer"]
@@ -124,7 +119,6 @@ class Federation:
         keep_track_of_tasks()
         self._stack.enter_context(self.clock.of_timeouts())
         self._stack.enter_context(one_thread())
-        self._stack.enter_context(patch.object(sessions, "open_session", self._note_session))
         self._stack.push_async_callback(self.wire.close)
         await self.start_the_dead()
         self.analyst_book = self._book("analyst")
@@ -154,12 +148,6 @@ class Federation:
         self._analyst_life.kill()
         await self._analyst_life.buried()
         await self._stack.aclose()
-
-    def _note_session(self, *arguments: Any, **more: Any) -> tuple[Opening, dict[str, bytes]]:
-        opening, keys = open_session(*arguments, **more)
-        for name, key in keys.items():
-            self.session_keys[opening.holder, opening.number, name] = key
-        return opening, keys
 
     def _data(self, name: str) -> Path:
         directory = self._directory / name

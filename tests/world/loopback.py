@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 import httpx
 from starlette.types import ASGIApp
 
-from shoal_hosting.peers.connections import pinned_tls
-from shoal_hosting.peers.lines import Lines
 from shoal_hosting.server.serving import server
+from shoal_hosting.tls_certificates import pinned_tls
 
 
 @asynccontextmanager
@@ -30,6 +29,7 @@ async def served(app: ASGIApp, tls: ssl.SSLContext | None = None) -> AsyncIterat
 
 
 def pinned_client(certificate_pem: str, *, base_url: str = "") -> httpx.AsyncClient:
-    """Return a whole HTTP client, over the lines that parties use, for who has this certificate."""
-    lines = Lines(pinned_tls(certificate_pem), connections=100)
-    return httpx.AsyncClient(base_url=base_url, transport=lines, timeout=75.0, trust_env=False)
+    """Return a whole HTTP client that trusts this certificate as parties do."""
+    return httpx.AsyncClient(
+        base_url=base_url, verify=pinned_tls(certificate_pem), timeout=75.0, trust_env=False
+    )

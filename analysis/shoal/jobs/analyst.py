@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -51,7 +52,6 @@ from shoal.jobs.trainer_line import (
     pause,
     shaped,
 )
-from shoal_agent.crowds.audit import verify_logs
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.clock import Clock, system_clock
@@ -421,7 +421,10 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         if signed is None:
             return None
         closing = signed.body
-        self._talk(lambda trainer: verify_logs(trainer, crowd, closing))
+        for instance in range(len(closing.heads)):
+            self._talk(
+                partial(CrowdTrainer.follow_log, crowd=crowd, closing=closing, instance=instance)
+            )
         return closing
 
     def _talk(self, ask: Callable[[CrowdTrainer], Awaitable[T]], tries: int = TRIES) -> T:

@@ -12,7 +12,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, Wrapping
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import Document, describe
 from shoal_protocol.wire.numbers import Real
@@ -73,9 +73,7 @@ class JobSettings:
     each round; services have `grace_seconds` more before they give a round up. By default
     every Compute node is needed; `sharing=ThresholdSharing(threshold=t)` needs any t of them. With
     `committee=m` each data holder shares with m of them, of which the threshold counts.
-    `wrapping="session"` lets data holders whose policy allows it answer by sessions: cheaper where
-    many small holders answer, or few answer many rounds. `purpose` is one line for data holders
-    and for the certificate: what the job is for.
+    `purpose` is one line for data holders and for the certificate: what the job is for.
     """
 
     epsilon: float
@@ -89,7 +87,6 @@ class JobSettings:
     grace_seconds: int
     sharing: Sharing = ADDITIVE
     committee: int | None = None
-    wrapping: Wrapping = "sealed_box"
     purpose: Purpose = ""
 
     @property
@@ -129,7 +126,6 @@ class JobSettings:
                 round_seconds=self.round_seconds,
                 grace_seconds=self.grace_seconds,
                 sharing=_in_committees(self.sharing, self.committee),
-                wrapping=self.wrapping,
                 purpose=self.purpose,
             )
 

@@ -73,6 +73,19 @@ class JobState(pydantic.BaseModel):
         lost = f", {self.lost:,} lost" if self.lost else ""
         return f"{self.published:,} of {rounds:,} rounds published{lost}"
 
+    def in_words(self, *, rounds: int, join_deadline: datetime) -> str:
+        """Say where the job, of at most so many rounds, stands, in one line."""
+        facts = [f"{self.phase}: {self.joined:,} joined"]
+        if self.phase is JobPhase.JOINING:
+            facts.append(f"joining is open until {join_deadline:%Y-%m-%d %H:%M:%S} UTC")
+            facts.append(self.approvals.in_words("until then"))
+        if self.phase is JobPhase.RUNNING and self.ends_by is not None:
+            facts.append(f"over by {self.ends_by:%Y-%m-%d %H:%M:%S} UTC")
+        if self.rounds:
+            newest = self.rounds[-1]
+            facts.append(f"{self.rounds_in_words(rounds)}; round {newest.number} {newest.phase}")
+        return "; ".join(filter(None, facts))
+
     @property
     def has_result(self) -> bool:
         """Tell whether the result can be fetched now."""
@@ -138,6 +151,16 @@ class CrowdState(_Crowd):
     instances: Count
     spread: tuple[Size, ...] | None
     closes_at: datetime
+
+    def __str__(self) -> str:
+        said = (
+            f"{self.phase}: {self.contributions:,} of {self.wanted:,} contributions, from "
+            f"{self.contributors:,} clients"
+        )
+        if self.phase is CrowdPhase.CLOSED:
+            return said
+        closes = f"closes {self.closes_at:%Y-%m-%d %H:%M:%S} UTC"
+        return "; ".join(filter(None, [said, closes, self.waits_in_words]))
 
     @property
     def has_result(self) -> bool:

@@ -35,9 +35,6 @@ grace = 120                    # from there, for the services, until they give u
 # [sharing]                    # to go on without some Compute nodes, where the policy allows it:
 # threshold = 2                # any two of them open a sum; without this, all of them are needed
 # committee = 3                # each data holder shares with three of many; without this, with all
-#
-# [wrapping]                   # for many small data holders, or many rounds
-# sessions = true              # who allows it answers by a session; without this, by sealed boxes
 """
 
 _PURPOSE: Final = 'purpose = ""                   # one line, for data holders and the certificate'
@@ -65,10 +62,6 @@ class _Sharing(Model):
     committee: Count | None = None
 
 
-class _Wrapping(Model):
-    sessions: bool
-
-
 class _TaskFile(Model):
     purpose: Purpose = ""
     task: dict[str, Any]
@@ -81,7 +74,6 @@ class _TaskFile(Model):
     population: _Population
     deadlines: _Deadlines
     sharing: _Sharing = _Sharing()
-    wrapping: _Wrapping = _Wrapping(sessions=False)
 
 
 class _TaskInFile(Model):
@@ -132,7 +124,6 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
         round_seconds=file.deadlines.round,
         grace_seconds=file.deadlines.grace,
         sharing=sharing_of(file.sharing.threshold, file.sharing.committee),
-        wrapping="session" if file.wrapping.sessions else "sealed_box",
         purpose=file.purpose,
     )
     return TaskFile(_TaskInFile.model_validate({"task": task}).task, settings)

@@ -61,7 +61,6 @@ def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int
         dimension=query.dimension,
         modulus_bits=study.sharing.modulus_bits,
         sharing=study.sharing,
-        wrapping="sealed_box",
         noise=noise,
         population=encode_clients(BitMap(range(0, population * every, every))),
         population_size=population,

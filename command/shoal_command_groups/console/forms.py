@@ -65,14 +65,13 @@ def parsed(toml: str) -> TaskFile:
 
 
 def toml_in(form: Mapping[str, str]) -> str:
-    """Return the task file that was sent: as a file, as text, or by fields.
+    """Return the task file that was sent: as text, or by fields.
 
     Raises:
         ValueError: a field is empty, or no number.
     """
-    for name in ("file", "toml"):
-        if form.get(name, "").strip():
-            return form[name].replace("\r\n", "\n")
+    if form.get("toml", "").strip():
+        return form["toml"].replace("\r\n", "\n")
     return "\n".join(_lines(form)) + "\n"
 
 

@@ -3,29 +3,27 @@
 import asyncio
 import base64
 import hashlib
+import io
 import re
 import secrets
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from http import HTTPStatus
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response
 
 from shoal.jobs.analyst import Analyst
-from shoal.jobs.expected_error import ASSUMED, ExpectedError
-from shoal.jobs.job_check import BEYOND
+from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_failures import JobFailed
-from shoal.jobs.job_states import JobState
+from shoal_command_groups import job_views
 from shoal_command_groups.certificate_page import rendered
 from shoal_command_groups.console import forms
-from shoal_command_groups.console.pictures import picture
-from shoal_command_groups.job_views import MOST_NUMBERS, until
+from shoal_command_groups.crowd import described as crowd_described
 from shoal_hosting.clock import Clock
-from shoal_hosting.pages import own_machine
-from shoal_hosting.pages.console import HEADERS, START, Console, Form, go
+from shoal_hosting.pages.console import HEADERS, START, Console, Form, application, go
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_hosting.server.openapi import ID_PATTERN
@@ -36,7 +34,32 @@ from shoal_protocol.studies import STUDIES
 from shoal_protocol.trust.dictionary import Category
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob
-from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
+from shoal_protocol.wire.phases import CrowdPhase, JobPhase
+
+_drawing = Lock()  # matplotlib's figures are the process's
+
+
+def picture(report: PosteriorReport) -> bytes:
+    """Return the report's `plot` as SVG, whose text stays text.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    with _drawing:
+        try:
+            import matplotlib
+
+            matplotlib.use("agg")  # no window, whatever the machine has
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise ImportError("pictures need the extra `analysis`") from error
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "shoal"}):
+            figure: Any = report.plot().figure
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format="svg", metadata={"Date": None})
+            pyplot.close(figure)
+    return drawn.getvalue()
+
 
 NEW, BUDGET, DICTIONARY = (f"{START}/{each}" for each in ("new", "budget", "dictionary"))
 JOB: Final = f"{START}/jobs/{{job}}"
@@ -52,7 +75,7 @@ _FAULTS: Final = (Unavailable, Refused, NoResult, ProtocolError)
 def console_of(analyst: Analyst, *, token: str, clock: Clock) -> FastAPI:
     """Return the analyst's console. Whoever has the `token` may sign in."""
     pages = _Pages(analyst, token=token, clock=clock)
-    return own_machine.application("Analyst's console", pages.console, token=token)
+    return application("Analyst's console", pages.console, token=token)
 
 
 class _Pages:
@@ -107,7 +130,7 @@ class _Pages:
         except (*_FAULTS, TimeoutError) as error:
             gone = isinstance(error, Unavailable | TimeoutError)
             remedy = f" {error.remedy}" if isinstance(error, ProtocolError) else ""
-            return self._show(
+            return self.console.shown(
                 request,
                 "message.html",
                 status=HTTPStatus.BAD_GATEWAY if gone else HTTPStatus.CONFLICT,
@@ -115,14 +138,10 @@ class _Pages:
                 message=f"{str(error) or 'It may be starting anew: try again soon'}.{remedy}",
             )
 
-    def _show(self, request: Request, template: str, **values: Any) -> Response:
-        to_go = partial(until, now=self._clock())
-        return self.console.shown(request, template, to_go=to_go, **values)
-
     def jobs(self, request: Request) -> Response:
         """Show all analysts' newest jobs."""
         listed = self.analyst.jobs(newest=NEWEST_JOBS)
-        return self._show(
+        return self.console.shown(
             request,
             "jobs.html",
             jobs=listed.jobs,
@@ -135,7 +154,7 @@ class _Pages:
         """Show all analysts' newest crowd jobs."""
         listed = self.analyst.crowds(newest=NEWEST_JOBS)
         own = self.analyst.identity.name
-        return self._show(request, "crowds.html", crowds=listed, own=own, most=NEWEST_JOBS)
+        return self.console.shown(request, "crowds.html", crowds=listed, own=own, most=NEWEST_JOBS)
 
     def crowd(self, request: Request) -> Response:
         """Show what a crowd job asks, where it stands by the trainer's word, and its model."""
@@ -143,18 +162,21 @@ class _Pages:
         asked, state = job.request(), job.state()
         model = job.result() if state.phase is CrowdPhase.CLOSED else None
         summary = model.summary() if model is not None and model.contributions else None
-        return self._show(request, "crowd.html", asked=asked, state=state, summary=summary)
+        facts = crowd_described(asked, state, now=self._clock())
+        return self.console.shown(
+            request, "crowd.html", asked=asked, state=state, facts=facts, summary=summary
+        )
 
     def budget(self, request: Request) -> Response:
         """Show how much epsilon clients have left for one more job."""
         listed = self.analyst.jobs(newest=1)
         cap = self.analyst.identity.book.current.manifest.policy.cap
-        return self._show(request, "budget.html", budgets=listed.budgets, cap=cap)
+        return self.console.shown(request, "budget.html", budgets=listed.budgets, cap=cap)
 
     def dictionary(self, request: Request) -> Response:
         """Show the consortium's data dictionary."""
         variables = self.analyst.variables()
-        return self._show(request, "dictionary.html", variables=list(variables.values()))
+        return self.console.shown(request, "dictionary.html", variables=list(variables.values()))
 
     def new(self, request: Request) -> Response:
         """Show the form for a job of the kind that the address names."""
@@ -170,7 +192,7 @@ class _Pages:
             for each in variables.values()
             if not each.retired and not isinstance(each, Category)
         ]
-        return self._show(
+        return self.console.shown(
             request,
             "new.html",
             status=HTTPStatus.UNPROCESSABLE_ENTITY if wrong else HTTPStatus.OK,
@@ -200,22 +222,19 @@ class _Pages:
         except ValueError as error:
             return self._form(request, "regression", {}, wrong=str(error), toml=toml)
         variables = self.analyst.variables()
-        errors: tuple[ExpectedError, ...] = ()
+        errors: tuple[ExpectedError, ...] | None = None
         unknown = ""
         try:
             errors = report.expected_errors(variables.values())
         except ValueError as error:
             unknown = str(error)
-        return self._show(
+        return self.console.shown(
             request,
             "check.html",
             report=report,
+            facts=job_views.check(report, errors),
             toml=toml,
-            errors=errors[:MOST_NUMBERS],
-            count=len(errors),
             unknown=unknown,
-            assumed=ASSUMED,
-            beyond=BEYOND,
             ticket=secrets.token_hex(16),
         )
 
@@ -238,7 +257,13 @@ class _Pages:
         job = _job_in(request)
         state, asked = self.analyst.job(job).state(), self._request(job)
         report = self._report(job) if state.has_result else None
-        return self._show(
+        facts = job_views.progress(
+            state,
+            rounds=asked.task.rounds,
+            join_deadline=asked.join_deadline,
+            now=self._clock(),
+        )
+        return self.console.shown(
             request,
             "job.html",
             state=state,
@@ -247,15 +272,20 @@ class _Pages:
             is_own=asked.analyst == self.analyst.identity.name,
             report=report,
             summary=None if report is None else report.summary(),
-            approvals=state.approvals.in_words("until joining closes"),
-            deadline=_next_deadline(state, asked),
+            facts={
+                "Purpose": asked.purpose or "The request does not say.",
+                "Asked by": asked.analyst,
+                "Price": f"{job_views.price(asked.privacy.epsilon, asked.privacy.delta)} for each "
+                "client who joined",
+                **facts,
+            },
         )
 
     def cancel(self, request: Request, form: Form) -> Response:
         """Cancel a job of her own."""
         job = _job_in(request)
         if form.get("sure") != "on":
-            return self._show(
+            return self.console.shown(
                 request,
                 "message.html",
                 status=HTTPStatus.CONFLICT,
@@ -330,15 +360,6 @@ def _job_in(request: Request) -> str:
     if not re.fullmatch(ID_PATTERN, job):
         raise UnknownJob
     return job
-
-
-def _next_deadline(state: JobState, asked: StudyRequest) -> datetime | None:
-    """Return until when the job waits for data holders; None if it does not."""
-    if state.phase is JobPhase.JOINING:
-        return asked.join_deadline
-    newest = state.rounds[-1] if state.rounds else None
-    waits = newest is not None and newest.phase in (Phase.ANNOUNCED, Phase.COLLECTING)
-    return newest.deadline if newest is not None and waits else None
 
 
 def _file(name: str, content: bytes) -> Response:

@@ -4,7 +4,7 @@ The instances' spread is no posterior and no standard error. What error to expec
 `shoal plan` says.
 """
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ CAUTION = (
     "the spread over instances is no standard error: most of what the noise does to them, it does "
     "to all of them alike"
 )
+
+
+NOBODY: Final = "none: nobody contributed, so all instances are as at the start"
 
 
 class CrowdModel(Model):
@@ -160,7 +163,7 @@ class CrowdModel(Model):
                 )
             ),
             (
-                ("Contributions", f"{self.contributions:,}"),
+                ("Contributions", f"{self.contributions:,}" if self.contributions else NOBODY),
                 ("Price of each", f"epsilon {self.task.contribution_epsilon:g}, local and pure"),
                 ("Instances", f"{len(self.instances):,}"),
                 ("Caution", CAUTION),

@@ -43,7 +43,6 @@ class HolderRules(Model):
     )
     mechanisms: tuple[Mechanism, ...] = ()
     models: tuple[Annotated[str, Field(pattern=r"^[^@]+@[0-9a-f]{64}$")], ...] = ()
-    allow_sessions: bool = False
     smallest_cell: int = Field(default=0, ge=0, le=1_000_000)
     maximum_join_seconds: int = Field(default=limits.JOIN_SECONDS, ge=1, le=limits.LONGEST_SECONDS)
     maximum_job_seconds: int = Field(default=limits.JOB_SECONDS, ge=1, le=limits.LONGEST_SECONDS)

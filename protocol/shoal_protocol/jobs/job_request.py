@@ -10,7 +10,7 @@ from shoal_protocol.jobs.terms import Terms
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.schemes import Sharing, Wrapping
+from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.limits import (
     LARGEST_POPULATION,
     LONGEST_SECONDS,
@@ -89,7 +89,6 @@ class JobRequest(BoundDocument):
     terms: Terms
     privacy: PrivacyDemand
     sharing: Sharing  # of every round
-    wrapping: Wrapping = "sealed_box"  # of every round's envelopes
     minimum_population: Annotated[Clients, Field(ge=2)]
     maximum_population: int = Field(ge=2, le=LARGEST_POPULATION)
     join_deadline: Timestamp
@@ -192,8 +191,6 @@ def check_round_of_job(
         raise RefusedSpec("the round would outlast the job")
     if spec.sharing != request.sharing:
         raise RefusedSpec("the sharing scheme is not that of the job")
-    if spec.wrapping != request.wrapping:
-        raise RefusedSpec("the wrapping of envelopes is not that of the job")
     least = terms.batch or request.minimum_population
     most = terms.batch or request.maximum_population
     if not least <= spec.population_size <= most:

@@ -12,7 +12,7 @@ from shoal_protocol.privacy.accounting import Cost, price
 from shoal_protocol.privacy.fineness import effective_noise_clients
 from shoal_protocol.privacy.mechanisms import Noise, NoisePart
 from shoal_protocol.queries import NoiseDesign, Query
-from shoal_protocol.sharing.schemes import Sharing, Wrapping
+from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.wire.documents import BoundDocument, Role
 from shoal_protocol.wire.encoding import Base64, Digest, Name, Timestamp, decode_clients
 from shoal_protocol.wire.numbers import Clients, Count, Loss, Place
@@ -32,7 +32,6 @@ class RoundSpec(BoundDocument):
     dimension: int = Field(ge=1, le=LARGEST_DIMENSION)
     modulus_bits: Literal[61, 64]  # as `sharing` has it
     sharing: Sharing
-    wrapping: Wrapping
     noise: Noise
     population: Base64  # canonical Roaring bitmap of client indices
     population_size: Annotated[Clients, Field(ge=2)]

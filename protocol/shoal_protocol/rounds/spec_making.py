@@ -10,7 +10,7 @@ from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.sharing.schemes import Sharing, Wrapping
+from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import RefusedSpec, UnknownHolder
@@ -31,7 +31,6 @@ def make_spec(
     deadline: datetime,
     give_up_at: datetime,
     sharing: Sharing,
-    wrapping: Wrapping = "sealed_box",
 ) -> RoundSpec:
     """Make the spec of a round that costs each client at most `cost`, noise by Theorem 1.
 
@@ -59,7 +58,6 @@ def make_spec(
         dimension=query.dimension,
         modulus_bits=sharing.modulus_bits,
         sharing=sharing,
-        wrapping=wrapping,
         noise=noise,
         population=encode_clients(population),
         population_size=size,

@@ -36,6 +36,9 @@ ANSWER_BYTES: Final = 16
 EPOCH_BYTES: Final = 4  # at the end of an answer id
 SIGNATURE_BYTES: Final = 64
 FRAME_BYTES: Final = 4
+_CONTEXT: Final = domain("share_context")
+_SIGNED: Final = domain("share_envelope")
+_STORED: Final = domain("stored_share_envelope")
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def epoch_of(answer: bytes) -> int:
 
 def context_of(header: bytes) -> bytes:
     """Return the digest that binds a box to the header of its envelope."""
-    return hashlib.sha256(domain("share_context") + header).digest()
+    return hashlib.sha256(_CONTEXT + header).digest()
 
 
 def seal(
@@ -105,7 +108,7 @@ def seal(
 
 def sign_envelope(unsigned: bytes, key: SigningKey) -> bytes:
     """Return an envelope of the data holder that has `key`, from all of it but the signature."""
-    return unsigned + key.sign(domain("share_envelope") + unsigned).signature
+    return unsigned + key.sign(_SIGNED + unsigned).signature
 
 
 def envelope_digest(encoded: bytes) -> bytes:
@@ -113,8 +116,7 @@ def envelope_digest(encoded: bytes) -> bytes:
 
     So an envelope that its holder signs again, with another key, is the same.
     """
-    unsigned = encoded[:-SIGNATURE_BYTES]
-    return hashlib.sha256(domain("stored_share_envelope") + unsigned).digest()
+    return hashlib.sha256(_STORED + encoded[:-SIGNATURE_BYTES]).digest()
 
 
 def frame(envelopes: Iterable[bytes]) -> bytes:

@@ -43,20 +43,6 @@ def streams(seeds: bytes, name: bytes, count: int) -> Iterator[npt.NDArray[np.ui
         yield _blocks(keys[start : start + together], name, blocks)[:, :count]
 
 
-def first_blocks(keys: bytes, starts: bytes) -> bytes:
-    """Return one block, 64 bytes, of each key, 32 bytes; `starts` has 16 for each.
-
-    These are words 12 to 15 of the state: block counter and nonce.
-    """
-    each = np.frombuffer(keys, "<u4").reshape(-1, 8)
-    last = np.frombuffer(starts, "<u4").reshape(-1, 4)
-    parts = range(0, len(each), _LANES)
-    return b"".join(
-        _mixed(each[at : at + _LANES], last[at : at + _LANES].T[..., None]).tobytes()
-        for at in parts
-    )
-
-
 def total(seeds: bytes, name: bytes, count: int) -> Uint64Vector:
     """Return the sum modulo 2**64, shape (count,), of the `streams` of these seeds."""
     added = np.zeros(count, np.uint64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hmac import compare_digest
 from typing import Final
 
 from nacl import bindings
@@ -15,11 +16,6 @@ from shoal_protocol.sharing.envelope import (
     Header,
     context_of,
     envelope_digest,
-)
-from shoal_protocol.sharing.session_envelope import (
-    SessionEnvelope,
-    is_under_session,
-    parse_under_session,
 )
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.wire.encoding import domain
@@ -36,6 +32,8 @@ CONTEXT_BYTES: Final = 32
 _BOX_OVERHEAD: Final = bindings.crypto_box_SEALBYTES
 OVERHEAD_BYTES: Final = HEADER_BYTES + _BOX_OVERHEAD + CONTEXT_BYTES + SIGNATURE_BYTES
 SMALLEST_ENVELOPE: Final = OVERHEAD_BYTES + 8  # a vector of one coordinate
+_SIGNED: Final = domain("share_envelope")
+_KINDS: Final = {int(kind): kind for kind in ShareKind}
 
 
 @dataclass(frozen=True)
@@ -64,9 +62,9 @@ class Envelope:
         Raises:
             BadSignature: it is not the holder's over these bytes.
         """
-        message = domain("share_envelope") + self.encoded[:-SIGNATURE_BYTES]
+        message = self.signature + _SIGNED + self.encoded[:-SIGNATURE_BYTES]
         try:
-            bindings.crypto_sign_open(self.signature + message, verify_key)
+            bindings.crypto_sign_open(message, verify_key)
         except BadSignatureError as error:
             raise BadSignature from error
 
@@ -83,7 +81,7 @@ class Envelope:
         except CryptoError as error:
             raise UnopenableCiphertext from error
         context = context_of(self.encoded[:HEADER_BYTES])
-        if not bindings.sodium_memcmp(content[:CONTEXT_BYTES], context):
+        if not compare_digest(content[:CONTEXT_BYTES], context):
             raise TransplantedCiphertext
         return Share(self.header.kind, content[CONTEXT_BYTES:])
 
@@ -118,22 +116,6 @@ def parse(encoded: bytes) -> Envelope:
     return Envelope(header, encoded)
 
 
-def parse_any(encoded: bytes) -> Envelope | SessionEnvelope:
-    """Read the layout of an envelope, under a session or not.
-
-    Raises:
-        MalformedEnvelope, UnsupportedVersion: as `parse` and `parse_under_session`.
-    """
-    return parse_under_session(encoded) if is_under_session(encoded) else parse(encoded)
-
-
-def receipt_digest(encoded: bytes) -> bytes:
-    """Return the digest, 32 bytes, by which a node's receipt names an envelope."""
-    if is_under_session(encoded):
-        return bytes.fromhex(parse_under_session(encoded).digest)
-    return envelope_digest(encoded)
-
-
 def unframe(body: bytes) -> Iterator[bytes]:
     """Unpack a bulk body.
 
@@ -157,6 +139,6 @@ def share_kind(code: int) -> ShareKind:
         MalformedEnvelope: there is none of that code.
     """
     try:
-        return ShareKind(code)
-    except ValueError:
+        return _KINDS[code]
+    except KeyError:
         raise MalformedEnvelope("unknown kind of share") from None

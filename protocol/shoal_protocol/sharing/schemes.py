@@ -1,6 +1,6 @@
 """The sharing schemes that a round can have; a spec holds one, and that object does the work."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -8,9 +8,6 @@ from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
 
 Sharing = Annotated[AdditiveSharing | ThresholdSharing, Field(discriminator="scheme")]
-
-Wrapping = Literal["sealed_box", "session"]
-"""How envelopes keep shares secret: each by itself, or also by the holder's session with a node."""
 
 ADDITIVE: Final = AdditiveSharing()
 

@@ -160,7 +160,8 @@ class Roster:
 
     def key_if_enrolled(self, holder: int) -> bytes | None:
         """Return the verify key of a data holder on the roster, None if it was revoked."""
-        key: bytes = self._rows[holder].tobytes()
+        start = _HEADER_BYTES + KEY_BYTES * holder
+        key = self._encoded[start : start + KEY_BYTES]
         return None if key == _REVOKED else key
 
     def holder_with(self, key: VerifyKey) -> int | None:

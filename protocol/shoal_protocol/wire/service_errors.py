@@ -67,20 +67,6 @@ class TransplantedCiphertext(ProtocolError):
     remedy = "Seal a share together with the digest of its own envelope's header."
 
 
-class UnknownSession(ProtocolError):
-    code = "unknown-session"
-    title = "No such session of this data holder is known here"
-    status = 409
-    remedy = "Ask for the signed refusal, and send the same share in a sealed box."
-
-
-class RefusedOpening(ProtocolError):
-    code = "refused-opening"
-    title = "The session is not opened"
-    status = 409
-    remedy = "Fetch this node's prekey, and open a session of a higher number."
-
-
 class ConflictingShare(ProtocolError):
     code = "conflicting-share"
     title = "A different share of this client is already stored for this round"

@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from shoal_agent.crowds import audit
-from shoal_agent.crowds.trainer import CrowdTrainer, LogPage
-from shoal_holder.crowds.audit import Kept
+from shoal_holder.crowds.closings import Kept, faults
 from shoal_holder.crowds.crowd import Crowd as CheckedCrowd
 from shoal_hosting.peers.peer import CREATED
 from shoal_protocol.crowds.documents import CrowdClosing, InstanceHead, LogEntry, weights_digest
@@ -52,10 +50,10 @@ class LyingCrowdTrainer(Attack):
             )
             return
         told = await _honest(await Crowd.open(target, request))
-        if said := await told.verdict():
+        if said := told.verdict():
             raise CannotAttack(f"an honest crowd job is not borne out: {said}")
         for tried, (lie, due) in lies(told).items():
-            said = await lie.verdict()
+            said = lie.verdict()
             if said and due not in said:
                 yield not_carried_out(tried, f"{_JUDGE}: {said}")
                 continue
@@ -66,7 +64,7 @@ class LyingCrowdTrainer(Attack):
                 check="the seed, the chains, the request and what was kept",
             )
         for tried, lie in unseen(told).items():
-            said = await lie.verdict()
+            said = lie.verdict()
             if said:
                 raise CannotAttack(f"what should show nowhere does: {said}")
             yield documented(tried, answered=f"{_JUDGE}: borne out", where=_WHERE)
@@ -81,7 +79,7 @@ class Told:
     logs: tuple[tuple[LogEntry, ...], ...]
     kept: tuple[Kept, ...]
 
-    async def verdict(self) -> str:
+    def verdict(self) -> str:
         """Return what is wrong with it, "" if nothing is: by the checks of a data holder."""
         target, crowd = self.crowd.target, self.crowd
         now = target.after(0.0)
@@ -90,7 +88,13 @@ class Told:
         except MalformedDocument as error:
             return str(error)
         checked = CheckedCrowd(crowd.request, crowd.opening, target.consortium)
-        found = await audit.find_faults(_Shown(self.logs), checked, self.closing, self.kept)
+        judgement, found = faults(checked, self.closing, self.kept), dict[str, list[str]]()
+        try:
+            wanted = next(judgement)
+            while True:
+                wanted = judgement.send(self.logs[wanted.instance][wanted.after :])
+        except StopIteration as end:
+            found = end.value
         return "; ".join(
             sorted({each.partition(": ")[2] or each for said in found.values() for each in said})
         )
@@ -259,16 +263,6 @@ async def _honest(crowd: Crowd) -> Told:
         shown = await target.ask(target.trainer, f"{crowd.path}/log/{instance}")
         logs.append(tuple(map(LogEntry.model_validate, shown.json()["entries"])))
     return Told(crowd, closing, tuple(logs), tuple(kept))
-
-
-class _Shown(CrowdTrainer):
-    """A trainer that shows the logs it is told to."""
-
-    def __init__(self, logs: Sequence[Sequence[LogEntry]]) -> None:
-        self._logs = logs
-
-    async def log(self, job: str, instance: int, *, after: int) -> LogPage:
-        return LogPage(entries=list(self._logs[instance][after:]), next=None)
 
 
 ATTACKS = (LyingCrowdTrainer,)

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from shoal_hosting.peers.peer import CREATED, OK
+from shoal_protocol.crowds.checks import largest_change
 from shoal_protocol.crowds.errors import (
     ConflictingSubmission,
     ContributionsUsedUp,
     CrowdClosed,
     RefusedSubmission,
 )
-from shoal_protocol.crowds.sanity import largest_change
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import BadSignature, RefusedJob, UnknownHolder, WrongSigner

@@ -4,7 +4,7 @@ vault_link   asks the vault, which decides and remembers
 joining      finds jobs, sends joins and leaves     answering    fetches rounds, has them answered
 next_rounds  asks the trainer for rounds            reupload     asks what the nodes still hold
 delivery     sends, retries, hands on receipts      directory    the peers, and newer manifests
-sessions   opens sessions with the nodes             declaring    tells analysts what to expect
+declaring    tells analysts what to expect
 charge_comparison  asks nodes what they charged     crowds.taking_part  all about crowd jobs
 """
 
@@ -31,7 +31,6 @@ from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
 from shoal_agent.owner_questions import OwnerQuestions
 from shoal_agent.reupload import Reupload
-from shoal_agent.sessions import Sessions
 from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
@@ -147,10 +146,8 @@ class DataHolder(OwnerQuestions):
             book, vault, clock=clock, random_bytes=random_bytes, transport=transport
         )
         reupload = Reupload(vault, report, random_bytes)
-        self._sessions = Sessions(vault, self._directory, clock, report)
         delivery = Delivery(
             vault,
-            self._sessions,
             report,
             behind=reupload.note_behind,
             other_key=self._directory.note_other_key,
@@ -242,7 +239,6 @@ class DataHolder(OwnerQuestions):
             raise
         self._crowds.begin()
         await self._look_for_jobs()
-        await self._sessions.step()
         await self._answering.answer_rounds(await self._answering.fetch_rounds())
         await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
 

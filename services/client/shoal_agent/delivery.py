@@ -1,21 +1,18 @@
 """Carries a round's envelopes from the vault's outbox to the Compute nodes.
 
-Every attempt sends the same shares: in the outbox's bytes, signed by the key in force, or wrapped
-by the session in force.
+Every attempt sends the same bytes, but for the signature, which is made by the key in force.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from shoal_agent.sessions import Sessions
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import Bytes, Done, Pending, Receipt
 from shoal_holder.reporting import Report
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import NotThere, Peer
 from shoal_protocol.wire.errors import BadSignature
-from shoal_protocol.wire.service_errors import UnknownSession
 
 SETTLED: Final = "envelope settled"
 _OCTETS: Final = "application/octet-stream"
@@ -27,7 +24,6 @@ class Delivery:
     def __init__(
         self,
         vault: VaultLink,
-        sessions: Sessions,
         report: Report,
         *,
         behind: Callable[[str, int], None],
@@ -38,7 +34,6 @@ class Delivery:
         `other_key` is told of each node that knows another key of this holder.
         """
         self._vault = vault
-        self._sessions = sessions
         self._report = report
         self._behind = behind
         self._other_key = other_key
@@ -57,11 +52,6 @@ class Delivery:
         path = f"/v1/rounds/{round_id}/shares"
         try:
             answer = await peer.post(path, pending.parts[0], _OCTETS)
-            if answer.code == UnknownSession.code and await self._sessions.show_refusal(
-                round_id, node, peer, pending.parts[0]
-            ):
-                await self._send(round_id, node, peer)  # wrapped otherwise from now on
-                return
         except Unavailable as error:
             if isinstance(error, NotThere):
                 self._behind(round_id, node)

@@ -8,7 +8,6 @@ from shoal_holder import machine, restoring
 from shoal_holder.backup import Backup
 from shoal_holder.keys import KeyFile
 from shoal_holder.opening import read_pin
-from shoal_holder.sessions.vault import FILE as SESSIONS
 from shoal_holder.site_files import HOLDER_KEY, STATE_FILE
 from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -80,7 +79,6 @@ def restore_file(path: Path, *, authority: str, random_bytes: RandomBytes, now: 
         ValueError: it is in use, damaged, or not a state file of this consortium.
         OSError: it cannot be read or written.
     """
-    path.with_name(SESSIONS).unlink(missing_ok=True)  # the lost machine may go on with these keys
     path.with_suffix(".mark").unlink(missing_ok=True)  # it may be of the state that is lost
     state = State(path, authority=authority, is_restored=True)
     try:

@@ -5,7 +5,6 @@ An answer is on disk, and charged, before its first byte is handed over.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pyroaring import BitMap
@@ -22,26 +21,20 @@ from shoal_holder.contribution import (
 )
 from shoal_holder.faults import Faults, without_failing
 from shoal_holder.site import Site
-from shoal_holder.state import State, Unwrapped
+from shoal_holder.state import State
 from shoal_protocol.queries import Query, Tables
 from shoal_protocol.queries.columns import factors_in
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.encoding import Int64Vector
 
-if TYPE_CHECKING:
-    from shoal_holder.sessions.vault import Sessions  # only where the owner allows them
-
 
 class Answers:
     """Makes the answers of one data holder."""
 
-    def __init__(
-        self, site: Site, state: State, faults: Faults, sessions: "Sessions | None"
-    ) -> None:
+    def __init__(self, site: Site, state: State, faults: Faults) -> None:
         self._site = site
         self._state = state
         self._faults = faults
-        self._sessions = sessions
 
     def make(
         self, round_id: str, spec: RoundSpec, *, holder: int, asked: BitMap, used: BitMap
@@ -65,20 +58,16 @@ class Answers:
         site.timer.sleep(leaves - site.timer.now())
         if site.clock() >= spec.deadline:
             return False
-        envelopes: Sequence[bytes | Unwrapped]
-        if spec.wrapping == "session" and self._sessions is not None:
-            envelopes = self._sessions.split(spec, holder, values + noise)
-        else:
-            envelopes = seal_contribution(
-                spec,
-                box_keys(site.book.get(spec.manifest)),
-                holder,
-                site.key,
-                values,
-                noise,
-                epoch=machine.read(self._state.file).epoch,
-                random_bytes=site.random_bytes,
-            )
+        envelopes = seal_contribution(
+            spec,
+            box_keys(site.book.get(spec.manifest)),
+            holder,
+            site.key,
+            values,
+            noise,
+            epoch=machine.read(self._state.file).epoch,
+            random_bytes=site.random_bytes,
+        )
         members = spec.sharing.members(holder=holder, nodes=len(spec.compute_nodes))
         return self._state.record_answer(
             round_id,

@@ -75,7 +75,6 @@ class Opened(Answer):
     enrolled: Count  # slots
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
-    takes_sessions: bool = False  # answers by sessions, where jobs ask for them
     charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the slots here
     waiting_for: tuple[Name, ...] = ()  # those of them that did not say it since the start
     adopted: Count = 0  # rounds that were forgotten here, and taken for spent

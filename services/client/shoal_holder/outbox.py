@@ -4,37 +4,19 @@ An envelope is erased when a node refused it or its round has ended. Until then 
 be sent again, for a node may lose what it acknowledged.
 """
 
-from typing import NamedTuple
-
 from shoal_holder.state import State
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
 
 
-class Waiting(NamedTuple):
-    """What is to be sent: an envelope, or with a `session` (or 0) a share that is wrapped first."""
-
-    envelope: bytes
-    session: int | None
-
-
-def pending_envelope(state: State, round_id: str, node: int) -> Waiting | None:
-    """Return what is not settled at a node; None if there is nothing."""
+def pending_envelope(state: State, round_id: str, node: int) -> bytes | None:
+    """Return the envelope that a node has not answered yet; None if there is none."""
     found = state.file.one(
-        "SELECT envelope, session FROM outbox WHERE round = ? AND node = ? AND outcome = ?",
+        "SELECT envelope FROM outbox WHERE round = ? AND node = ? AND outcome = ?",
         round_id,
         node,
         PENDING,
     )
-    return None if found is None else Waiting(*found)
-
-
-def has_unwrapped(state: State) -> bool:
-    """Tell whether a share is there that is wrapped when it is sent."""
-    return bool(
-        state.file.rows(
-            "SELECT 1 FROM outbox WHERE session IS NOT NULL AND envelope IS NOT NULL LIMIT 1"
-        )
-    )
+    return None if found is None else bytes(found[0])
 
 
 def has_pending(state: State, round_id: str) -> bool:

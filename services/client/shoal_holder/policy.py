@@ -35,7 +35,6 @@ class Policy(HolderRules):
     contributes to crowds counts towards `maximum_epsilon`, too. `maximum_join_seconds` and
     `maximum_job_seconds` say how far ahead, from now, the time to join and a job's end may be: what
     a job may cost is set aside so long. Without them it is 14 and 90 days.
-    With `allow_sessions`, answers to jobs that ask for sessions go by them, else in sealed boxes.
     Jobs that ask `tables` do not show cells that may hold fewer than `smallest_cell` records.
     With `declare` analysts are told these rules and the names of the columns that the records have,
     and with `declare_cap` `maximum_epsilon` too, but nothing about crowds; and whether `owners` are

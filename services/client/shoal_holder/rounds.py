@@ -5,7 +5,7 @@ Neither depends on records or on noise.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyroaring import BitMap
 
@@ -30,9 +30,6 @@ from shoal_protocol.wire.errors import (
     UnknownJob,
     UnknownRound,
 )
-
-if TYPE_CHECKING:
-    from shoal_holder.sessions.vault import Sessions
 
 _HANDOVER: Final = timedelta(seconds=30)
 MISSED: Final = "missed"
@@ -65,13 +62,12 @@ class Rounds:
         charges: ChargeComparison,
         report: Report,
         faults: Faults,
-        sessions: "Sessions | None",
     ) -> None:
         self._site = site
         self._state = state
         self._charges = charges
         self._report = report
-        self._answers = Answers(site, state, faults, sessions)
+        self._answers = Answers(site, state, faults)
         self._open: dict[str, _Open] = {}
         self._sequence = site.book.current.manifest.sequence
         self._left: dict[int, datetime] = {}  # by sequence: when that version was in force no more

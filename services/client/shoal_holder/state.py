@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyroaring import BitMap
 
@@ -42,14 +42,6 @@ class StoredRound:
     round_id: str
     spec: bytes
     request: bytes  # of its job
-
-
-class Unwrapped(NamedTuple):
-    """A share that is wrapped when it is sent, the digest that names it, and the session of it."""
-
-    digest: bytes
-    content: bytes
-    session: int
 
 
 class State:
@@ -210,7 +202,7 @@ class State:
         *,
         used: BitMap,
         unused: BitMap,
-        envelopes: Mapping[int, bytes | Unwrapped],
+        envelopes: Mapping[int, bytes],
     ) -> bool:
         """Debit `cost` to each slot in `used` and store the envelopes, by node; or none.
 
@@ -228,9 +220,12 @@ class State:
                 if slots:
                     ledger.append(self.file, round_id, job, number, price, now, slots)
             self.file.database.executemany(
-                "INSERT INTO outbox (round, node, outcome, digest, envelope, session)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                ((round_id, node, PENDING, *_as_stored(each)) for node, each in envelopes.items()),
+                "INSERT INTO outbox (round, node, outcome, digest, envelope)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (
+                    (round_id, node, PENDING, envelope_digest(envelope), envelope)
+                    for node, envelope in envelopes.items()
+                ),
             )
         return True
 
@@ -295,7 +290,3 @@ class State:
         """Take new sums, after charges for contributions to a crowd."""
         if self._committed is not None:
             self._committed = committed
-
-
-def _as_stored(sent: bytes | Unwrapped) -> tuple[bytes, bytes, int | None]:
-    return sent if isinstance(sent, Unwrapped) else (envelope_digest(sent), sent, None)

@@ -239,10 +239,9 @@ _OUTBOX: Final = """
 CREATE TABLE outbox (                -- of each round's one answer
     round TEXT NOT NULL REFERENCES rounds,
     node INTEGER NOT NULL,
-    digest BLOB NOT NULL,            -- of the envelope, or of its share; stays when it is erased
-    envelope BLOB,                   -- or share, until the round has ended, or a node refused it
+    digest BLOB NOT NULL,            -- of the envelope; stays when that is erased
+    envelope BLOB,                   -- until the round has ended, or a node refused it
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
-    session INTEGER,                 -- that a seed follows from, or 0; NULL: in a sealed box
     PRIMARY KEY (round, node)
 ) WITHOUT ROWID;
 """

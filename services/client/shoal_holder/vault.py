@@ -8,7 +8,7 @@ round, or have the same bytes sent again.
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal_holder import exits, frames, machine, messages, outbox
 from shoal_holder.approvals import Approvals, owners_missing
@@ -67,9 +67,6 @@ from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, sign, sign_again
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
 
-if TYPE_CHECKING:
-    from shoal_holder.sessions.vault import Sessions
-
 
 class Vault:
     """One data holder's records, keys, policy and state, accessible only by messages."""
@@ -103,10 +100,7 @@ class Vault:
         self._approvals = Approvals(site, state.file)
         self._jobs = Jobs(site, state, self._charges, self._approvals, self._report)
         self._faults = Faults(state.file.directory, site.clock)
-        self._sessions = self._open_sessions()
-        self._rounds = Rounds(
-            site, state, self._charges, self._report, self._faults, self._sessions
-        )
+        self._rounds = Rounds(site, state, self._charges, self._report, self._faults)
         self._owner_queries = OwnerQueries(site, state, self._jobs, self._approvals)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
@@ -139,18 +133,6 @@ class Vault:
         if self._takes_crowds:
             self._load_crowds()
             self._note_crowds()
-        if self._sessions is not None:
-            from shoal_holder.sessions.messages import REQUESTS
-
-            self._requests = {**self._requests, **REQUESTS}
-            self._handlers |= self._sessions.handlers()
-
-    def _open_sessions(self) -> "Sessions | None":
-        if not self._site.policy.allow_sessions and not outbox.has_unwrapped(self._state):
-            return None
-        from shoal_holder.sessions.vault import Sessions  # only where the owner allows them
-
-        return Sessions(self._site, self._state, self._report)
 
     def _note_crowds(self) -> None:
         """Keep the most that crowd jobs may cost a slot here, for whoever restores this state."""
@@ -216,7 +198,6 @@ class Vault:
             enrolled=len(self._site.positions()),
             sequence=self._site.book.current.manifest.sequence,
             takes_crowds=self._takes_crowds,
-            takes_sessions=self._sessions is not None,
             charging_nodes=tuple(self._charges.nodes),
             waiting_for=tuple(self._charges.waiting),
             refusal=shut_out or self._charges.refusal,
@@ -303,13 +284,11 @@ class Vault:
         return _bytes(found)
 
     def _envelope(self, round_id: str, node: int) -> bytes | None:
-        waiting = outbox.pending_envelope(self._state, round_id, node)
-        return None if waiting is None else self._encoded(round_id, node, waiting)
-
-    def _encoded(self, round_id: str, node: int, waiting: outbox.Waiting) -> bytes:
-        if waiting.session is None or self._sessions is None:
-            return sign_envelope(waiting.envelope[:-SIGNATURE_BYTES], self._site.key)
-        return self._sessions.wrapped(self._sessions.spec_of(round_id), node, waiting)
+        """Return an envelope that waits for a node, signed by the key in force."""
+        envelope = outbox.pending_envelope(self._state, round_id, node)
+        if envelope is None:
+            return None
+        return sign_envelope(envelope[:-SIGNATURE_BYTES], self._site.key)
 
     def _acknowledged(self, asked: Acknowledged) -> Bytes:
         digest = outbox.acknowledged_envelope(self._state, asked.round_id, asked.node)

@@ -12,17 +12,13 @@ from shoal_compute.jobs import Jobs
 from shoal_compute.log_witness import LogWitness
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.sessions import Sessions
 from shoal_compute.totals import Totals
 from shoal_compute.upload_routes import PLAIN, upload_routes
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.operators.view import Look
 from shoal_hosting.server.openapi import (
-    ANY,
-    BINARY,
     NOTE,
-    OCTETS,
     SIGNED,
     TEXT,
     JobId,
@@ -30,7 +26,6 @@ from shoal_hosting.server.openapi import (
     having,
     listed_as,
     object_of,
-    one_or_several,
     signed,
     stores,
 )
@@ -39,7 +34,6 @@ from shoal_hosting.server.replies import (
     RoundId,
     document,
     listed,
-    settled,
     shown,
     taken,
 )
@@ -61,7 +55,6 @@ from shoal_protocol.rounds.attestations import Abandonment, Holdings, Result, Vo
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
 from shoal_protocol.sharing.received import envelope_size
-from shoal_protocol.sharing.sessions import Opening, Prekey, SessionRefusal
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.belief import WrongProof
 from shoal_protocol.wire import service_errors
@@ -75,12 +68,10 @@ from shoal_protocol.wire.errors import (
     UnknownHolder,
     UnknownJob,
     UnknownRound,
-    UnsupportedVersion,
 )
 from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES
 
 _BULK_BYTES: Final = 32 << 20
-_OPENINGS_BYTES: Final = 16 << 20  # of several in one request
 _STATE: Final = having("round", "phase", "reason", "population_size", "asked", "held")
 _BY_HOLDER: Final = (*SIGNED, UnknownHolder, RevokedHolder)
 
@@ -96,7 +87,6 @@ def create_app(
     charges: ChargesAnswers,
     gossip: Gossip,
     witnesses: Witnesses,
-    sessions: Sessions,
     log_witness: LogWitness,
     look: Look,
 ) -> FastAPI:
@@ -111,9 +101,7 @@ def create_app(
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
             "/shares/stored": MOST_ENTRIES * ENTRY_BYTES,
-            "/v1/openings": _OPENINGS_BYTES,
             "/v1/charges": LARGEST_REQUEST_BYTES,
-            "/v1/refusals": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
             ADD_CHECKPOINT: LARGEST_NOTE_BYTES,
@@ -232,45 +220,6 @@ def create_app(
         """
         known = await rounds.find(round_id)
         return listed(signed.encode() for signed in known.spoken_of.values())
-
-    @app.get("/v1/prekey", **answers(signed(Prekey), service_errors.RefusedOpening))
-    async def show_prekey() -> Response:
-        """Return the signed key to which an opening may be sealed now."""
-        return document(sessions.prekey())
-
-    @app.post(
-        "/v1/openings",
-        **stores(
-            ANY,
-            *_BY_HOLDER,
-            service_errors.RefusedOpening,
-            takes=one_or_several(signed(Opening)),
-        ),
-    )
-    async def open_session(request: Request) -> Response:
-        """Take a signed opening of a session, in place of its data holder's before.
-
-        Or {"documents": [...]}, in which each is judged by itself.
-        """
-        return settled({}, await sessions.open(await request.body()))
-
-    @app.post(
-        "/v1/refusals",
-        **answers(
-            signed(SessionRefusal),
-            service_errors.MalformedEnvelope,
-            UnsupportedVersion,
-            UnknownRound,
-            UnknownHolder,
-            RevokedHolder,
-            service_errors.RefusedOpening,
-            takes=BINARY,
-            as_body=OCTETS,
-        ),
-    )
-    async def refuse(request: Request) -> Response:
-        """Say, signed, that the session of the envelope in the body is not known here."""
-        return document((await sessions.refuse(await request.body())).encode())
 
     @app.get("/v1/nodes/{name}/newest", **answers(listed_as("documents", signed(Vote))))
     async def show_newest(name: str) -> Response:

@@ -1,6 +1,7 @@
 """Puts a Compute node together from a party's keys, a directory and a clock."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, Unpack
 
 from shoal_compute import schema
@@ -18,13 +19,13 @@ from shoal_compute.node import Node
 from shoal_compute.operator_view import OperatorView
 from shoal_compute.retention import KEEPINGS
 from shoal_compute.round_book import RoundBook
-from shoal_compute.sessions import Sessions
 from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
 from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
+from shoal_hosting.standing import BOX_KEY_LIFETIME
 from shoal_hosting.storage.retention import Retention
 
 PEER_SECONDS: Final = 10.0  # for the head of a peer's or the aggregator's answer, then for its body
@@ -36,12 +37,10 @@ class Service(service.Service):
 
     node: Node
     adders: Adders
-    sessions: Sessions
     retention: Retention
 
     async def step(self) -> None:
         """Do all that is due now."""
-        await self.sessions.step()
         await self.node.step()
         await self.retention.step()
 
@@ -52,11 +51,16 @@ class Service(service.Service):
         self.adders.close()
 
 
-def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> Service:
+def assemble(
+    *,
+    summing: str = "processes",
+    box_key_days: int = BOX_KEY_LIFETIME.days,
+    **given: Unpack[service.Given],
+) -> Service:
     """Return the node that is `given`, over what is on file; it goes on where it was.
 
     `summing` is where large sums are added up: `processes`, `threads` or the address of a Dask
-    scheduler.
+    scheduler. The operator is asked for a new box key every `box_key_days`.
 
     Raises:
         StartupRefused: as `Resources.open`, or its ledger is broken, or there is no Dask here.
@@ -67,6 +71,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         schema, alone=False, answer_seconds=PEER_SECONDS, manifests=schema.manifests, **given
     )
     own.storage.truncate_log()  # a crash may have come between an erasure and this
+    own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
     metrics = Metrics(own.registry, own.clock)
     adders = Adders(small=Summing(), large=open_summing(summing))
@@ -74,8 +79,6 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
     with own.starting():
         rounds = RoundBook(own, metrics)
         witnesses = Witnesses(own, accept=given.get("accept_loss"))
-        forget = given.get("accept_loss") is not None
-        sessions = Sessions(own, rounds, given["data_directory"], forget=forget)
         announcements = Announcements(own, rounds, Ledger(own.name), witnesses)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
@@ -90,7 +93,7 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         leadership=leadership,
         witnesses=witnesses,
     )
-    uploads = Uploads(own, rounds, tallies, metrics, leads, sessions)
+    uploads = Uploads(own, rounds, tallies, metrics, leads)
     witness = LogWitness(own, witnesses)
     app = create_app(
         own,
@@ -102,11 +105,10 @@ def assemble(*, summing: str = "processes", **given: Unpack[service.Given]) -> S
         charges=ChargesAnswers(own, witnesses),
         gossip=gossip,
         witnesses=witnesses,
-        sessions=sessions,
         log_witness=witness,
         look=OperatorView(own, rounds, metrics, witness).look,
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
     retention = Retention(own, KEEPINGS)
     app.include_router(retention.routes)
-    return Service(app, own, node, adders, sessions, retention)
+    return Service(app, own, node, adders, retention)

@@ -1,21 +1,19 @@
-"""Many shares of one round and kind together: column by column, in memory and in one row.
+"""Stores many shares of one round and kind in one row, column by column.
 
-The functions run inside a transaction of the caller. Only where one process has the database are
-there such rows, so their statements are SQLite's; SQLAlchemy took longer to make them than the
+The functions run inside a transaction of the caller. There are such rows only where one process has
+the database, so their statements are SQLite's: SQLAlchemy took longer to build them than the
 database to run them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
 from shoal_compute.schema import bulks
-from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.sharing.shares import ShareKind
 
 BULK_BYTES: Final = 1 << 20  # of payloads in one row
 _DIGEST_BYTES: Final = 32
@@ -27,8 +25,7 @@ _INSERT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedShare:
+class AcceptedShare(NamedTuple):
     """One data holder's share that passed every check, with the proof that the holder sent it."""
 
     round_id: str
@@ -36,57 +33,11 @@ class AcceptedShare:
     answer: bytes
     digest: bytes
     signature: bytes
-    share: Share
-
-
-@dataclass(frozen=True, slots=True)
-class Bulk:
-    """Shares of one round and kind that passed every check: column by column, in one order."""
-
-    round_id: str
     kind: ShareKind
-    holders: npt.NDArray[np.uint32]
-    answers: Sequence[bytes]
-    digests: Sequence[bytes]
-    signatures: Sequence[bytes]
-    payloads: Sequence[bytes]
+    payload: bytes
 
-    @staticmethod
-    def of(accepted: Sequence[AcceptedShare]) -> "Bulk":
-        """Return shares of one round and kind."""
-        return Bulk(
-            accepted[0].round_id,
-            accepted[0].share.kind,
-            np.array([each.holder for each in accepted], np.uint32),
-            [each.answer for each in accepted],
-            [each.digest for each in accepted],
-            [each.signature for each in accepted],
-            [each.share.payload for each in accepted],
-        )
-
-    def __len__(self) -> int:
-        """Return how many shares there are."""
-        return len(self.digests)
-
-    def some(self, places: Sequence[int]) -> "Bulk":
-        """Return the shares at these places."""
-        columns = (self.answers, self.digests, self.signatures, self.payloads)
-        chosen = ([each[place] for place in places] for each in columns)
-        return Bulk(self.round_id, self.kind, self.holders[list(places)], *chosen)
-
-    def singly(self) -> list[AcceptedShare]:
-        """Return each share by itself."""
-        return [
-            AcceptedShare(self.round_id, holder, answer, digest, signature, Share(self.kind, share))
-            for holder, answer, digest, signature, share in zip(
-                self.holders.tolist(),
-                self.answers,
-                self.digests,
-                self.signatures,
-                self.payloads,
-                strict=True,
-            )
-        ]
+    def __repr__(self) -> str:
+        return f"AcceptedShare({self.kind.name}, {len(self.payload)} bytes)"
 
 
 class Packed(NamedTuple):
@@ -104,21 +55,25 @@ class Place(NamedTuple):
     holders: BitMap
 
 
-def insert_bulk(db: Connection, number: int, bulk: Bulk) -> None:
-    """Store a bulk in the round with this number, in as few rows as its length allows."""
-    together = max(1, BULK_BYTES // len(bulk.payloads[0]))
-    for start in range(0, len(bulk), together):
-        part = bulk.some(range(len(bulk))[start : start + together])
+def insert_bulk(db: Connection, number: int, shares: Sequence[AcceptedShare]) -> None:
+    """Store shares of one kind in the round with this number, in as few rows as `BULK_BYTES` allow.
+
+    All shares of a kind have payloads of one length.
+    """
+    together = max(1, BULK_BYTES // len(shares[0].payload))
+    for start in range(0, len(shares), together):
+        part = shares[start : start + together]
+        holders = [share.holder for share in part]
         row = (
             number,
-            int(part.kind),
-            int(part.holders.min()),
-            int(part.holders.max()),
-            part.holders.astype("<u4").tobytes(),
-            b"".join(part.answers),
-            b"".join(part.digests),
-            b"".join(part.signatures),
-            b"".join(part.payloads),
+            int(part[0].kind),
+            min(holders),
+            max(holders),
+            np.array(holders, "<u4").tobytes(),
+            b"".join([share.answer for share in part]),
+            b"".join([share.digest for share in part]),
+            b"".join([share.signature for share in part]),
+            b"".join([share.payload for share in part]),
         )
         db.exec_driver_sql(_INSERT, row)
 

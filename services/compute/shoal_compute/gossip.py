@@ -1,10 +1,12 @@
-"""Composes gossip between two nodes, and tracks which documents the other one has.
+"""Composes gossip messages, and tracks which documents each peer has.
 
-Message and answer have one form: documents, for each round the digests of all documents that the
-sender holds, and the digests of those that it requests. Each states all that its sender has, so
-lost, repeated and reordered messages do no harm. Small documents are sent unasked, by way of the
-round's relay (`Turn`). Of large ones a node sends only its own unasked, once, to each, and others
-on request, so that each crosses a link once. Partial sums are not gossiped.
+A message and its answer have the same form: documents; for each round the digests of all documents
+that the sender has; and the digests of the documents that it requests. Because each message states
+everything that its sender has, lost, repeated and reordered messages do no harm.
+
+Small documents are sent without being requested, by way of the round's hub (`Schedule`). A node
+sends its own large documents once to each peer, and other nodes' large documents only on request,
+so that each of them crosses a link once. Partial sums are not gossiped.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -25,22 +27,22 @@ from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.phases import Phase
 
 LARGEST_MESSAGE_BYTES: Final = 4 << 20
-# of documents and of digests in one message, which leaves room; the rest follows in the next
-_DOCUMENT_BYTES: Final = 2 << 20  # or one document, if that is larger
+# What does not fit into one message follows in the next.
+_DOCUMENT_BYTES: Final = 2 << 20  # or one document, if it is larger
 _DIGEST_BYTES: Final = 512 << 10
-_BYTES_PER_DIGEST: Final = 67  # in hex, in quotes, behind a comma
+_BYTES_PER_DIGEST: Final = 67  # 64 digits, two quotes and a comma
 _MOST_ROUNDS: Final = 256
-_MOST_DIGESTS: Final = 2_048  # two holdings, votes and an abandonment of each of 255 nodes
+_MOST_DIGESTS: Final = 2_048  # 255 nodes, each with two holdings, two votes and an abandonment
 _MOST_WANTED: Final = 4_096
-_MOST_VALUES: Final = 1 << 17  # twice as many as a message of digests alone may have
+_MOST_VALUES: Final = 1 << 17  # twice as many as the largest message of digests has
 LARGE_BYTES: Final = 16 << 10
 PERIOD: Final = timedelta(seconds=1)
-# for how long a large document is left to come from its signer before another node is asked,
-# and to come from that one before the next is
-RELAY_AFTER: Final = timedelta(seconds=3)
-# how long a vote is left to be fetched by the relay, which brings the holdings that it follows from
+# Wait this long for the signer to send a large document before asking another node, and for that
+# node before asking the next.
+ASK_NEXT_AFTER: Final = timedelta(seconds=3)
+# Wait this long for the hub to fetch a vote: it brings the holdings that the vote follows from.
 FETCHED_WITHIN: Final = timedelta(seconds=0.25)
-# how long a node that has all it needs leaves it to the relay to bring the others level
+# A node that has all it needs leaves the other nodes to the hub for this long.
 SETTLE_AFTER: Final = timedelta(seconds=5)
 
 
@@ -95,11 +97,12 @@ def decode_message(encoded: bytes) -> Message:
 
 
 def answer(
-    rounds: Mapping[str, Round], message: Message, wanting: Iterable[str], now: datetime
+    rounds: Mapping[str, Round], message: Message, incomplete: Iterable[str], now: datetime
 ) -> Message:
-    """Return what to reply to `message`.
+    """Return the answer to `message`.
 
-    `rounds` are those known here. What is lacked of those in `wanting` is asked for.
+    `rounds` are the rounds that this node knows. The answer requests the documents that this node
+    lacks of the rounds in `incomplete`.
     """
     named = {each: rounds[each].spoken_of for each in message.known if each in rounds}
     here = _fitting(named)
@@ -111,38 +114,38 @@ def answer(
         and (digest in message.wanted or not is_large(signed))
     ]
     due.sort(key=is_large)
-    lacked = (message.known[each] - named[each].keys() for each in wanting if each in named)
+    missing = (message.known[each] - named[each].keys() for each in incomplete if each in named)
     return Message(
         documents=_bounded(due),
         known={each: frozenset(documents) for each, documents in here.items()},
-        wanted=frozenset(sorted(frozenset().union(*lacked))[:_MOST_WANTED]),
+        wanted=frozenset(sorted(frozenset().union(*missing))[:_MOST_WANTED]),
         time=now,
     )
 
 
 def is_large(signed: SignedAttestation) -> bool:
-    """Tell whether a document is sent unasked only once, and otherwise on request."""
+    """Tell whether a document is so large that peers request it."""
     body = signed.body
     return isinstance(body, Holdings) and len(body.answers) + len(body.missing) > LARGE_BYTES
 
 
 @dataclass
 class Requests:
-    """Documents requested lately, so that each is requested from one peer at a time."""
+    """Recent requests, so that each document is requested from one peer at a time."""
 
-    _until: dict[str, datetime] = field(default_factory=dict)  # by digest
+    _until: dict[str, datetime] = field(default_factory=dict)  # when each digest is free again
 
     def may_ask(self, digest: str, now: datetime) -> bool:
-        """Tell whether no peer was asked for the document lately."""
+        """Tell whether no recent request asks for the document."""
         return digest not in self._until or now >= self._until[digest]
 
     def asked(self, digests: Iterable[str], now: datetime) -> None:
-        """Note the documents that a peer is asked for."""
+        """Note a request to a peer."""
         self._until = {each: until for each, until in self._until.items() if until > now}
-        self._until.update(dict.fromkeys(digests, now + RELAY_AFTER))
+        self._until.update(dict.fromkeys(digests, now + ASK_NEXT_AFTER))
 
     def failed(self, digests: Iterable[str]) -> None:
-        """Ask the next peer at once: this one was not reached."""
+        """Forget a request that did not reach its peer: the next peer may be asked at once."""
         for digest in digests:
             self._until.pop(digest, None)
 
@@ -151,64 +154,65 @@ _EVERYBODY: Final = 1 << 30
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Whom a node tells, and asks, about one round now.
+class Schedule:
+    """Which peers a node contacts about one round now.
 
-    One node of each round, by the round's id, is its relay: the others tell it their holdings; it
-    tells them all holdings, which they answer with their votes, and then all votes. So M nodes
-    exchange 3 M messages where each with each would be M**2, one after another three, and then each
-    node's partial sum. A relay that is lost or lies costs time only: what
-    has not gone round after a period is told to one node more, then to twice as many in each
-    period. What ends a round is told to everybody at once.
+    The round's id makes one node the hub. The other nodes send it their holdings; it sends all
+    holdings to each of them, which they answer with their votes, and then all votes. M nodes so
+    exchange 3 M messages instead of M**2, in three steps.
+
+    A hub that is lost or lies costs only time: a document that has not reached all nodes after a
+    period is sent to one more peer, and to twice as many in each further period. Documents that end
+    a round are sent to all peers at once.
     """
 
-    ranks: Mapping[str, int]  # of the peers that can be reached, the relay's first
-    reach: Mapping[str, int]  # by digest, how many of them are told by now
-    asked: int  # how many of them are asked where they stand
+    ranks: Mapping[str, int]  # of the reachable peers; the hub has rank 0
+    reach: Mapping[str, int]  # by digest: how many peers the document may be sent to now
+    asked: int  # how many peers may be asked for their state
     rests: bool
-    """It is done, and leaves it to the relay for a while to bring the others level.
+    """The node has all it needs, and for a while leaves the other nodes to the hub.
 
-    Then it goes on: the relay may be lost, or a peer reach nobody by itself.
+    Afterwards it goes on: the hub may be lost, and some peers cannot connect to others.
     """
 
     def is_due(self, digest: str, peer: str) -> bool:
-        """Tell whether the peer is to be told of a document now."""
+        """Tell whether the document may be sent to the peer now."""
         return self.ranks.get(peer, len(self.ranks)) < self.reach[digest]
 
     def may_ask(self, peer: str) -> bool:
-        """Tell whether the peer is to be asked where it stands, if it was not lately."""
+        """Tell whether the peer may be asked for its state."""
         return self.ranks.get(peer, len(self.ranks)) < self.asked
 
 
 @dataclass
-class Turns:
-    """Works out each round's `Turn`."""
+class Schedules:
+    """Works out each round's `Schedule`."""
 
-    # by round and digest: from when on a document should have gone round by itself
+    # by round and digest: when the document should have reached all nodes by way of the hub
     _since: dict[str, dict[str, datetime]] = field(default_factory=dict)
 
-    def of(self, known: Round, now: datetime, *, away: Container[str]) -> Turn:
-        """Return a round's turn; `away` are peers that could not be reached."""
+    def of(self, known: Round, now: datetime, *, away: Container[str]) -> Schedule:
+        """Return a round's schedule; `away` are the peers that could not be reached."""
         nodes = known.spec.body.compute_nodes
         first = int(known.id[:8], 16) % len(nodes)
         rotated = (*nodes[first:], *nodes[:first])
         order = [name for name in rotated if name == known.own or name not in away]
-        relays = order[0] == known.own
+        is_hub = order[0] == known.own
         since = self._since.setdefault(known.id, {})
         for digest, signed in known.spoken_of.items():
             if digest not in since:
-                alone = signed.signer == known.own and not relays
+                is_new = signed.signer == known.own and not is_hub
                 wait = FETCHED_WITHIN if isinstance(signed.body, Vote) else timedelta(0)
-                since[digest] = now + (wait if alone else PERIOD)  # else another brought it
+                since[digest] = now + (wait if is_new else PERIOD)
         latest = max(since.values(), default=now)
         ended = known.equivocation or known.phase not in (Phase.AGREED, Phase.PUBLISHED)
         full = [
             kind
             for kind, there in ((Holdings, known.holdings), (Vote, known.votes))
-            if relays and all(name in there or name in known.abandonments for name in order)
+            if is_hub and all(name in there or name in known.abandonments for name in order)
         ]
         others = (name for name in order if name != known.own)
-        return Turn(
+        return Schedule(
             ranks={name: rank for rank, name in enumerate(others)},
             reach={
                 digest: _EVERYBODY
@@ -218,8 +222,8 @@ class Turns:
                 else _reach(since[digest], now)
                 for digest, signed in known.spoken_of.items()
             },
-            asked=max(_reach(latest, now), not relays),
-            rests=not (relays or ended) and -PERIOD <= now - latest < SETTLE_AFTER,
+            asked=max(_reach(latest, now), not is_hub),
+            rests=not (is_hub or ended) and -PERIOD <= now - latest < SETTLE_AFTER,
         )
 
     def forget(self, round_id: str) -> None:
@@ -228,7 +232,7 @@ class Turns:
 
 
 def _reach(since: datetime, now: datetime) -> int:
-    """Return how many peers are spoken to by now."""
+    """Return how many peers may be contacted now."""
     periods = (now - since) // PERIOD
     if periods < -1:  # the clock was set back
         return _EVERYBODY
@@ -236,18 +240,18 @@ def _reach(since: datetime, now: datetime) -> int:
 
 
 @dataclass
-class Acquaintance:
-    """The documents that one peer is known to have, and when to send to it next.
+class PeerState:
+    """The documents that one peer has, and when to send to it next.
 
-    A document that the peer was never sent is sent at once; what it turned down or missed is
-    offered again after a period, and a peer that is down is tried ever more rarely, without
-    large documents until it answers.
+    New documents are sent at once. Documents that the peer refused or missed are offered again
+    after a period. A peer that does not answer is tried less and less often, without large
+    documents until it answers.
     """
 
-    knows: dict[str, set[str]] = field(default_factory=dict)  # digests by round
-    offered: dict[str, set[str]] = field(default_factory=dict)
-    wanted: frozenset[str] = frozenset()  # by the peer
-    has: dict[str, datetime] = field(default_factory=dict)  # missing documents, since when
+    confirmed: dict[str, set[str]] = field(default_factory=dict)  # digests by round
+    offered: dict[str, set[str]] = field(default_factory=dict)  # digests by round
+    requested: frozenset[str] = frozenset()  # digests that the peer requests
+    missing: dict[str, datetime] = field(default_factory=dict)  # digests that only the peer has
     again_at: datetime | None = None
     pace: Pace = field(default_factory=Pace)
 
@@ -258,18 +262,18 @@ class Acquaintance:
         requests: Requests | None = None,
         *,
         peer: str = "",
-        turns: Mapping[str, Turn] | None = None,
+        schedules: Mapping[str, Schedule] | None = None,
     ) -> Message | None:
-        """Return the message to send to `peer` now, or None if it can wait.
+        """Return the message to send to `peer` now, or None if there is none.
 
-        It is told of a round, and asked, when that is its turn; without `turns`, at any time.
+        A round is in it if its schedule allows the peer; without `schedules`, always.
         """
         if not self.pace.is_due(now):
             return None
         rounds = [
             each
             for each in rounds
-            if turns is None or not self._may_wait(each, turns[each.id], peer)
+            if schedules is None or not self._may_wait(each, schedules[each.id], peer)
         ]
         if not rounds:
             return None
@@ -277,7 +281,7 @@ class Acquaintance:
         unknown = {
             each.id: {
                 digest
-                for digest in each.spoken_of.keys() - self.knows.get(each.id, set())
+                for digest in each.spoken_of.keys() - self.confirmed.get(each.id, set())
                 if self._is_for_peer(each, digest)
             }
             for each in rounds
@@ -285,19 +289,19 @@ class Acquaintance:
         offered = {round_id: self.offered.get(round_id, set()) for round_id in shared}
         wanting = frozenset(self._wanting(now, requests or Requests()))
         news = wanting or any(
-            turns is None or digest in self.wanted or turns[each].is_due(digest, peer)
+            schedules is None or digest in self.requested or schedules[each].is_due(digest, peer)
             for each in shared
             for digest in unknown[each] - offered[each]
         )
         periodic = (self.again_at is None or now >= self.again_at) and any(
             (each.phase is Phase.FROZEN or not self.is_settled(each))
-            and (turns is None or turns[each.id].may_ask(peer))
+            and (schedules is None or schedules[each.id].may_ask(peer))
             for each in rounds
         )
         if not (news or periodic):
             return None
-        # News comes first, then what was not offered for longest, so that no round is left out
-        # for ever behind others whose documents the peer cannot use.
+        # Rounds with news come first, then those whose last offer is longest ago. No round is
+        # then left out for ever behind others whose documents the peer does not keep.
         last = {round_id: place for place, round_id in enumerate(self.offered)}
         order = sorted(shared, key=lambda each: (not unknown[each], last.get(each, -1)))
         order.sort(key=lambda each: not unknown[each] - offered[each])
@@ -308,51 +312,53 @@ class Acquaintance:
             for some in (unknown[each] - offered[each], unknown[each] & offered[each])
             for digest in sorted(some)
         ]
-        due.sort(key=is_large)  # a vote is not to wait behind holdings
+        due.sort(key=is_large)  # votes do not wait behind large holdings
         known = {each: frozenset(documents) for each, documents in chosen.items()}
         return Message(_bounded(due), known, wanting, now)
 
-    def _may_wait(self, known: Round, turn: Turn, peer: str) -> bool:
-        """Tell whether a round rests; the relay still needs what this node signed."""
-        if not turn.rests or turn.ranks.get(peer) != 0:
-            return turn.rests
-        there = self.knows.get(known.id, set())
-        own = (each for each, signed in known.spoken_of.items() if signed.signer == known.own)
-        return all(digest in there for digest in own)
+    def _may_wait(self, known: Round, schedule: Schedule, peer: str) -> bool:
+        """Tell whether a round rests and the peer, if it is the hub, has what this node signed."""
+        if not schedule.rests or schedule.ranks.get(peer) != 0:
+            return schedule.rests
+        confirmed = self.confirmed.get(known.id, set())
+        return all(
+            digest in confirmed
+            for digest, signed in known.spoken_of.items()
+            if signed.signer == known.own
+        )
 
     def _is_for_peer(self, known: Round, digest: str) -> bool:
         signed = known.spoken_of[digest]
         if not is_large(signed):
             return True
-        if digest in self.wanted:
+        if digest in self.requested:
             return True
         first = digest not in self.offered.get(known.id, set())
         return signed.signer == known.own and first and not self.pace.failures
 
     def _wanting(self, now: datetime, requests: Requests) -> list[str]:
-        due = (digest for digest, since in self.has.items() if now >= since + RELAY_AFTER)
+        due = (digest for digest, since in self.missing.items() if now >= since + ASK_NEXT_AFTER)
         return sorted(digest for digest in due if requests.may_ask(digest, now))[:_MOST_WANTED]
 
-    def heard(
+    def note_exchange(
         self, sent: Message, reply: Message, live: Mapping[str, Round], now: datetime
     ) -> None:
-        """Take note of an exchange that succeeded, as far as it is about rounds that are `live`.
+        """Note a successful exchange, as far as it is about rounds that are `live`.
 
-        Of what the peer says that it knows only documents that are known here are noted as such:
-        a peer may invent as many as it likes.
+        Only documents that this node has are noted as confirmed: a peer may invent digests.
         """
         self.pace.succeeded()
         self.again_at = now + PERIOD
-        lacked: dict[str, datetime] = {}
+        missing: dict[str, datetime] = {}
         for round_id in sent.known.keys() & live.keys():
             there, here = reply.known.get(round_id, frozenset()), live[round_id].spoken_of.keys()
-            self.knows[round_id] = set(there & here)
-            # long after the freeze do not wait for the signers: this node was away
-            late = now >= live[round_id].spec.body.deadline + RELAY_AFTER
-            since = now - RELAY_AFTER if late else now
-            lacked |= {digest: self.has.get(digest, since) for digest in there - here}
-        self.has = lacked
-        self.wanted = reply.wanted
+            self.confirmed[round_id] = set(there & here)
+            # Long after the freeze, do not wait for the signers: this node was away.
+            late = now >= live[round_id].spec.body.deadline + ASK_NEXT_AFTER
+            since = now - ASK_NEXT_AFTER if late else now
+            missing |= {digest: self.missing.get(digest, since) for digest in there - here}
+        self.missing = missing
+        self.requested = reply.wanted
         for signed in sent.documents:
             if signed.body.round in live:
                 offered = self.offered.pop(signed.body.round, set()) | {signed.digest}
@@ -360,18 +366,18 @@ class Acquaintance:
 
     def forget(self, round_id: str) -> None:
         """Drop a settled round."""
-        self.knows.pop(round_id, None)
+        self.confirmed.pop(round_id, None)
         self.offered.pop(round_id, None)
 
     def is_settled(self, known: Round) -> bool:
         """Tell whether the peer has all documents of a round."""
-        return known.spoken_of.keys() <= self.knows.get(known.id, set())
+        return known.spoken_of.keys() <= self.confirmed.get(known.id, set())
 
 
 def _fitting(
     rounds: Mapping[str, Mapping[str, SignedAttestation]],
 ) -> dict[str, Mapping[str, SignedAttestation]]:
-    """Return the first of these rounds, as many as one message can name with their digests."""
+    """Return the first of these rounds, as many as fit into one message with their digests."""
     chosen: dict[str, Mapping[str, SignedAttestation]] = {}
     size = 0
     for round_id, documents in rounds.items():

@@ -11,12 +11,12 @@ from shoal_compute.attesting import attest_vote, check_attestation
 from shoal_compute.clock_watch import ClockWatch
 from shoal_compute.decisions import CastVote, decide
 from shoal_compute.gossip import (
+    ASK_NEXT_AFTER,
     LARGEST_MESSAGE_BYTES,
-    RELAY_AFTER,
-    Acquaintance,
     Message,
+    PeerState,
     Requests,
-    Turns,
+    Schedules,
     answer,
     decode_message,
 )
@@ -45,16 +45,16 @@ class Gossip:
         metrics: Metrics,
         leads: Callable[[], bool],
     ) -> None:
-        """Begin without any exchange; only a replica that leads votes."""
+        """Start idle. Only the replica that leads votes."""
         self._own, self._rounds, self._metrics = resources, rounds, metrics
         self._leads = leads
         self._reading = resources.worker("gossiping")
-        self._acquaintances: dict[str, Acquaintance] = defaultdict(Acquaintance)
-        self._requests, self._turns = Requests(), Turns()
-        # rounds that wait for documents, and from when on whoever calls is asked for them
+        self._peers: dict[str, PeerState] = defaultdict(PeerState)
+        self._requests, self._schedules = Requests(), Schedules()
+        # rounds that lack documents, and from when on answers to peers request them
         self._waiting: dict[str, datetime] = {}
         self._clocks = ClockWatch(metrics)
-        self._unreached: set[str] = set()  # peers of whom the operator was told
+        self._unreached: set[str] = set()  # peers whose failure was logged
 
     async def receive(self, encoded: bytes) -> bytes:
         """Take a peer's message in and return the answer.
@@ -67,9 +67,10 @@ class Gossip:
         message = await self._reading.run_sized(len(encoded), decode_message, encoded)
         await self.take(message.documents)
         now = self._own.clock()
-        # it may be a peer whom this node's own requests do not reach
-        waiting = [each for each, due in self._waiting.items() if now >= due]
-        return answer(await self._rounds.find_some(message.known), message, waiting, now).encode()
+        # this node's own requests may not reach the peer
+        incomplete = [round_id for round_id, due in self._waiting.items() if now >= due]
+        rounds = await self._rounds.find_some(message.known)
+        return answer(rounds, message, incomplete, now).encode()
 
     async def take(self, documents: Iterable[SignedAttestation]) -> None:
         """Verify documents and keep those that pass.
@@ -143,20 +144,20 @@ class Gossip:
         now = self._own.clock()
         by_peer: dict[str, list[Round]] = defaultdict(list)
         self._waiting = {
-            known.id: self._waiting.get(known.id, now + 2 * RELAY_AFTER)
+            known.id: self._waiting.get(known.id, now + 2 * ASK_NEXT_AFTER)
             for known in self._rounds.live.values()
             if known.phase is Phase.FROZEN
         }
         spoken_of = [known for known in self._rounds.live.values() if known.spoken_of]
-        away = {name for name, each in self._acquaintances.items() if each.pace.failures}
-        turns = {known.id: self._turns.of(known, now, away=away) for known in spoken_of}
+        away = {name for name, each in self._peers.items() if each.pace.failures}
+        schedules = {known.id: self._schedules.of(known, now, away=away) for known in spoken_of}
         for known in spoken_of:
             for name in known.peers:
                 if not busy(name):
                     by_peer[name].append(known)
         messages = {
-            name: self._acquaintances[name].message(
-                rounds, now, self._requests, peer=name, turns=turns
+            name: self._peers[name].message(
+                rounds, now, self._requests, peer=name, schedules=schedules
             )
             for name, rounds in by_peer.items()
         }
@@ -164,7 +165,7 @@ class Gossip:
 
     async def exchange(self, name: str, message: Message) -> None:
         """Send a message to a peer and take its answer in."""
-        acquaintance = self._acquaintances[name]
+        peer_state = self._peers[name]
         sent_at = self._own.clock()
         self._requests.asked(message.wanted, sent_at)
         try:
@@ -173,7 +174,7 @@ class Gossip:
             asked = [signed for signed in reply.documents if signed.body.round in message.known]
             await self.take(asked)
         except (Unavailable, ProtocolError) as error:
-            acquaintance.pace.failed(self._own.clock())
+            peer_state.pace.failed(self._own.clock())
             self._requests.failed(message.wanted)
             self._metrics.gossiped("unreachable")
             if isinstance(error, StorageUnavailable):
@@ -182,7 +183,7 @@ class Gossip:
                 log.warning("no gossip with a peer", party=name, error=type(error).__name__)
             self._unreached.add(name)
         else:
-            acquaintance.heard(message, reply, self._rounds.live, self._own.clock())
+            peer_state.note_exchange(message, reply, self._rounds.live, self._own.clock())
             self._metrics.gossiped("exchanged")
             if name in self._unreached:
                 log.info("gossip with a peer again", party=name)
@@ -205,13 +206,13 @@ class Gossip:
 
     def is_settled(self, known: Round) -> bool:
         """Tell whether all peers have all documents of a round."""
-        return all(self._acquaintances[name].is_settled(known) for name in known.peers)
+        return all(self._peers[name].is_settled(known) for name in known.peers)
 
     def forget(self, known: Round) -> None:
         """Drop a settled round."""
-        self._turns.forget(known.id)
+        self._schedules.forget(known.id)
         for name in known.peers:
-            self._acquaintances[name].forget(known.id)
+            self._peers[name].forget(known.id)
 
 
 def _verified(

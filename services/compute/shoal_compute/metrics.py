@@ -6,7 +6,7 @@ from typing import Final, Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shoal_hosting.clock import Clock
-from shoal_hosting.operators.recent import Rate
+from shoal_hosting.operators.view import Rate
 from shoal_protocol.wire.phases import Phase
 
 _BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)

@@ -178,8 +178,6 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         asked=asked,
         asked_here=asked_of(spec, party.name, asked.holders),
         scheme=spec.sharing,
-        wrapping=spec.wrapping,
-        opened_at=spec.opened_at,
         box_key=bytes(box_key.public_key),
         box_private_key=bytes(box_key),
     )

@@ -77,8 +77,8 @@ shares = Table(
     Column("round", ForeignKey(rounds.c.number), nullable=False),
     Column("holder", BigInteger, nullable=False),
     Column("answer", Bytes, nullable=False),  # tells one answer of the holder from another
-    Column("digest", Bytes, nullable=False),  # of the envelope; in a session, of the share
-    Column("signature", Bytes, nullable=False),  # the holder's, over a sealed box
+    Column("digest", Bytes, nullable=False),  # of the envelope
+    Column("signature", Bytes, nullable=False),  # the holder's, over the envelope
     Column("kind", SmallInteger, nullable=False),
     Column("payload", Bytes),  # NULL once erased
     PrimaryKeyConstraint("round", "holder"),
@@ -98,7 +98,7 @@ bulks = Table(
     Column("holders", Bytes, nullable=False),  # 4 bytes each, little-endian
     Column("answers", Bytes, nullable=False),  # as in `shares`, here and below
     Column("digests", Bytes, nullable=False),
-    Column("signatures", Bytes, nullable=False),  # empty in a session
+    Column("signatures", Bytes, nullable=False),
     Column("payloads", Bytes),
 )
 
@@ -111,20 +111,6 @@ machines = Table(
     Column("instance", String(32), nullable=False),
     Column("rounds", Integer, nullable=False),  # the last one here when its epoch became known
     Column("query", Bytes, nullable=False),  # by which it is known, as the holder signed it
-)
-
-# Each data holder's newest session: lower numbers are refused for ever. The key is encrypted by one
-# in a small file, which is replaced when the keys are stepped forward: old pages say nothing then.
-sessions = Table(
-    "sessions",
-    metadata,
-    Column("holder", BigInteger, primary_key=True, autoincrement=False),
-    Column("number", BigInteger, nullable=False),
-    Column("opening", String(64), nullable=False),  # its digest
-    Column("verify_key", Bytes, nullable=False),  # the holder's when it opened the session
-    Column("hour", Integer, nullable=False),  # of the key
-    Column("generation", Integer, nullable=False),  # of the key that encrypts it
-    Column("key", Bytes, nullable=False),
 )
 
 # `occurrence` 0 is a party's document of its kind for the round, the only one that counts and,

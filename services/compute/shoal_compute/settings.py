@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from shoal_hosting.service_settings import ServiceSettings
+from shoal_hosting.standing import BOX_KEY_LIFETIME
 
 _HERE: Final = frozenset({"processes", "threads"})
 _SCHEDULER: Final = re.compile(
@@ -16,7 +17,7 @@ _SCHEDULER: Final = re.compile(
 
 
 class ComputeSettings(ServiceSettings):
-    """Settings of every service, and the executor of large sums."""
+    """Settings of every service, the executor of large sums and the age of box keys."""
 
     summing: str = Field(
         default="processes",
@@ -24,6 +25,12 @@ class ComputeSettings(ServiceSettings):
             "processes, threads, or the address of a Dask scheduler, tls://host:port; use tls://, "
             "for over tcp:// shares are readable on the wire: that is for this machine alone"
         ),
+    )
+
+    box_key_days: int = Field(
+        default=BOX_KEY_LIFETIME.days,
+        ge=1,
+        description="after how many days the operator is asked for a new box key",
     )
 
     @field_validator("summing")

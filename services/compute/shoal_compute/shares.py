@@ -6,7 +6,6 @@ Every function here runs inside one transaction of the caller, which makes it du
 from collections import defaultdict
 from collections.abc import Sequence
 from enum import Enum, auto
-from itertools import islice
 from operator import attrgetter
 from typing import Final
 
@@ -18,7 +17,6 @@ from shoal_compute import machines
 from shoal_compute.bulks import (
     BULK_BYTES,
     AcceptedShare,
-    Bulk,
     Packed,
     Place,
     bulks_with,
@@ -103,38 +101,6 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
     return outcomes
 
 
-def add_bulks(db: Connection, offered: Sequence[Bulk]) -> list[list[Outcome]]:
-    """Do for the shares of each bulk what `add_shares` does."""
-    by_round: dict[str, list[Bulk]] = defaultdict(list)
-    for bulk in offered:
-        by_round[bulk.round_id].append(bulk)
-    stored = {each for each, bulks in by_round.items() if _store_in_bulks(db, each, bulks)}
-    left = [share for bulk in offered if bulk.round_id not in stored for share in bulk.singly()]
-    judged = iter(add_shares(db, left) if left else [])
-    return [
-        [Outcome.STORED] * len(bulk) if bulk.round_id in stored else list(islice(judged, len(bulk)))
-        for bulk in offered
-    ]
-
-
-def _store_in_bulks(db: Connection, round_id: str, offered: Sequence[Bulk]) -> bool:
-    """Store bulks of one round, in a row each, if nothing about any of their shares is unusual."""
-    holders = BitMap().union(*(BitMap(bulk.holders) for bulk in offered))
-    count = sum(map(len, offered))
-    if db.dialect.name != "sqlite" or not len(holders) == count >= SMALLEST_BULK:
-        return False
-    row = db.exec_driver_sql("SELECT number, phase FROM rounds WHERE id = ?", (round_id,)).first()
-    if row is None or not _takes(phase := Phase(row.phase)):
-        return False
-    number, between = int(row.number), (holders.min(), holders.max())
-    if db.exec_driver_sql(_RESTORED, between).first() or _any_held(db, number, holders):
-        return False
-    for bulk in offered:
-        insert_bulk(db, number, bulk)
-    _move(db, number, phase)
-    return True
-
-
 def _takes(phase: Phase) -> bool:
     return (phase, Event.SHARE_STORED) in ROUND or phase is Phase.COLLECTING
 
@@ -163,6 +129,30 @@ def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, s
 
 
 def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
+    if _store_in_bulks(db, number, offered):
+        return [Outcome.STORED] * len(offered)
+    return _store_singly(db, number, offered)
+
+
+def _store_in_bulks(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> bool:
+    """Store many shares in few rows, unless one of them needs individual checks."""
+    if db.dialect.name != "sqlite" or len(offered) < SMALLEST_BULK:
+        return False
+    holders = BitMap([share.holder for share in offered])
+    between = (holders.min(), holders.max())
+    if len(holders) < len(offered) or db.exec_driver_sql(_RESTORED, between).first():
+        return False
+    if _any_held(db, number, holders):
+        return False
+    for kind in ShareKind:
+        of_kind = [share for share in offered if share.kind is kind]
+        if of_kind:
+            insert_bulk(db, number, of_kind)
+    return True
+
+
+def _store_singly(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
+    """Store each share in a row of its own, if its data holder may still send it."""
     first: dict[int, AcceptedShare] = {}
     void = _void(db, number, offered)
     in_bulks = digests_in_bulks(db, number, BitMap(share.holder for share in offered))
@@ -176,8 +166,8 @@ def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Ou
             "answer": share.answer,
             "digest": share.digest,
             "signature": share.signature,
-            "kind": int(share.share.kind),
-            "payload": share.share.payload,
+            "kind": int(share.kind),
+            "payload": share.payload,
         }
         for share in sorted(first.values(), key=attrgetter("holder"))  # as every replica does
         if share.holder not in in_bulks

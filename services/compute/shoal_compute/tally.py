@@ -6,13 +6,14 @@ subtracted.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
 from pyroaring import BitMap
 
-from shoal_compute.bulks import Bulk, Packed
+from shoal_compute.bulks import AcceptedShare, Packed
 from shoal_compute.rounds import Round
 from shoal_compute.summing import Adders, StoredShares, add_shares, sum_shares
 from shoal_hosting.server.logs import describe_exception
@@ -37,10 +38,10 @@ class Tallies:
         self._adders = adders
         self._tallies: dict[str, _Tally] = {}
 
-    async def count(self, known: Round, stored: Bulk) -> None:
-        """Add shares that were just stored to the round's running sum.
+    async def count(self, known: Round, stored: Sequence[AcceptedShare]) -> None:
+        """Add shares of one kind, which were just stored, to the round's running sum.
 
-        Whoever waits for it, before more is taken, bounds what is in memory.
+        Waiting for it before more uploads are read bounds the memory in use.
         """
         if len(known.committees) > 1:
             return  # whose sums are weighted: they are added up apart, at the end
@@ -53,9 +54,11 @@ class Tallies:
         task.add_done_callback(tally.under_way.discard)
         await asyncio.shield(task)
 
-    async def _count(self, known: Round, tally: _Tally, stored: Bulk) -> None:
+    async def _count(self, known: Round, tally: _Tally, stored: Sequence[AcceptedShare]) -> None:
         dimension, scheme = known.spec.body.dimension, known.intake.scheme
-        shares = [Packed(stored.kind, len(stored), b"".join(stored.payloads))]
+        shares = [
+            Packed(stored[0].kind, len(stored), b"".join([share.payload for share in stored]))
+        ]
         summing = self._adders.for_sum(len(stored), dimension)
         try:
             added = await add_shares(shares, dimension=dimension, scheme=scheme, summing=summing)
@@ -63,7 +66,7 @@ class Tallies:
             log.error("shares were not counted as they came", **describe_exception(error))
         else:
             tally.total = summation.plus(scheme, tally.total, added)
-            tally.counted |= BitMap(stored.holders)
+            tally.counted |= BitMap([share.holder for share in stored])
 
     async def total(self, known: Round, cohort: BitMap, stored: StoredShares) -> Uint64Vector:
         """Return the sum, shape (d,), of the shares of exactly the holders in `cohort`.

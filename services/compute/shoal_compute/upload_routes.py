@@ -55,7 +55,6 @@ _OF_ENVELOPE: Final = (
     *(
         service_errors.UnopenableCiphertext,
         service_errors.TransplantedCiphertext,
-        service_errors.UnknownSession,
         service_errors.ConflictingShare,
     ),
     *(

@@ -35,27 +35,10 @@ def replace(path: Path, content: bytes, *, private: bool = False) -> None:
     sync_directory(path.parent)
 
 
-def replace_and_erase(path: Path, content: bytes) -> None:
-    """Write a private file in place of the one that may be there, and overwrite that one's bytes.
+def erase(path: Path) -> None:
+    """Overwrite a file's bytes and remove it.
 
     A journal, a snapshot or a flash disk may still have them: nothing above the device can help it.
-    """
-    try:
-        old = path.open("r+b")
-    except FileNotFoundError:
-        replace(path, content, private=True)
-        return
-    with old:
-        size = old.seek(0, os.SEEK_END)
-        replace(path, content, private=True)
-        old.seek(0)
-        old.write(bytes(size))
-        old.flush()
-        os.fsync(old.fileno())
-
-
-def erase(path: Path) -> None:
-    """Overwrite a file's bytes and remove it; a disk may still have them, as above.
 
     Raises:
         OSError: it cannot be written.

@@ -15,8 +15,7 @@ from pydantic import BaseModel
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.marks import DAMAGED
-from shoal_hosting.operators.recent import RecentLines
-from shoal_hosting.operators.view import Operator
+from shoal_hosting.operators.view import Operator, RecentLines
 from shoal_hosting.party import Party, check_party, load_party, read_pin
 from shoal_hosting.programs import startup_of
 from shoal_hosting.security import ServedCertificate

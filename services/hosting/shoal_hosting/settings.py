@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeVar
-from urllib.parse import unquote
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,8 +15,9 @@ PROXY: Final = "SHOAL_HTTPS_PROXY"
 
 _PROXY_PORT: Final = 3128
 _PROXY_URL: Final = re.compile(
-    r"http://((?P<user>[\w.~!$&'()*+,;=%-]+)(:(?P<password>[\w.~!$&'()*+,;=:%-]*))?@)?"
-    r"(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?/?"
+    r"http://([\w.~!$&'()*+,;=%-]+(:[\w.~!$&'()*+,;=:%-]*)?@)?"
+    r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?/?",
+    re.ASCII,
 )
 
 # compose files pick images by it, and services started by hand may inherit it
@@ -27,34 +27,23 @@ _OTHERS: Final = frozenset({"SHOAL_TAG", PROXY})  # compose's, and of `peers`
 _OURS_TO_WORD: Final = {"missing", "value_error", "assertion_error", "string_pattern_mismatch"}
 
 
-class Proxy(NamedTuple):
-    """A forward proxy that is spoken to in the clear, and who asks it: user:password."""
-
-    host: str
-    port: int
-    credentials: str | None
-
-
-def proxy_in(environ: Mapping[str, str]) -> Proxy | None:
-    """Return the forward proxy that `SHOAL_HTTPS_PROXY` names, or None.
+def proxy_in(environ: Mapping[str, str]) -> str | None:
+    """Return the URL of the forward proxy that `SHOAL_HTTPS_PROXY` names, or None.
 
     Raises:
-        ValueError: the URL is not that of an HTTP proxy. It may hold a password: no part is told.
+        ValueError: it is not the URL of an HTTP proxy. The message repeats no part of it, since
+            it may hold a password.
     """
     url = environ.get(PROXY)
     if not url:
         return None
-    found = _PROXY_URL.fullmatch(url)
-    port = int((found and found["port"]) or _PROXY_PORT)
-    if found is None or not 0 < port < 1 << 16:
+    match = _PROXY_URL.fullmatch(url)
+    if match is None or not 0 < int(match["port"] or _PROXY_PORT) < 1 << 16:
         raise ValueError(
             f"{PROXY} is not http://[user:password@]host:port: only http:// leads to a proxy, and "
             "in user and password /, #, ?, @, spaces and the like are written as %2F, %23, %3F, %40"
         )
-    credentials = None
-    if found["user"]:
-        credentials = f"{unquote(found['user'])}:{unquote(found['password'] or '')}"
-    return Proxy(found["host"].strip("[]"), port, credentials)
+    return url if match["port"] else f"{url.rstrip('/')}:{_PROXY_PORT}"
 
 
 def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]) -> Settings:

@@ -1,7 +1,7 @@
 """How a party stands with the manifest in force: its keys, its certificate's days, its place."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +25,12 @@ from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
 from shoal_protocol.wire.errors import NotReady
 
 BETWEEN_LOOKS: Final = timedelta(days=1)
+BOX_KEY_LIFETIME: Final = timedelta(days=30)
 NOT_ERASED: Final = (
     "a key that was replaced cannot be erased: the directory is read-only, delete it"
+)
+_NEW_BOX_KEY: Final = (
+    "run `shoal party rotate --box` and hand the card to the consortium's authority"
 )
 
 log = structlog.get_logger()
@@ -40,6 +44,7 @@ class Standing:
     ) -> None:
         """Show the days that the certificate is still valid as a metric."""
         self._party, self._book, self._clock = party, book, clock
+        self.box_key_lifetime = BOX_KEY_LIFETIME
         self._next_look: datetime | None = None
         self._unerasable: set[str] = set()
         self._erased_for: tuple[str, frozenset[str]] = ("", frozenset())
@@ -59,14 +64,31 @@ class Standing:
         except ValueError:  # in a simulation
             return None
 
+    def _box_key_days(self) -> int | None:
+        """Return for how many days the box key in force has existed, by the time of its file.
+
+        None where the party has no box key in force.
+        """
+        version = newest_with(self._book, self._party.name)
+        if not version.lists(self._party.name):
+            return None
+        listed = getattr(version.party(self._party.name), "box_key", None)
+        for path in generations(self._party.directory, BOX_KEY):
+            if _public_half(path) == listed:
+                made = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+                return (self._clock() - made).days
+        return None
+
     def look(self) -> None:
-        """Log once a day what `told` says of the certificate."""
+        """Log once a day what `told` says of the certificate and the box key."""
         now, days = self._clock(), self._days_left()
         if self._next_look is not None and now < self._next_look:
             return
         self._next_look = now + BETWEEN_LOOKS
         if days is not None and days * timedelta(days=1) < EXPIRES_SOON:
             log.warning("the certificate ends soon: run `shoal party rotate --tls`", days=int(days))
+        if (age := self._box_key_days()) is not None and age >= self.box_key_lifetime.days:
+            log.warning(f"the box key is old: {_NEW_BOX_KEY}", days=age)
 
     async def told(self, busy: Callable[[], Awaitable[bool]]) -> dict[str, str]:
         """Return what an operator should know; `busy` tells whether something is open here.
@@ -77,6 +99,8 @@ class Standing:
         told, days = {}, self._days_left()
         if days is not None and days * timedelta(days=1) < EXPIRES_SOON:
             told["certificate"] = f"ends in {int(days)} days: run `shoal party rotate --tls`"
+        if (age := self._box_key_days()) is not None and age >= self.box_key_lifetime.days:
+            told["box_key"] = f"is {age} days old: {_NEW_BOX_KEY}"
         current = self._book.current
         if not current.lists(self._party.name):
             what = "serves what is open here" if await busy() else "may be switched off"

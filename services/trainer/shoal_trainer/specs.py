@@ -53,7 +53,6 @@ def next_spec(
         deadline=deadline,
         give_up_at=deadline + timedelta(seconds=request.grace_seconds),
         sharing=request.sharing,
-        wrapping=request.wrapping,
     )
     if spec.give_up_at > request.ends_by:
         raise ValueError("the job's time does not suffice for another round")

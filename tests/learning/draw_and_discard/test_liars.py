@@ -3,7 +3,7 @@
 import numpy as np
 
 from shoal_learning.crowds.simulation import discrete_laplace
-from shoal_protocol.crowds.sanity import largest_change
+from shoal_protocol.crowds.checks import largest_change
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import steps
 from shoal_protocol.queries.bounds import ColumnBounds

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_holder.crowds.contributing import noise_part
+from shoal_holder.crowds.contributor import noise_part
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
 from shoal_protocol.crowds.updates import contribute, design_rows, steps
 from tests.privacy.draw_and_discard.test_hiding import make_task

@@ -22,8 +22,7 @@ from shoal_agent.job_view import AskingView, JobView
 from shoal_agent.status import HolderStatus
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.clock import Clock
-from shoal_hosting.pages import own_machine
-from shoal_hosting.pages.console import START, Console, Form, go
+from shoal_hosting.pages.console import START, Console, Form, application, go
 from shoal_protocol.jobs.approvals import WAITS, Decision
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.errors import ProtocolError
@@ -44,7 +43,7 @@ def console_of(
     It decides about jobs by `owner_key`, which no other process sees; without one it only shows.
     """
     pages = _Pages(agent, token=token, clock=clock, owner_key=owner_key)
-    return own_machine.application("Data owner's console", pages.console, token=token)
+    return application("Data owner's console", pages.console, token=token)
 
 
 class _Pages:

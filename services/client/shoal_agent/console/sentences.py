@@ -1,14 +1,16 @@
 """Says in plain words what a job asks, what it costs, and what an owner's rules allow."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from statistics import NormalDist
+from typing import Any
 
 from shoal_agent.job_view import AskingView, Parties, PartyView
 from shoal_agent.ledger_pages import Left
 from shoal_agent.status import HolderStatus
-from shoal_holder.crowds.verdicts import is_cheating
+from shoal_holder.crowds.status import CrowdStatus, is_cheating
 from shoal_holder.exits import LEFT
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.jobs import WITHDRAWN
@@ -26,6 +28,8 @@ from shoal_protocol.sharing.schemes import Sharing
 Request = JobRequest | CrowdJobRequest
 Facts = Iterator[tuple[str, str]]
 Answers = Iterator[tuple[str, str | list[str]]]
+Described = dict[str, Any]
+"""Facts and tables by their names, which the command prints as text and the console as a page."""
 
 
 def price(cap: Cap) -> str:
@@ -301,14 +305,15 @@ def troubles(status: HolderStatus) -> Iterator[str]:
         yield "A backup is due: `shoal agent backup` writes one."
     if cheats := sum(is_cheating(each.verdict) for each in status.crowds):
         yield (
-            f"The trainer did not keep to its word in {_count(cheats, 'crowd job')}: `shoal agent "
-            "evidence` has the proof."
+            f"The trainer did not keep to its word in {_count(cheats, 'crowd job')}: tell the "
+            "other parties. Your agent keeps what the trainer signed."
         )
 
 
 def health(status: HolderStatus) -> Facts:
     """Yield how the agent stands, beside what needs the owner."""
-    yield "Slots", f"{status.enrolled:,} are enrolled"
+    yield "Enrolled", f"{status.enrolled:,} slots"
+    yield "Stopped", status.refusal or "no"
     yield "Key", f"{status.key} is its fingerprint, by which the authority knows you"
     isolated = {NO_SOCKETS: "It can make no socket.", NO_NETWORK: "It has no network."}
     yield (
@@ -322,6 +327,58 @@ def health(status: HolderStatus) -> Facts:
         yield "Taken over", f"{_count(status.adopted, 'round')} that Compute nodes had charged"
     if status.losses:
         yield "Accepted losses", f"{status.losses:,}, whose charges may be spent a second time"
+
+
+def described(status: HolderStatus) -> Described:
+    """Describe what needs the owner, how an agent stands, and in counts what it did so far."""
+    counted = Counter(status.refused_crowds.values()).most_common()
+    return {
+        "Action needed": " ".join(troubles(status)) or "No action needed.",
+        **dict(health(status)),
+        "Jobs that wait for approval": [{"job": job} for job in status.waiting],
+        "Jobs": [_job(each) for each in status.jobs],
+        "Crowd jobs": crowds(status.crowds),
+        "Refused jobs": [{"job": job, "reason": why} for job, why in status.refused.items()],
+        "Open crowd jobs not contributed to": [
+            {"jobs": f"{count:,}", "reason": reason} for reason, count in counted
+        ],
+    }
+
+
+def _job(job: JobStatus) -> dict[str, str]:
+    answered = [each.answers for each in job.rounds if each.answers]
+    return {
+        "job": job.job,
+        "slots": f"{job.slots:,}",
+        "here": standing(job)[0],
+        "rounds answered": f"{len(answered):,}",
+        "answers": f"{sum(answered):,}",
+    }
+
+
+def crowds(several: Iterable[CrowdStatus]) -> list[dict[str, str]]:
+    """Describe what was done in crowd jobs, a row for each."""
+    return [
+        {
+            "job": each.job,
+            "contributions": ", ".join(
+                f"{count:,} {outcome}" for outcome, count in each.contributions.items()
+            ),
+            "ended": each.ended or "no",
+            "what the trainer signed": _verdict(each),
+        }
+        for each in several
+    ]
+
+
+def _verdict(crowd: CrowdStatus) -> str:
+    if crowd.verdict is not None:
+        return crowd.verdict
+    if crowd.ended is not None and not crowd.contributions:
+        return "nothing was sent, so there is nothing to compare"
+    if crowd.is_closed:
+        return "its closing is kept and not compared yet: the logs are still to be read"
+    return "the job has shown no closing"
 
 
 def rules(policy: Policy) -> Facts:

@@ -6,16 +6,15 @@ from typing import Any, Final, Protocol
 
 import pydantic
 
-from shoal_holder.crowds.crowd import Crowd, Outcome, Sent, judged, verified
+from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, Answer, outcomes
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdJobRequest,
     CrowdOpening,
-    Draw,
     LogEntry,
 )
-from shoal_protocol.crowds.draws import check_beginning, check_opening
+from shoal_protocol.crowds.draws import InstanceChain, check_beginning, check_opening
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, describe
 from shoal_protocol.wire.encoding import canonical_json
@@ -108,23 +107,10 @@ class CrowdTrainer:
         check_beginning(opening.body, request.body)
         return Crowd(request.body, opening.body, consortium)
 
-    async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:
-        """Return the draws of up to `MOST_AT_ONCE` nonces, verified, in order.
-
-        A busy trainer answers the first of them, at least one.
-
-        Raises:
-            CrowdRefused: there is nothing to draw: the job is closed.
-            ProtocolError: a draw is not one that an honest trainer makes.
-        """
-        documents = await self.draw_documents(crowd.job, nonces)
-        return [
-            verified(decode(document, Draw), crowd, nonce)
-            for document, nonce in zip(documents, nonces, strict=False)
-        ]
-
     async def draw_documents(self, job: str, nonces: Sequence[str]) -> list[bytes]:
-        """Return draws as `draw` does, as they were sent; signatures are not checked.
+        """Return the draws of up to `MOST_AT_ONCE` nonces, in order, as they were sent.
+
+        Their signatures are not checked. A busy trainer answers the first of them, at least one.
 
         Raises:
             CrowdRefused: there is nothing to draw: the job is closed.
@@ -138,22 +124,12 @@ class CrowdTrainer:
             raise MalformedDocument("there must be draws, at most one for each nonce")
         return [_document_of(each) for each in documents]
 
-    async def submit(self, crowd: Crowd, sent: Sequence[Sent]) -> list[Outcome | None]:
-        """Hand in up to `MOST_AT_ONCE` submissions; None where the same may be sent again later.
-
-        Raises:
-            MalformedDocument: the answer does not say what became of each.
-        """
-        found = await self.submit_documents(crowd.job, [each.document for each in sent])
-        return [
-            None if told is None else judged(crowd, each, *told)
-            for each, told in zip(sent, found, strict=True)
-        ]
-
     async def submit_documents(
         self, job: str, documents: Sequence[bytes]
     ) -> list[tuple[str, bytes] | None]:
-        """Hand in submissions as `submit` does; return outcomes and receipts as they came.
+        """Hand in up to `MOST_AT_ONCE` submissions; return outcomes and receipts as they came.
+
+        None where the same submission may be sent again later.
 
         Raises:
             MalformedDocument: the answer does not say what became of each.
@@ -214,6 +190,21 @@ class CrowdTrainer:
             return LogPage.model_validate(value)
         except pydantic.ValidationError as error:
             raise MalformedDocument(describe(error, LogPage)) from None
+
+    async def follow_log(self, crowd: Crowd, closing: CrowdClosing, instance: int) -> None:
+        """Follow an instance's whole log from the opening to the closing.
+
+        Raises:
+            MalformedDocument: it is no unbroken chain between them, or not as the seed says.
+            CrowdRefused: the trainer does not show it.
+        """
+        chain = InstanceChain(closing, crowd.opening, instance)
+        while chain.revision < closing.heads[instance].revision:
+            page = await self.log(crowd.job, instance, after=chain.revision)
+            if not page.entries:
+                raise MalformedDocument(f"the log of instance {instance} ends too early")
+            chain.follow(page.entries)
+        chain.end()
 
     async def _document(self, path: str) -> bytes:
         answer = await self._peer().get(path)

@@ -6,7 +6,7 @@ from shoal_holder.admission import check_columns
 from shoal_holder.crowds.records_used import record_cap
 from shoal_holder.crowds.status import NO_CROWDS
 from shoal_holder.policy import Policy
-from shoal_protocol.crowds.admission import check_crowd_job, reach_refusal
+from shoal_protocol.crowds.checks import check_crowd_job, reach_refusal
 from shoal_protocol.crowds.documents import CrowdJobRequest, CrowdOpening
 from shoal_protocol.crowds.draws import check_beginning, check_opening
 from shoal_protocol.privacy.accounting import Cost

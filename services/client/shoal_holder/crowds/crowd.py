@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shoal_holder.crowds.verdicts import WRONG_RECEIPT
+from shoal_holder.crowds.status import WRONG_RECEIPT
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.crowds.documents import (
     CrowdJobRequest,

@@ -1,10 +1,12 @@
 """Stores contributions to crowds and charges for them, in one transaction, before they are sent.
 
 Submissions are kept until the trainer answered; draws and receipts until a closing bears them out,
-and for good where it does not.
+and for good where it does not. They are compressed without loss: the text that all documents of a
+job share is stored once, as the dictionary of the compression.
 """
 
 import json
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,14 +15,80 @@ from typing import Final
 from pyroaring import BitMap
 
 from shoal_holder import ledger
-from shoal_holder.crowds import nonces
-from shoal_holder.crowds.packing import packed, unpacked
 from shoal_holder.crowds.records_used import Limits, allowed_places
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.state import State
 from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import PENDING
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.wire.errors import MalformedDocument
+
+# The spelling of draws and receipts. Never change it: stored documents refer to it.
+_SPELLING: Final = (
+    b'{"body":{"entry":{"instance":,"job":"","nonce":"","previous":"","revision":,"weights":""},'
+    b'"kind":"submission_receipt","manifest":""},"signature":"","signer":"trainer"}'
+    b'{"body":{"expires_at":"2026-01-01T00:00:00.000Z","instance":,"job":"","kind":"draw",'
+    b'"manifest":"","nonce":"","revision":,"version":1,"weights":[]},"signature":"","signer":"'
+)
+NONCE_BYTES: Final = 32
+_LARGEST: Final = 1 << 24  # bytes, of a document
+
+
+def _packed(document: bytes, near: bytes) -> bytes:
+    """Compress `document` with the dictionary `near`, of up to 32 KB."""
+    deflate = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS, 9, zdict=_SPELLING + near)
+    return deflate.compress(document) + deflate.flush()
+
+
+def _unpacked(stored: bytes, near: bytes) -> bytes:
+    """Return the document that was `packed` with the same `near`.
+
+    Raises:
+        MalformedDocument: it was packed with another, or changed on file.
+    """
+    inflate = zlib.decompressobj(zlib.MAX_WBITS, zdict=_SPELLING + near)
+    try:
+        document = inflate.decompress(stored, _LARGEST)
+    except zlib.error:
+        raise MalformedDocument("a document on file is damaged") from None
+    if not inflate.eof:
+        raise MalformedDocument("a document on file is cut short")
+    return document
+
+
+def nonces_of(
+    state: State, job: str, clients: Sequence[int], random_bytes: RandomBytes
+) -> dict[int, str]:
+    """Return the nonce by which each client is to draw next, on file before it is sent.
+
+    A repeated request has the same nonce, also after a restart. A new one would give a trainer that
+    dislikes a draw a second try, by leaving the first unanswered.
+    """
+    of_job = "SELECT client, nonce FROM crowd_nonces WHERE job = ?"
+    nonces: dict[int, str] = dict(state.file.rows(of_job, job))
+    new = {each: random_bytes(NONCE_BYTES).hex() for each in clients if each not in nonces}
+    if new:
+        with state.file.transaction():
+            state.file.database.executemany(
+                "INSERT INTO crowd_nonces VALUES (?, ?, ?)",
+                ((job, client, nonce) for client, nonce in new.items()),
+            )
+    return {client: new.get(client) or nonces[client] for client in clients}
+
+
+def _forget_answered(state: State, job: str, clients: Iterable[int]) -> None:
+    """Forget the nonces of these clients, in the transaction that stores their draws."""
+    state.file.database.executemany(
+        "DELETE FROM crowd_nonces WHERE job = ? AND client = ?",
+        ((job, client) for client in clients),
+    )
+
+
+def _forget_nonces(state: State, job: str) -> None:
+    """Forget the nonces of a job that has ended here, in the transaction that ends it."""
+    state.file.database.execute("DELETE FROM crowd_nonces WHERE job = ?", (job,))
+
 
 _COMMON: Final = 2000  # bytes
 
@@ -121,7 +189,7 @@ def charge(
                 committed.add(client, limits.cost)
                 contributed.add(each.client)
             taken.append(allowed)
-        nonces.answered(state, job, contributed)
+        _forget_answered(state, job, contributed)
     state.commit_more(committed)
     return taken
 
@@ -154,7 +222,7 @@ def _store(state: State, job: str, prepared: Prepared, near: bytes) -> None:
     )
     state.file.database.execute(
         "INSERT INTO crowd_evidence (contribution, draw) VALUES (?, ?)",
-        (contribution, packed(prepared.draw, near)),
+        (contribution, _packed(prepared.draw, near)),
     )
 
 
@@ -204,7 +272,7 @@ def _keep_receipt(state: State, contribution: str, receipt: bytes, near: dict[st
         near[job] = _common(state, job)
     state.file.database.execute(
         "UPDATE crowd_evidence SET receipt = ? WHERE contribution = ?",
-        (packed(receipt, unpacked(draw, near[job])), contribution),
+        (_packed(receipt, _unpacked(draw, near[job])), contribution),
     )
 
 
@@ -223,7 +291,7 @@ def end(state: State, job: str, reason: str) -> None:
             "UPDATE contributions SET outcome = 'unsent' WHERE job = ? AND outcome = 'pending'",
             (job,),
         )
-        nonces.forget(state, job)
+        _forget_nonces(state, job)
     state.file.give_back()
 
 
@@ -264,8 +332,8 @@ def evidence(state: State, job: str) -> list[Evidence]:
         " JOIN crowd_evidence USING (contribution) WHERE job = ? ORDER BY contributions.rowid",
         job,
     ):
-        draw = unpacked(stored, near)
-        signed = None if receipt is None else unpacked(receipt, draw)
+        draw = _unpacked(stored, near)
+        signed = None if receipt is None else _unpacked(receipt, draw)
         found.append(Evidence(contribution, outcome, draw, signed))
     return found
 

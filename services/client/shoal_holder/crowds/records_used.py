@@ -1,17 +1,23 @@
-"""Decides by earlier charges with which of its places a client may contribute once more.
+"""What earlier charges leave to clients, and with which of its places a client may contribute.
 
 A job asks for so many of each client's records: its places. Places are counted and charged whether
 or not the client has a record there, so nothing here depends on records.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyroaring import BitMap
+
+from shoal_holder.crowds.status import CrowdAccounts, CrowdSpending, RecordsLeft
 from shoal_holder.policy import Policy
+from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
+from shoal_protocol.privacy.epsilons import epsilon_left
 
 _SUMS: Final = (
     "SELECT client, contributions.job, record, COUNT(*), SUM(epsilon) FROM contributions"
@@ -105,3 +111,71 @@ def contributions_made(state: State, job: str, clients: Iterable[int]) -> dict[i
         )
     )
     return {client: made.get(client, 0) for client in clients}
+
+
+def contributions_left(
+    state: State, job: str, clients: Collection[int], limits: Limits
+) -> dict[int, int]:
+    """Return as many contributions of each of `clients` as it can make to the job, or some more.
+
+    What other jobs take of the same allowance is not foreseen, only what they have taken. How many
+    records a client has does not count.
+    """
+    made = contributions_made(state, job, clients)
+    committed = state.committed().of(BitMap(clients))
+    used = used_places(state, job)
+
+    def of_places(client: int) -> int:
+        found = used.get(client, Used())
+        epsilon = limits.record_cap.epsilon - found.elsewhere
+        each = min(limits.per_record, _times(epsilon, limits.cost))
+        return sum(
+            max(0, each - found.places.get(place, (0, 0.0))[0]) for place in range(limits.places)
+        )
+
+    affordable = {  # cached: many clients have spent the same, and computing the rest is slow
+        spent: _times(epsilon_left(limits.cap, spent)[0], limits.cost)
+        for spent in set(committed.values())
+    }
+    left = {}
+    for client in clients:
+        of_client = affordable[committed[client]]
+        left[client] = max(0, min(limits.per_client - made[client], of_places(client), of_client))
+    return left
+
+
+def _times(epsilon: float, cost: Cost) -> int:
+    """Return how often a cost fits into epsilon; the last bit is forgiven, as by caps."""
+    return math.floor(epsilon / cost.epsilon * (1.0 + 1e-9))
+
+
+_NOTHING_LEFT: Final = 1e-9  # of a cap: sums of shares of it miss it by their last bits
+
+
+def so_far(state: State, site: Site) -> CrowdAccounts:
+    """Return what crowd jobs were charged, and what the owner's policy leaves to the records."""
+    rows = state.file.rows(
+        "SELECT contributions.job, COUNT(*), COUNT(DISTINCT client), MAX(epsilon)"
+        " FROM contributions JOIN ledger ON contribution = ledger.round"
+        " GROUP BY contributions.job ORDER BY MIN(ledger.number)"
+    )
+    left = None
+    if site.policy.maximum_local_epsilon is not None:
+        left = left_to_records(state, len(site.positions()), record_cap(site.policy))
+    return CrowdAccounts(tuple(CrowdSpending(*row) for row in rows), left)
+
+
+def left_to_records(state: State, clients: int, cap: Cap) -> RecordsLeft:
+    """Return what is left of `cap` to the records of so many clients.
+
+    For each client it is the least that any record can have left: one chosen in every job.
+    """
+    spent = [used.elsewhere for used in used_places(state, job="").values()]
+    left = [_left(cap.epsilon, epsilon) for epsilon in spent]
+    if len(left) < clients or not left:
+        left.append(cap.epsilon)
+    return RecordsLeft(cap.epsilon, min(left), max(left))
+
+
+def _left(cap: float, spent: float) -> float:
+    return cap - spent if cap - spent > _NOTHING_LEFT * cap else 0.0

@@ -12,7 +12,7 @@ from shoal_holder import machine, restoring
 from shoal_holder.admission import check_columns
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.crowds import accounts, memory
+from shoal_holder.crowds import memory
 from shoal_holder.crowds.admission import check_crowd, crowd_refusal
 from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.contributor import MOST_TOGETHER, Contributor
@@ -36,6 +36,7 @@ from shoal_holder.crowds.messages import (
     ValidateClosing,
     WantedLog,
 )
+from shoal_holder.crowds.records_used import so_far
 from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
 from shoal_holder.faults import Faults
 from shoal_holder.messages import Answer, Decided, Done, Message, Told
@@ -295,7 +296,7 @@ class CrowdVault:
         if asked.question == "statuses":
             found = memory.statuses(self._state)
         else:
-            found = accounts.so_far(self._state, self._site)
+            found = so_far(self._state, self._site)
         return Told(parts=(TOLD[asked.question].dump_json(found),))
 
 

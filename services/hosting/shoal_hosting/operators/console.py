@@ -17,8 +17,15 @@ from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
 from shoal_hosting.clock import Clock
-from shoal_hosting.operators.recent import SPELL_SECONDS, SPELLS, RecentLines
-from shoal_hosting.operators.view import Look, View, in_words, labelled
+from shoal_hosting.operators.view import (
+    SPELL_SECONDS,
+    SPELLS,
+    Look,
+    RecentLines,
+    View,
+    in_words,
+    labelled,
+)
 from shoal_hosting.pages.console import START, Console
 from shoal_hosting.peers.exchange import Connections, Contact, Unavailable
 from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST

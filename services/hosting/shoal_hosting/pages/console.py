@@ -7,7 +7,6 @@ form carries a value that they cannot read (RFC 6265bis, SameSite; synchroniser 
 """
 
 import hmac
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from hashlib import sha256
@@ -16,11 +15,14 @@ from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
+from prometheus_client import CollectorRegistry
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.templates import templates
+from shoal_hosting.server.application import create_application
 
 START: Final = "/console"
 SIGN_IN: Final = "/console/sign-in"
@@ -38,7 +40,6 @@ HEADERS: Final = {
 }
 _LONGEST_SIGN_IN_BYTES: Final = 4096  # of its form, which strangers send
 _MOST_FIELDS: Final = 1_000  # of a form
-_NAME_OF_PART: Final = re.compile(rb';\s*name="([^"]*)"')
 _FILES: Final = {"style.css": "text/css", "live.js": "text/javascript"}
 
 Form = Mapping[str, str]
@@ -98,7 +99,7 @@ class Console:
             session = self._session(request)
             if session is None:
                 return _to(SIGN_IN)
-            form = await _form(request)
+            form = _fields(await request.body())
             if not _is_equal(form.get(FORM_TOKEN, ""), self._form_token(session)):
                 return self.shown(
                     request,
@@ -187,27 +188,31 @@ def _to(path: str) -> RedirectResponse:
     return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=HEADERS)
 
 
-async def _form(request: Request) -> Form:
-    body, kind = await request.body(), request.headers.get("Content-Type", "")
-    if kind.startswith("multipart/form-data"):
-        return _parts(body, kind.partition("boundary=")[2].strip('"').encode())
-    return _fields(body)
-
-
 def _fields(body: bytes) -> Form:
     few = b"&".join(body.split(b"&", _MOST_FIELDS)[:_MOST_FIELDS])
     return dict(parse_qsl(few.decode("utf-8", errors="replace"), keep_blank_values=True))
 
 
-def _parts(body: bytes, boundary: bytes) -> Form:
-    """Return the fields of a form with files (RFC 7578), and of each file its text."""
-    found = {}
-    for part in (b"\r\n" + body).split(b"\r\n--" + boundary, _MOST_FIELDS)[1:-1]:
-        head, _, content = part.partition(b"\r\n\r\n")
-        if name := _NAME_OF_PART.search(head):
-            found[name[1].decode("utf-8", "replace")] = content.decode("utf-8", "replace")
-    return found
-
-
 def _is_equal(given: str, right: str) -> bool:
     return hmac.compare_digest(given.encode(), right.encode())
+
+
+HOST: Final = "127.0.0.1"
+HOSTS: Final = [HOST, "localhost"]
+
+
+def application(title: str, console: Console, *, token: str) -> FastAPI:
+    """Return an application with the console's pages; `token` opens its metrics too."""
+
+    async def ready() -> None:
+        return None
+
+    app = create_application(title, ready=ready, registry=CollectorRegistry(), metrics_token=token)
+    app.include_router(console.routes)
+
+    @app.get("/", include_in_schema=False)
+    async def begin() -> Response:
+        return RedirectResponse(START)
+
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
+    return app

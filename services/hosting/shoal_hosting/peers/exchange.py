@@ -1,11 +1,15 @@
 """One HTTP exchange with a party, bounded in bytes and time: the one way to ask another service.
 
-The client follows no redirect, decodes no body, keeps no cookie, reads no environment, trusts the
-pinned certificate alone, and does not retry.
+httpx's transport trusts the pinned certificate alone, follows no redirect, decodes no body, keeps
+no cookie, reads no environment and does not retry. Its own timeouts are for each read, so one
+deadline is around all of it.
 """
 
 import asyncio
 import json
+import os
+import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,13 +18,9 @@ from typing import Any, Final, cast
 
 import httpx
 
-from shoal_hosting.peers.connections import (
-    failure_in_words,
-    pinned_tls,
-    shows_another_certificate,
-    unverified_tls,
-)
-from shoal_hosting.peers.lines import Lines
+from shoal_hosting.clock import system_clock
+from shoal_hosting.settings import PROXY, proxy_in
+from shoal_hosting.tls_certificates import pinned_tls, unverified_tls, validity
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.encoding import check_values
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
@@ -32,8 +32,18 @@ SLOWEST_BYTES_PER_SECOND: Final = 4096  # of an answer that takes longer than th
 USUAL_BYTES_PER_SECOND: Final = 256 << 10  # least rate of large bodies: 2 Mbit/s
 LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
 CONNECTIONS: Final = 100
+CONNECT_SECONDS: Final = 10.0  # for TCP, and as much for TLS
 EXCHANGE_SECONDS: Final = 5.0  # between two exchanges of manifests with one URL
+_IDLE_SECONDS: Final = 60.0  # less than the server's: a request never meets a closing connection
 _NOT_MODIFIED: Final = 304
+# Each part of a body costs work, even a small one: the parts that may come, and one more for each
+# so many bytes. Over a slow network a part may be a single small segment.
+_PARTS: Final = 1024
+_BYTES_PER_PART: Final = 256
+_OWN_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_OTHER_PROXIES: Final = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+_NOT_YET_VALID, _OF_ANOTHER_HOST = 9, frozenset({62, 64})  # verify codes of OpenSSL
+_EXPIRED: Final = 10
 
 
 class Unavailable(Exception):
@@ -108,7 +118,7 @@ class Connection:
         connections: int = CONNECTIONS,
         meet_other: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Connect over `transport`, or over the network, by up to so many lines, where it is None.
+        """Connect over `transport`, or where it is None by up to `connections` TLS connections.
 
         An answer's head has `answer_seconds` to come, and its body as much to begin with. Without
         a `certificate` anybody may answer: that is for what `manifest_exchange` does. `meet_other`
@@ -118,10 +128,11 @@ class Connection:
             ValueError: `certificate` is not one certificate in PEM form.
         """
         self._url, self._certificate = url.rstrip("/"), certificate
-        self._answer_seconds = answer_seconds
+        self._answer_seconds, self._connections = answer_seconds, connections
         self._meet_other = meet_other
-        tls = unverified_tls() if certificate is None else pinned_tls(certificate)
-        self._transport = transport or Lines(tls, connections=connections)
+        self._tls = unverified_tls() if certificate is None else pinned_tls(certificate)
+        self._transport, self._is_ours = transport, transport is None
+        self._under_way = 0
         self.contact: Contact | None = None
         """How the last request went that is over."""
 
@@ -132,8 +143,11 @@ class Connection:
         await self.close()
 
     async def close(self) -> None:
-        """Close the lines."""
-        await self._transport.aclose()
+        """Close the connections; they are opened again when needed."""
+        if self._transport is not None:
+            await self._transport.aclose()
+        if self._is_ours:
+            self._transport = None
 
     async def ask(
         self,
@@ -163,17 +177,28 @@ class Connection:
         if content is not None:
             fields["Content-Type"] = media_type
         fields.update(headers)
+        # Half of the time at most: a connection that the deadline interrupts is not closed at once.
+        connecting = min(CONNECT_SECONDS, patience / 2)
         request = httpx.Request(
             method,
             self._url + path,
             params=parameters or None,
             headers=fields,
             content=content,
-            extensions={"timeout": {"read": patience}},  # for what stands in for the network
+            extensions={"timeout": {"connect": connecting, "read": patience}},
         )
         sending = len(content or b"") / USUAL_BYTES_PER_SECOND
-        with self._noted():
-            return await self._exchange(request, patience + sending, limit_bytes)
+        self._under_way += 1
+        try:
+            with self._noted():
+                return await self._exchange(request, patience + sending, limit_bytes)
+        except Unavailable:
+            # httpcore keeps a place of its pool for a tunnel in which TLS failed, for ever.
+            if self._is_ours and self._under_way == 1:
+                await self.close()
+            raise
+        finally:
+            self._under_way -= 1
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -188,6 +213,10 @@ class Connection:
         self.contact = Contact(asked_at, now(), None)
 
     async def _exchange(self, request: httpx.Request, seconds: float, limit_bytes: int) -> Reply:
+        if request.url.scheme != "https":
+            raise Unavailable("its URL does not begin with https://")
+        if self._transport is None:
+            self._transport = transport_to(request.url, self._tls, self._connections)
         try:
             async with asyncio.timeout(seconds) as deadline:
                 response = await self._transport.handle_async_request(request)
@@ -195,39 +224,150 @@ class Connection:
                     body = await _bounded(response, deadline, self._answer_seconds, limit_bytes)
                 finally:
                     await response.aclose()
-        except TimeoutError as error:
+        except (TimeoutError, httpx.ReadTimeout) as error:
             raise Unavailable("no answer in time") from error
         except (httpx.TransportError, OSError) as error:
-            said = failure_in_words(error.__cause__, self._certificate)
-            if shows_another_certificate(error.__cause__):
-                if self._meet_other is not None:
-                    await self._meet_other()
-                raise OtherCertificate(said) from error
-            raise Unavailable(said or str(error) or type(error).__name__) from error
+            reason, is_other = self._reason(error, request.url)
+            if not is_other:
+                raise Unavailable(reason) from error
+            if self._meet_other is not None:
+                await self._meet_other()
+            raise OtherCertificate(reason) from error
         return Reply(response.status_code, body, response.headers)
+
+    def _reason(self, error: Exception, url: httpx.URL) -> tuple[str, bool]:
+        """Say why there is no answer, and tell whether it is that the certificate is another."""
+        if isinstance(error, httpx.ProxyError):  # whose message begins with the proxy's status
+            return f"the proxy that {PROXY} names refuses: {str(error)[:3]}", False
+        if isinstance(error, httpx.RemoteProtocolError):
+            return "its answer breaks off, or is not HTTP as a service speaks it", False
+        if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            return "the connection ended before the answer did", False
+        cause = _first_cause(error)
+        if not isinstance(cause, ssl.SSLCertVerificationError):
+            return _no_connection(cause, is_proxied=_proxy_to(url) is not None), False
+        code = getattr(cause, "verify_code", None)  # missing where the pinned one is compared
+        if code in _OF_ANOTHER_HOST:
+            return (
+                "its certificate is for another host name than its URL has: its operator makes one "
+                "for this host by `shoal party rotate --tls`, or corrects the URL by `shoal "
+                "consortium change`"
+            ), False
+        if code in {_NOT_YET_VALID, _EXPIRED}:
+            return _not_valid_now(self._certificate or "", is_expired=code == _EXPIRED), False
+        return (
+            "it shows another certificate than the one listed for it: it was renewed and the "
+            "newest manifest is missing on one side, or something in between inspects TLS, which "
+            "must let this host pass"
+        ), True
+
+
+def transport_to(url: httpx.URL, tls: ssl.SSLContext, connections: int) -> httpx.AsyncBaseTransport:
+    """Return httpx's transport to one party, through the proxy that `SHOAL_HTTPS_PROXY` names.
+
+    Raises:
+        Unavailable: the proxy cannot be used.
+    """
+    try:
+        proxy = _proxy_to(url)
+        return httpx.AsyncHTTPTransport(
+            verify=tls,
+            trust_env=False,
+            proxy=None if proxy is None else httpx.Proxy(proxy),
+            limits=httpx.Limits(
+                max_connections=connections,
+                max_keepalive_connections=connections,
+                keepalive_expiry=_IDLE_SECONDS,
+            ),
+        )
+    except ValueError as error:
+        raise Unavailable(str(error)) from None
+    except httpx.InvalidURL:
+        raise Unavailable(f"the proxy that {PROXY} names has no valid host name") from None
+
+
+def _proxy_to(url: httpx.URL) -> str | None:
+    return None if url.host in _OWN_MACHINE else proxy_in(os.environ)
 
 
 async def _bounded(
     response: httpx.Response, deadline: asyncio.Timeout, seconds: float, limit_bytes: int
 ) -> bytes:
     """Read an answer within bounds: a slow one would delay everything that waits for it."""
-    if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+    head, status = response.headers, response.status_code
+    if head.get("Content-Encoding", "identity").strip().lower() != "identity":
         raise Unavailable("the answer is encoded, which was not asked for")
-    if 300 <= response.status_code < 400 and response.status_code != _NOT_MODIFIED:
+    if status < 200 or (300 <= status < 400 and status != _NOT_MODIFIED):
         raise Unavailable("the answer leads elsewhere")  # no service redirects
-    declared = response.headers.get("Content-Length", "")
+    declared = head.get("Content-Length", "")
     if declared.isascii() and declared.isdecimal() and int(declared[:20]) > limit_bytes:
         raise Unavailable("the answer is too long")
     body = bytearray()
+    parts = 0
     latest = asyncio.get_running_loop().time() + seconds
     longest = limit_bytes / USUAL_BYTES_PER_SECOND
     deadline.reschedule(latest)
     async for part in cast("httpx.AsyncByteStream", response.stream):  # as it is on the wire
         body += part
+        parts += 1
         if len(body) > limit_bytes:
             raise Unavailable("the answer is too long")
+        if parts > _PARTS + len(body) // _BYTES_PER_PART:
+            raise Unavailable("the answer comes in too many parts")
         deadline.reschedule(latest + min(len(body) / SLOWEST_BYTES_PER_SECOND, longest))
     return bytes(body)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Return the system's or TLS's error behind httpx's; of several attempts, the first one's."""
+    while True:
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+            continue
+        before = error.__cause__
+        if before is None and not isinstance(error, OSError):  # httpcore raises some "from None"
+            before = error.__context__
+        if before is None:
+            return error
+        error = before
+
+
+def _no_connection(cause: BaseException, *, is_proxied: bool) -> str:
+    """Say why there is no connection, and what to do about it."""
+    if isinstance(cause, TimeoutError):
+        reason = "no connection in time: see that it runs and that no firewall drops what is sent"
+    elif isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError | ConnectionResetError):
+        if is_proxied:  # TLS is all that is between this process and the party then
+            return f"the proxy that {PROXY} names is not reached: {cause.strerror or 'no address'}"
+        reason = f"no connection: {cause.strerror}"
+        if isinstance(cause, socket.gaierror):
+            reason = "its host name has no address here: see that it is right and that DNS knows it"
+        elif isinstance(cause, ConnectionRefusedError):
+            reason = "it refuses connections: nobody listens on its port, so see that it runs"
+    else:
+        reason = (
+            "what listens there does not speak TLS as a party does, or ends the connection: see "
+            "whether the port is the party's, and whether a proxy or firewall is in between"
+        )
+    proxy = next((name for name in _OTHER_PROXIES if os.environ.get(name)), None)
+    if proxy is None or os.environ.get(PROXY):
+        return reason
+    return (
+        f"{reason}. {proxy} is set and not used: let the firewall pass what goes to the party's "
+        f"host and port, or name the proxy in {PROXY}"
+    )
+
+
+def _not_valid_now(certificate_pem: str, *, is_expired: bool) -> str:
+    """Say when a certificate is valid, and what to do about it."""
+    begin, end = validity(certificate_pem)
+    clock = f"this machine's clock says {system_clock():%Y-%m-%d %H:%M} UTC"
+    if not is_expired:
+        return f"its certificate begins at {begin:%Y-%m-%d %H:%M} UTC, and {clock}: set it right"
+    return (
+        f"its certificate ended at {end:%Y-%m-%d %H:%M} UTC, and {clock}: if that is right, its "
+        "operator renews the certificate by `shoal party rotate --tls`"
+    )
 
 
 class Connections:

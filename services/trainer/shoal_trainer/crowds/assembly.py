@@ -13,11 +13,10 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import schema
 from shoal_trainer.crowds import store
-from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import DrawLimit, Draws
-from shoal_trainer.crowds.job_views import CrowdJobViews
-from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
+from shoal_trainer.crowds.routes import LIMITS, CrowdJobViews, Crowds, crowd_routes
+from shoal_trainer.crowds.store import CrowdBook
 from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.resources import Resources
 from shoal_trainer.settings import DRAWS_AT_ONCE

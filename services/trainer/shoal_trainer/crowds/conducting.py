@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import Counter
 
 from shoal_protocol.crowds import updates
-from shoal_protocol.crowds.admission import check_crowd_job, reach_refusal
+from shoal_protocol.crowds.checks import check_crowd_job, reach_refusal
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
@@ -23,7 +23,7 @@ from shoal_protocol.trust.limits import passed_message
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, UnknownJob
 from shoal_trainer.crowds import store
-from shoal_trainer.crowds.book import CrowdBook
+from shoal_trainer.crowds.store import CrowdBook
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.resources import Resources
 

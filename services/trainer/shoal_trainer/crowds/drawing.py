@@ -15,8 +15,7 @@ from shoal_protocol.crowds.draws import drawn_instance
 from shoal_protocol.crowds.errors import CrowdClosed
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_trainer.crowds import store
-from shoal_trainer.crowds.book import CrowdBook
-from shoal_trainer.crowds.store import CrowdRecord, Instance
+from shoal_trainer.crowds.store import CrowdBook, CrowdRecord, Instance
 from shoal_trainer.resources import Resources
 
 LONGEST_WAIT_SECONDS: Final = 8.0

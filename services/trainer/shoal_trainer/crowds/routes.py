@@ -1,8 +1,11 @@
-"""The HTTP routes of crowd jobs: bytes in, bytes out."""
+"""The HTTP routes of crowd jobs, and what they show, which names no client."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import numpy as np
 from fastapi import APIRouter, HTTPException, Path, Request, Response
 
 from shoal_hosting.server.openapi import (
@@ -33,6 +36,7 @@ from shoal_protocol.crowds.documents import (
     CrowdJobRequest,
     CrowdOpening,
     Draw,
+    LogEntry,
     Submission,
 )
 from shoal_protocol.crowds.errors import (
@@ -43,8 +47,10 @@ from shoal_protocol.crowds.errors import (
     RefusedSubmission,
     SessionExpired,
 )
+from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import HolderQuery
-from shoal_protocol.wire.encoding import canonical_json, parse_canonical_json
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import canonical_json, format_time, parse_canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -55,13 +61,186 @@ from shoal_protocol.wire.errors import (
 )
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, StaleQuery
+from shoal_trainer import notices
+from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import MOST_NONCES, Draws, TooManyDraws
-from shoal_trainer.crowds.job_views import CrowdJobViews, UnknownInstance
-from shoal_trainer.crowds.store import open_crowds
+from shoal_trainer.crowds.store import CrowdBook, CrowdState, Instance, open_crowds
 from shoal_trainer.crowds.submitting import Answer, Submissions
 from shoal_trainer.listing import check_query
 from shoal_trainer.resources import Resources
+
+
+class UnknownInstance(ProtocolError):
+    """An instance that the job does not have."""
+
+    code = "unknown-instance"
+    title = "The crowd job has no such instance"
+    status = 404
+    remedy = "Instances are numbered from 0; the job's request says how many there are."
+
+
+class CrowdJobViews:
+    """Reads crowd jobs, their instances, logs and documents for the public routes."""
+
+    def __init__(self, resources: Resources, book: CrowdBook) -> None:
+        """Read from the storage of `resources`."""
+        self._resources = resources
+        self._storage = resources.storage
+        self._book = book
+
+    async def list_crowds(self, phase: CrowdPhase | None) -> list[dict[str, str]]:
+        """Return all crowd jobs, or those in `phase`."""
+        found = await self._storage.run(store.list_crowds, phase)
+        return [{"job": job, "phase": phase_.value} for job, phase_ in found]
+
+    async def newest(self, query: JobsQuery) -> dict[str, Any]:
+        """Return the page of crowd jobs that an analyst asks for, and where the next one begins."""
+        after, count = query.after, query.count
+        found = await self._storage.run(store.newest_crowds, after=after, count=count)
+        listed = await asyncio.to_thread(lambda: [_listed(*each) for each in found])
+        still_open = [each["job"] for each in listed if each["phase"] == CrowdPhase.OPEN]
+        counts = await self._storage.run(notices.counts, still_open)
+        for each in listed:
+            each["approvals"] = self._approvals(counts.get(each["job"], notices.NOBODY))
+        return {
+            "crowds": listed,
+            "next": after + count if len(found) == count else None,
+        }
+
+    async def state(self, job: str) -> bytes:
+        """Return where a crowd job stands, in JSON.
+
+        `spread` is, for each weight, the variance over instances (divisor k - 1) in squared units
+        of the weight; null with a single instance.
+
+        Raises:
+            UnknownJob
+        """
+        crowd = await self._book.find(job)
+        found, instances = await self._storage.run(store.state, crowd.number)
+        approvals = self._approvals(await self._storage.run(notices.count, job))
+        return await asyncio.to_thread(
+            _state_shown, crowd.request.body, found, instances, approvals
+        )
+
+    def _approvals(self, counted: dict[str, int]) -> dict[str, int]:
+        return counted | {"holders": self._resources.book.current.roster.in_force}
+
+    async def request(self, job: str) -> bytes:
+        """Return the signed request.
+
+        Raises:
+            UnknownJob
+        """
+        return (await self._book.find(job)).request.encode()
+
+    async def opening(self, job: str) -> bytes:
+        """Return the signed opening.
+
+        Raises:
+            UnknownJob
+        """
+        crowd = await self._book.find(job)
+        return await self._storage.run(store.find_opening, crowd.number)
+
+    async def closing(self, job: str) -> bytes | None:
+        """Return the signed closing, None while the job is open.
+
+        Raises:
+            UnknownJob
+        """
+        crowd = await self._book.find(job)
+        return await self._storage.run(store.find_closing, crowd.number)
+
+    async def instances(self, job: str) -> bytes:
+        """Return all instances as they are at one moment, after how many contributions, in JSON.
+
+        Raises:
+            UnknownJob
+        """
+        crowd = await self._book.find(job)
+        found = await self._storage.run(store.snapshot, crowd.number)
+        return await asyncio.to_thread(_instances_shown, job, found)
+
+    async def log(self, job: str, instance: int, *, after: int, count: int) -> bytes:
+        """Return up to `count` log entries of an instance that follow revision `after`, in JSON.
+
+        `next` is the last one's revision, None if there was no more than that.
+
+        Raises:
+            UnknownJob, UnknownInstance
+        """
+        crowd = await self._book.find(job)
+        if instance >= crowd.request.body.task.instances:
+            raise UnknownInstance
+        page = store.log_page
+        entries = await self._storage.run(
+            page, job, crowd.number, instance, after=after, count=count
+        )
+        following = after + count if len(entries) == count else None
+        return await asyncio.to_thread(_log_shown, entries, following)
+
+
+def spread_of(task: CrowdTask, instances: Sequence[Instance]) -> list[float] | None:
+    """Return the unbiased variance over k instances of each weight, in its squared units."""
+    if len(instances) < 2:
+        return None
+    weights = np.array([each.weights for each in instances]) / task.grid
+    return [float(each) for each in weights.var(axis=0, ddof=1)]
+
+
+def _listed(encoded: bytes, phase: CrowdPhase, contributions: int) -> dict[str, Any]:
+    request = decode(encoded, CrowdJobRequest).body
+    return {
+        "job": request.digest,
+        "phase": phase.value,
+        "analyst": request.analyst,
+        "family": request.task.family,
+        "epsilon": request.task.epsilon,
+        "contributions": contributions,
+        "wanted": request.contributions,
+        "closes_at": format_time(request.closes_at),
+    }
+
+
+def _state_shown(
+    request: CrowdJobRequest,
+    state: CrowdState,
+    instances: Sequence[Instance],
+    approvals: dict[str, int],
+) -> bytes:
+    return canonical_json(
+        {
+            "job": request.digest,
+            "phase": state.phase.value,
+            "contributions": state.contributions,
+            "contributors": state.contributors,
+            "wanted": request.contributions,
+            "instances": request.task.instances,
+            "spread": spread_of(request.task, instances),
+            "approvals": approvals,
+            "closes_at": format_time(request.closes_at),
+        }
+    )
+
+
+def _instances_shown(job: str, instances: Sequence[Instance]) -> bytes:
+    return canonical_json(
+        {
+            "job": job,
+            "contributions": sum(each.revision for each in instances),
+            "instances": [
+                {"revision": each.revision, "weights": list(each.weights)} for each in instances
+            ],
+        }
+    )
+
+
+def _log_shown(entries: Sequence[LogEntry], following: int | None) -> bytes:
+    shown = [entry.model_dump(mode="json") for entry in entries]
+    return canonical_json({"entries": shown, "next": following})
+
 
 LIMITS: Final = {
     "/submissions": 32 << 20,  # 1,000 of 512 weights

@@ -1,4 +1,4 @@
-"""The transactions of crowd jobs, but for replacement."""
+"""The transactions of crowd jobs, but for replacement, and a cache of what never changes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +20,8 @@ from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase
+from shoal_trainer.crowds import store
+from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds, notices
 
 _WEIGHT = np.dtype("<i8")
@@ -311,3 +313,29 @@ def erase_counts(db: Connection, most: int) -> bool:
         db.execute(notices.delete().where(notices.c.job == own))
         db.execute(crowds.jobs.update().where(jobs.number == number).values(erased=True))
     return True
+
+
+class CrowdBook:
+    """A cache of crowd jobs, filled on the first request to each."""
+
+    def __init__(self, resources: Resources) -> None:
+        """Begin with an empty cache."""
+        self._resources = resources
+        self._known: dict[str, CrowdRecord] = {}
+
+    async def find(self, job: str) -> CrowdRecord:
+        """Return a crowd job.
+
+        Raises:
+            UnknownJob
+        """
+        known = self._known.get(job)
+        if known is None:
+            known = self._known[job] = await self._resources.storage.run(self._look_up, job)
+        return known
+
+    def _look_up(self, db: Connection, job: str) -> CrowdRecord:
+        manifests = self._resources.manifests
+        if manifests is not None:  # another process may have opened it under a newer one
+            manifests.exchange(db)
+        return store.find_crowd(db, job)

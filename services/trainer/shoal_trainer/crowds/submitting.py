@@ -1,25 +1,224 @@
-"""Validates submissions in threads, stores them in batches, acknowledges them once durable."""
+"""Validates submissions in threads, stores them in batches, acknowledges them once durable.
+
+The transaction stores a batch in order, each submission in place of an instance. It locks each
+job's row from first read to commit. So whatever replicas do at once, a draw is answered once, a
+client's count is right, no chain forks, and every acknowledged submission is in the closing.
+"""
 
 import asyncio
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from prometheus_client import Counter, Histogram
+from sqlalchemy import Connection, bindparam, select
 
 from shoal_hosting.server.replies import documents_in
+from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.group_commit import Batches
-from shoal_protocol.crowds.documents import Submission, SubmissionReceipt, weights_digest
+from shoal_protocol.crowds.checks import check_submission
+from shoal_protocol.crowds.documents import (
+    CrowdJobRequest,
+    LogEntry,
+    Submission,
+    SubmissionReceipt,
+    weights_digest,
+)
 from shoal_protocol.crowds.draws import replaced_instance
-from shoal_protocol.crowds.errors import RefusedSubmission
-from shoal_protocol.crowds.sanity import check_submission
+from shoal_protocol.crowds.errors import (
+    ConflictingSubmission,
+    ContributionsUsedUp,
+    CrowdClosed,
+    RefusedSubmission,
+    SessionExpired,
+)
 from shoal_protocol.wire.documents import Role, Signed
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.phases import CrowdPhase
 from shoal_protocol.wire.service_errors import StorageUnavailable
-from shoal_trainer.crowds.book import CrowdBook
-from shoal_trainer.crowds.replacing import Outcome, Replaced, Replacement, replace_all
-from shoal_trainer.crowds.store import CrowdRecord, pack
+from shoal_trainer.crowds.store import CrowdBook, CrowdRecord, log_entry, pack
 from shoal_trainer.resources import Resources
+from shoal_trainer.schema import crowds
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A submission that passed every check, and the instance that the seed says it replaces."""
+
+    crowd: CrowdRecord
+    client: int
+    nonce: bytes
+    instance: int
+    weights: bytes  # packed
+    weights_digest: bytes
+    submission: bytes  # its digest
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A replacement on file; `is_new` if it was not before, `is_last` if it fills the job."""
+
+    entry: LogEntry
+    is_new: bool
+    is_last: bool = False
+
+
+Outcome = Replaced | ProtocolError
+
+
+def replace_all(db: Connection, batch: Sequence[Replacement], *, now: datetime) -> list[Outcome]:
+    """Store the replacements that their jobs still take; return each one's outcome, in order.
+
+    A submission that is on file already is acknowledged, even after its job's time.
+    """
+    by_job: dict[int, list[int]] = defaultdict(list)
+    for position, each in enumerate(batch):
+        by_job[each.crowd.number].append(position)
+    outcomes: dict[int, Outcome] = {}
+    jobs = crowds.jobs.c
+    query = select(jobs.number, jobs.phase, jobs.contributions, jobs.contributors)
+    # all replicas lock in the same order; rows that refer to the job may still be added
+    locked = query.where(jobs.number.in_(by_job)).order_by(jobs.number)
+    for number, phase, *totals in db.execute(locked.with_for_update(key_share=True)).all():
+        positions = by_job[number]
+        offered = [batch[position] for position in positions]
+        job = _Job(db, offered, *totals, is_open=CrowdPhase(phase) is CrowdPhase.OPEN)
+        results = [job.take(each, now) for each in offered]
+        job.store()
+        outcomes.update(zip(positions, results, strict=True))
+    return [outcomes[position] for position in range(len(batch))]
+
+
+class _Job:
+    """One job's part of a batch: its state on file, and the rows to add."""
+
+    def __init__(
+        self,
+        db: Connection,
+        offered: Sequence[Replacement],
+        contributions: int,
+        contributors: int,
+        *,
+        is_open: bool,
+    ) -> None:
+        self._db = db
+        crowd = offered[0].crowd
+        self._number, self._id = crowd.number, crowd.request.digest
+        self._request: CrowdJobRequest = crowd.request.body
+        self._is_open = is_open
+        self._contributions, self._contributors = contributions, contributors
+        self._known = self._answered([each.nonce for each in offered])
+        self._counts = self._contributed({each.client for each in offered})
+        self._heads = self._current({each.instance for each in offered})
+        self._entries: list[dict[str, object]] = []
+        self._weights: dict[int, bytes] = {}
+        self._clients: set[int] = set()
+
+    def _answered(self, nonces: Sequence[bytes]) -> dict[bytes, tuple[bytes, LogEntry]]:
+        columns = crowds.log.c
+        query = select(
+            columns.submission,
+            columns.instance,
+            columns.revision,
+            columns.previous,
+            columns.nonce,
+            columns.weights,
+        ).where(columns.job == self._number, columns.nonce.in_(nonces))
+        return {
+            row.nonce: (row.submission, log_entry(self._id, *row[1:]))
+            for row in self._db.execute(query)
+        }
+
+    def _contributed(self, clients: Iterable[int]) -> dict[int, int]:
+        columns = crowds.contributors.c
+        query = select(columns.client, columns.contributions)
+        chosen = query.where(columns.job == self._number, columns.client.in_(clients))
+        return {client: count for client, count in self._db.execute(chosen)}
+
+    def _current(self, instances: Iterable[int]) -> dict[int, tuple[int, bytes]]:
+        columns = crowds.instances.c
+        query = select(columns.instance, columns.revision, columns.digest)
+        chosen = query.where(columns.job == self._number, columns.instance.in_(instances))
+        return {row.instance: (row.revision, row.digest) for row in self._db.execute(chosen)}
+
+    def take(self, offered: Replacement, now: datetime) -> Outcome:
+        """Add one replacement, or return why it is refused."""
+        if offered.nonce in self._known:
+            submission, entry = self._known[offered.nonce]
+            same = submission == offered.submission
+            return Replaced(entry, is_new=False) if same else ConflictingSubmission()
+        request = self._request
+        is_full = self._contributions >= request.contributions
+        if not self._is_open or is_full or now >= request.closes_at:
+            return CrowdClosed()
+        if now >= offered.expires_at:
+            return SessionExpired()
+        count = self._counts.get(offered.client, 0)
+        if count >= request.contributions_per_client:
+            return ContributionsUsedUp()
+        entry = self._add(offered, count)
+        is_last = self._contributions >= request.contributions
+        return Replaced(entry, is_new=True, is_last=is_last)
+
+    def _add(self, offered: Replacement, count: int) -> LogEntry:
+        revision, previous = self._heads[offered.instance]
+        entry = log_entry(
+            *(self._id, offered.instance, revision + 1),
+            *(previous, offered.nonce, offered.weights_digest),
+        )
+        self._entries.append(
+            {
+                "job": self._number,
+                "instance": offered.instance,
+                "revision": revision + 1,
+                "previous": previous,
+                "nonce": offered.nonce,
+                "weights": offered.weights_digest,
+                "submission": offered.submission,
+            }
+        )
+        self._heads[offered.instance] = (revision + 1, bytes.fromhex(entry.digest))
+        self._weights[offered.instance] = offered.weights
+        self._counts[offered.client] = count + 1
+        self._clients.add(offered.client)
+        self._known[offered.nonce] = (offered.submission, entry)
+        self._contributions += 1
+        self._contributors += count == 0
+        return entry
+
+    def store(self) -> None:
+        """Write what was taken."""
+        if not self._entries:
+            return
+        db, instances = self._db, crowds.instances.c
+        db.execute(crowds.log.insert(), self._entries)
+        here = (instances.job == self._number) & (instances.instance == bindparam("at"))
+        changed = [
+            {
+                "at": instance,
+                "revision": self._heads[instance][0],
+                "digest": self._heads[instance][1],
+                "weights": weights,
+            }
+            for instance, weights in self._weights.items()
+        ]
+        db.execute(crowds.instances.update().where(here), changed)
+        insert = insert_ignoring(db)(crowds.contributors)
+        counted = insert.on_conflict_do_update(
+            index_elements=["job", "client"], set_={"contributions": insert.excluded.contributions}
+        )
+        rows = [
+            {"job": self._number, "client": client, "contributions": self._counts[client]}
+            for client in self._clients
+        ]
+        db.execute(counted, rows)
+        totals = {"contributions": self._contributions, "contributors": self._contributors}
+        job = crowds.jobs.c.number == self._number
+        db.execute(crowds.jobs.update().where(job).values(totals))
+
 
 MOST_IN_BULK: Final = 1_000
 _VALIDATING_THREADS: Final = 2

@@ -1,1 +1,0 @@
-"""Sessions with Compute nodes: only where the owner's rules allow them."""
