@@ -316,3 +316,14 @@ def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
         assert epsilons(again) == kept
         assert len(ledger.entries(again.file, after=0, count=999)) == sum(made.values())
         again.close()
+
+
+def test_the_sum_that_is_kept_in_memory_is_the_one_on_file(state: State, path: Path) -> None:
+    state.committed()
+    contribute(state, (0, 0), (0, 1), (2, 1))
+    kept = epsilons(state)
+    state.close()
+    again = reopen(path)
+    assert epsilons(again) == kept
+    assert kept == {0: 2.0, 2: 1.0}
+    again.close()

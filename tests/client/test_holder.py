@@ -616,3 +616,41 @@ def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world:
                 DataHolder.open(site, consortium, world.directory / state)
     with DataHolder.open(str(site), str(consortium), str(world.directory / "two")):
         pass
+
+
+async def test_events_never_name_a_client(world: World) -> None:
+    told: list[tuple[str, dict[str, object]]] = []
+    holder = world.holder(report=lambda event, **facts: told.append((event, facts)))
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
+    await holder.step()
+    assert {event for event, _ in told} == {
+        "no crowd jobs",
+        "job joined",
+        "join settled",
+        "round taken",
+        "envelope settled",
+        "envelope not sent",
+    }
+    for _, facts in told:
+        assert facts.keys() <= {"job", "round", "node", "number", "reason", "slots", "outcome"}
+    await holder.close()
+
+
+async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
+    world: World, holder: DataHolder
+) -> None:
+    request = world.submit(task=TWO_ROUNDS)
+    await holder.step()
+    world.announce(request, query=FIRST, mu=PRIVACY.cost.mu * 0.2**0.5)
+    world.clock.move(60)
+    await holder.step()
+    assert (await only_round(holder)).ended == "missed"
+    assert await holder.ledger() == []
+    # the job goes on, and so do we
+    world.announce(request, 1, query=SECOND, mu=PRIVACY.cost.mu * 0.8**0.5)
+    await holder.step()
+    sums = [SECOND.encode(world.records.of(client, COLUMNS)) for client in EVERYONE]
+    assert np.array_equal(world.total(), np.sum(sums, axis=0))

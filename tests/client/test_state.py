@@ -279,3 +279,12 @@ def test_a_state_of_another_consortium_is_refused(path: Path) -> None:
     State(path, authority=AUTHORITY).close()
     with pytest.raises(ValueError, match="another consortium"):
         State(path, authority="f" * 64)
+
+
+def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
+    with_round(state, slots=2)
+    assert {cost.epsilon for cost in committed(state).values()} == {math.inf}
+    answer(state, range(1))
+    state.end_job(JOB, "job-finished")
+    assert committed(state)[0].epsilon == math.inf
+    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).epsilon == math.inf

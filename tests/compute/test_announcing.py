@@ -225,3 +225,9 @@ def test_the_largest_spec_fits_the_limit() -> None:
     changes = {"population": population, "query": query, "compute_nodes": nodes}
     largest = sign(examples.SPEC.model_copy(update=changes), "trainer", signing_key("trainer"))
     assert LARGEST_SPEC_BYTES / 2 < len(largest.encode()) < LARGEST_SPEC_BYTES
+
+
+async def test_a_round_whose_deadline_has_passed_is_refused(federation: Federation) -> None:
+    spec = federation.spec()
+    federation.clock.move(60)
+    assert await announce(federation, spec) == (422, "refused-spec")

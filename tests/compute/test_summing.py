@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from shoal_compute import executors
 from shoal_compute.bulks import AcceptedShare, Packed, Place
 from shoal_compute.executors import Elsewhere, Summing, open_summing
-from shoal_compute.summing import Adders, sum_shares
+from shoal_compute.summing import Adders, SharesMissing, sum_shares
 from shoal_compute.tally import Tallies
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ADDITIVE
@@ -193,3 +193,14 @@ async def test_without_its_cluster_a_node_adds_up_by_itself(
         assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))
     finally:
         cluster.close()
+
+
+async def test_a_missing_share_is_noticed() -> None:
+    with pytest.raises(SharesMissing), ThreadPoolExecutor(1) as executor:
+        await sum_shares(
+            Store({1, 2}),
+            BitMap([1, 2, 3]),
+            dimension=DIMENSION,
+            scheme=SCHEME,
+            summing=Summing(executor),
+        )
