@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import pytest
 from nacl.signing import SigningKey
 from structlog.testing import capture_logs
 
@@ -140,29 +139,3 @@ async def test_services_that_missed_a_version_learn_it_from_the_trainer(
     for name in federation.services:
         answer = await federation.ask(name, "/v1/manifest")
         assert answer.json()["body"]["sequence"] == 2
-
-
-async def test_a_version_outlives_a_crash_of_who_accepted_it(
-    federation: Federation, trust: Trust
-) -> None:
-    await publish(federation, second_version(trust), *federation.services)
-    for name in federation.services:
-        await federation.crash(name)
-    for name in federation.services:
-        answer = await federation.ask(name, "/v1/manifest")
-        assert answer.json()["body"]["sequence"] == 2
-
-
-@pytest.mark.parametrize("name", ["compute-0", "aggregator", "trainer"])
-async def test_a_version_that_the_authority_did_not_sign_is_refused(
-    federation: Federation, trust: Trust, name: str
-) -> None:
-    version = second_version(trust)
-    content = bundle(version)
-    signature = version.signed_manifest.to_json()["signature"].encode()
-    forged = content.replace(signature, signature[::-1])
-    answer = await federation.ask(name, "/v1/manifest", method="PUT", content=forged)
-
-    assert answer.status_code == 403
-    assert answer.json()["type"] == "urn:shoal:problem:bad-signature"
-    assert (await federation.ask(name, "/v1/manifest")).json()["body"]["sequence"] == 1
