@@ -18,7 +18,6 @@ from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import CrowdFederation, Federation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.trainer_line import Notice
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.trust.dictionary import DataDictionary, Number
@@ -163,23 +162,6 @@ def test_many_rounds_are_not_bought_without_a_simulation(
         assert outcome_of_fit(same, world, trainer) == "submitted"
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"epsilon": 2.0}, "another epsilon"),
-        ({"delta": 1e-5}, "another delta"),
-        ({"dropouts": 1, "colluders": 1}, "another dropouts, colluders"),
-        ({"clients": 13}, "another population"),
-    ],
-)
-def test_a_simulation_of_another_size_or_price_does_not_do(
-    world: World, trainer: ReportingTrainer, changes: Any, said: str
-) -> None:
-    model = many_rounds().fit(simulated(**changes))
-    assert said in outcome_of_fit(model, world, trainer)
-    assert outcome_of_fit(model.fit(simulated()), world, trainer) == "submitted"
-
-
 def test_a_job_can_be_submitted_now_and_waited_for_later(
     world: World, trainer: ReportingTrainer
 ) -> None:
@@ -189,12 +171,6 @@ def test_a_job_can_be_submitted_now_and_waited_for_later(
     trainer.phase = "finished"
     model = regression().fit_from(federation(world).resume(job.id))
     assert model.report_ is not None and model.report_.job == job.id
-
-
-def test_a_job_of_another_task_fits_no_estimator(world: World, trainer: ReportingTrainer) -> None:
-    job = federation(world).submit(regression().to_task())
-    with pytest.raises(ValueError, match="another prior_sd"):
-        regression(prior_sd=2.0).fit_from(job)
 
 
 def forged(world: World, trainer: ReportingTrainer, **changes: Any) -> bytes:
@@ -254,66 +230,6 @@ def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     assert job == decode(trainer.requests[0], StudyRequest).digest
     trainer.finish(job)
     assert regression().fit_from(there.resume(job)).report_ is not None
-
-
-def test_an_interruption_before_the_trainer_answered_does_not_say_that_the_job_goes_on(
-    world: World, interrupt: Callable[[], None]
-) -> None:
-    def interrupting_at_once(request: httpx.Request) -> httpx.Response:
-        if request.method == "POST":
-            interrupt()
-        return httpx.Response(502)
-
-    world.scripts["trainer"] = interrupting_at_once
-    with pytest.raises(JobInterrupted, match="may not have been opened") as raised:
-        regression().fit(federation(world))
-    assert "goes on" not in str(raised.value)
-
-
-@pytest.mark.parametrize("shown", [True, False])
-@pytest.mark.parametrize(
-    ("opened", "asked"),
-    [(Federation, JobSettings(**ASKED)), (CrowdFederation, CrowdSettings(**CROWD_ASKED))],
-    ids=["rounds", "crowd"],
-)
-def test_a_federation_on_disk_warns_that_the_trainer_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    opened: Any,
-    asked: JobSettings | CrowdSettings,
-    shown: bool,
-) -> None:
-    notices: list[Notice] = []
-
-    def opened_analyst(party: Path, consortium: Path, *, notice: Notice) -> None:
-        notices.append(notice)
-
-    monkeypatch.setattr(Analyst, "open", opened_analyst)
-    opened.open(Path("party"), Path("consortium"), asked, show_progress=shown)
-    [notice] = notices
-    notice("the trainer does not answer; trying again")
-    warning = "Warning: the trainer does not answer; trying again\n"
-    assert capsys.readouterr().err == (warning if shown else "")
-
-
-async def test_an_interruption_in_a_notebook_does_not_wait_for_the_job(
-    world: World, trainer: ReportingTrainer, interrupt: Callable[[], None]
-) -> None:
-    interrupting(world, trainer, interrupt, "/result")  # of a job that would run for ever
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # as kernels do for each cell
-    with pytest.raises(JobInterrupted):
-        regression().fit(federation(world))
-
-
-def test_progress_is_shown_while_a_fit_waits(
-    world: World, trainer: ReportingTrainer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = regression().fit(federation(world, show_progress=True))
-    shown = capsys.readouterr()
-    assert model.report_ is not None
-    assert model.report_.job in shown.err
-    assert "finished" in shown.err
-    assert shown.out == ""
 
 
 class WithDictionary:

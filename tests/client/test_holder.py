@@ -1,10 +1,7 @@
 """The data holder against a scripted consortium: it joins, answers once, retries and survives."""
 
-import asyncio
-import math
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -16,9 +13,7 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_agent.answering import Answering
-from shoal_agent.client_files import write_holder_key, write_pin
 from shoal_agent.data_holder import DataHolder
-from shoal_consortium.consortium_files import create
 from shoal_consortium.parties import next_manifest
 from shoal_holder import rounds
 from shoal_holder.noise import exact_noise
@@ -32,7 +27,6 @@ from shoal_protocol.studies.linear_regression.round_rules import query_for, thre
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.trust.succession import following_version
-from tests.client.test_policy import RULES
 from tests.world.around_holder import (
     COLUMNS,
     POLICY,
@@ -45,7 +39,7 @@ from tests.world.around_holder import (
     vault_of,
 )
 from tests.world.examples import AUTHORITY, signing_key
-from tests.world.people import csv_of, people
+from tests.world.people import people
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)
@@ -152,15 +146,6 @@ async def test_the_owners_rules_decide(world: World, rules: dict[str, Any], reas
     assert status.jobs == ()
     assert reason in status.refused[request.digest]
     assert request.digest not in world.trainer.joined
-    await holder.close()
-
-
-async def test_a_column_that_the_records_lack_refuses_the_job(world: World) -> None:
-    world.records = people(("age",), world.records.values[:, :1])
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    assert "no column 'pressure'" in (await holder.status()).refused[request.digest]
     await holder.close()
 
 
@@ -570,52 +555,6 @@ async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
 
 
 # Arrangement
-
-
-async def test_a_vault_in_another_process_prepares_the_same_answers(world: World) -> None:
-    world.clock.now = datetime.now(UTC)  # that process has no other clock
-    holder = world.holder(inside=None)
-    request = world.submit()
-    await holder.step()
-    spec = world.announce(request)
-    async with asyncio.timeout(60):
-        while not all(node.held for node in world.nodes):
-            await holder.step()
-    noise = world.total() - encoded(world)
-    blocks = spec.body.noise_blocks()
-    widest = max(math.sqrt(part.variance(clients=CLIENTS)) for _, part in blocks)
-    assert noise.any() and np.abs(noise).max() < 20 * widest
-    assert len(await holder.ledger()) == CLIENTS
-    await holder.close()
-
-
-def site_of(world: World) -> Path:
-    site = world.directory / "site"
-    site.mkdir()
-    create(
-        world.directory / "consortium", world.consortium.signed_manifest, world.consortium.roster
-    )
-    write_holder_key(site / "holder.key", world.key, slots=CLIENTS)
-    write_pin(site, world.consortium.digest, replace_other=False)
-    lines = csv_of(world.records).splitlines()
-    named = [f"name,{lines[0]}", *(f"SECRET,{line}" for line in lines[1:])]
-    (site / "records.csv").write_text("\n".join(named))
-    (site / "policy.toml").write_text(RULES)
-    return site
-
-
-@pytest.mark.slow
-def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world: World) -> None:
-    site, consortium = site_of(world), world.directory / "consortium"
-    with DataHolder.open(site, consortium, world.directory / "one") as holder:
-        status = holder.run(until=lambda _: True)
-        assert status.enrolled == CLIENTS
-        assert status.isolation == "no sockets"
-        for state in ("one", "two"):  # a second state would answer the same rounds again
-            with pytest.raises(ValueError, match=r"holder\.key is in use"):
-                DataHolder.open(site, consortium, world.directory / state)
-    with DataHolder.open(str(site), str(consortium), str(world.directory / "two")):
-        pass
 
 
 async def test_events_never_name_a_client(world: World) -> None:

@@ -125,20 +125,6 @@ async def test_a_clock_that_goes_back_does_not_prolong_a_pause(world: World) -> 
     await peer.close()
 
 
-async def test_a_peer_that_knows_nothing_of_what_it_is_sent_is_asked_ever_less_often(
-    world: World,
-) -> None:
-    peer = connect(world, lambda request: problem(404, "unknown-round"))
-    pauses = []
-    for _ in range(4):
-        with pytest.raises(Unavailable):
-            await peer.post("/v1/rounds", b"", "application/json")
-        pauses.append(peer.seconds_until_due)
-        world.clock.move(pauses[-1])
-    assert pauses == [0.5, 1, 2, 4]
-    await peer.close()
-
-
 async def test_an_answer_beyond_what_its_path_allows_is_cut_off(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,16 +161,6 @@ async def test_an_answer_has_no_longer_than_its_path_allows(
     peer = impatient(world, httpx.MockTransport(lambda _: httpx.Response(200, content=slow())))
     with pytest.raises(Unavailable, match="no answer in time"):
         await peer.get("/")
-    await peer.close()
-
-
-async def test_a_question_that_waits_for_news_has_that_time_too(world: World) -> None:
-    async def late(request: httpx.Request) -> httpx.Response:
-        await asyncio.sleep(0.3)
-        return httpx.Response(202)
-
-    peer = impatient(world, httpx.MockTransport(late))
-    assert (await peer.get("/", wait=30)).status == 202
     await peer.close()
 
 

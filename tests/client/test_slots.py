@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
-from shoal_agent.data_holder import DataHolder, contents_of
+from shoal_agent.data_holder import DataHolder
 from shoal_agent.restoring import restore_file
 from shoal_holder import spending
-from shoal_holder.opening import from_contents, from_files
+from shoal_holder.opening import from_files
 from shoal_holder.records import Identity, Records
 from shoal_holder.restoring import raise_to_least
 from shoal_holder.settings import Settings
@@ -27,7 +27,6 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import encode_clients
 from tests.world.around_holder import (
     COLUMNS,
-    POLICY,
     QUERY,
     World,
     no_noise,
@@ -204,22 +203,6 @@ async def test_a_round_sums_everybodys_records_and_nothing_that_leaves_has_an_id
     assert kept
     assert not any(b"patient-" in each for each in sent + kept)
     assert not any("patient-" in each for each in told + shown)
-
-
-async def test_a_vault_that_is_a_process_of_its_own_gets_the_ids(world: World) -> None:
-    contents = contents_of(
-        keys=bytes(world.key),
-        records=records_of(EVERYBODY, most=3),
-        policy=POLICY,
-        book=world.book,
-        data_directory=world.directory / "apart",
-        accept_loss=None,
-        without_nodes=(),
-    )
-    vault = from_contents(contents, sources=Sources(no_noise), isolation="none")
-    assert vault._site.records.identity == Identity("patient", PEOPLE, 3)
-    assert sorted(vault._site.positions().values()) == [*range(5), *[5] * (SLOTS - 5)]
-    vault.close()
 
 
 def charge(number: int, *slots: int) -> RoundCharged:

@@ -9,13 +9,10 @@ import pytest
 from sklearn.base import clone
 
 from shoal.estimators import (
-    LinearRegression,
     LinearRegressionInBounds,
     LogisticRegressionByGradients,
-    MultinomialRegression,
     PoissonRegression,
 )
-from shoal.estimators.parameters import Parameters
 from shoal.formulas.designing import Design, design
 from shoal.formulas.parsing import parse
 from shoal.formulas.variables import Known
@@ -346,39 +343,6 @@ def test_predictions_need_the_offset_and_no_weights() -> None:
         model.predict(new.drop(columns="years"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "reason"),
-    [
-        (LinearRegression, {"formula": "visits ~ age + offset(years)"}, "has no offset: subtract"),
-        (
-            PoissonRegression,
-            {"formula": "visits ~ age + offset(years)", "offset": "log(years)"},
-            "name no other one",
-        ),
-        (PoissonRegression, {"formula": "visits ~ age", "offset": "age"}, "same name"),
-        (PoissonRegression, {"formula": "visits ~ age", "offset": "visits"}, "must not be one of"),
-        (PoissonRegression, {"formula": "visits ~ age", "offset": "C(smoker)"}, "no variable"),
-        (PoissonRegression, {"formula": "visits ~ age", "weights": "visits"}, "neither a feature"),
-        (PoissonRegression, {"formula": "visits ~ age", "weights": "age + years"}, "not supported"),
-        (
-            PoissonRegression,
-            {"formula": "visits ~ age", "weights": {"share": (-1, 2)}},
-            "lower bound of weights must be 0",
-        ),
-        (
-            LinearRegression,
-            {"formula": "visits ~ age", "weights": "share", "purpose": "prediction"},
-            "has no weights",
-        ),
-    ],
-)
-def test_what_offsets_and_weights_cannot_be(
-    kind: type[Any], changes: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(ValueError, match=reason):
-        kind(variables=EXPOSED, **changes).to_task()
-
-
 class Agreed:
     """A federation that has a dictionary, and counts who asks for it."""
 
@@ -395,43 +359,3 @@ class Agreed:
 
     def learn(self, task: Any) -> Any:
         raise InterruptedError(task)
-
-
-def test_a_dictionary_is_asked_only_where_it_can_say_more() -> None:
-    there = Agreed(dict(KNOWN.variables))
-    plain: list[Parameters] = [
-        LinearRegressionInBounds(features={"age": (18, 90)}, target={"y": (80, 220)}),
-        LinearRegressionInBounds(formula="y ~ age", variables={"age": (18, 90), "y": (80, 220)}),
-    ]
-    for each in plain:
-        with pytest.raises(InterruptedError):
-            each.fit(there)  # type: ignore[attr-defined]
-    assert there.asked == 0
-    with pytest.raises(InterruptedError) as told:
-        LinearRegressionInBounds(formula="y ~ age + smoker").fit(there)  # type: ignore[arg-type]
-    assert there.asked == 1
-    [task] = told.value.args
-    assert [each.name for each in task.features] == ["age", "smoker[yes]", "smoker[former]"]
-
-
-def test_numbers_that_are_none_of_the_levels_listed_are_left_out() -> None:
-    """Levels that are numbers are as levels that are texts: a record of another one has none."""
-    generator = np.random.default_rng(1)
-    count = 4000
-    job = generator.integers(1, 7, count).astype(float)
-    frame = {
-        "job": job,
-        "age": generator.uniform(20.0, 60.0, count),
-        "y": np.array([0.0, 30.0, 1.0, 2.0, 4.0, 30.0, 30.0])[job.astype(int)]
-        + generator.standard_normal(count),
-    }
-    setting: dict[str, Any] = {"epsilon": 50.0, "delta": 1e-5, "dropouts": 5, "colluders": 5}
-    there = SimulatedFederation(frame, seed=1, **setting)
-    model = LinearRegression(formula="y ~ age + C(job, levels=[2, 3, 4])").fit(there)
-    listed = np.isin(job, (2.0, 3.0, 4.0))
-    assert model.posterior_.records == pytest.approx(listed.sum(), abs=20)
-    assert model.coef_[1:] == pytest.approx([1.0, 3.0], abs=0.25)
-    with pytest.raises(ValueError, match="none of the levels"):
-        model.predict({"age": [30.0], "job": [5.0]})
-    classes = MultinomialRegression(formula="C(job, levels=[2, 3]) ~ age").fit(there)
-    assert classes.posterior_.records == pytest.approx(np.isin(job, (2.0, 3.0)).sum(), abs=20)
