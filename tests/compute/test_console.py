@@ -1,18 +1,15 @@
 """The console of a Compute node: who sees it, what it shows, and that it names no data holder."""
 
 import json
-import re
 from collections.abc import AsyncIterator
 from io import StringIO
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.async_api import Page
 
-from shoal_hosting.operators.console import LOG, REFUSED
 from shoal_hosting.operators.view import Operator, RecentLines
-from shoal_hosting.pages.console import SIGN_IN, START
+from shoal_hosting.pages.console import START
 from shoal_hosting.security import server_tls
 from tests.world.around_node import Federation
 from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
@@ -21,7 +18,6 @@ from tests.world.parties import reachable
 from tests.world.tls_identities import make_identity
 
 TOKEN = "a" * 64
-PAGES = (START, REFUSED, LOG)
 EVENTS = (
     {"event": "round frozen", "level": "info", "round": "3f" * 32, "held": 11},
     {"event": "a peer's clock differs", "level": "warning", "party": "compute-2", "seconds": 8},
@@ -47,67 +43,6 @@ async def federation(tmp_path: Path, log: RecentLines) -> AsyncIterator[Federati
     made.wire.apps["compute-0.example"] = made.services[0].app
     yield made
     await made.close()
-
-
-async def browser(federation: Federation) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(federation.services[0].app)
-    return httpx.AsyncClient(transport=transport, base_url="https://compute-0.example")
-
-
-async def shown(federation: Federation, path: str = START) -> str:
-    """Return the words of a page as its operator sees it."""
-    async with await browser(federation) as client:
-        await client.post(SIGN_IN, data={"token": TOKEN})
-        answer = await client.get(path)
-        assert answer.status_code == 200
-        return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", answer.text))
-
-
-async def test_strangers_see_the_sign_in_and_nothing_of_the_node(federation: Federation) -> None:
-    async with await browser(federation) as client:
-        for path in PAGES:
-            answer = await client.get(path, headers={"Authorization": f"Bearer {'b' * 64}"})
-            assert (answer.status_code, answer.headers["location"]) == (303, SIGN_IN)
-            assert answer.content == b""
-        assert "compute-0" not in (await client.get(SIGN_IN)).text
-
-
-async def test_without_a_console_nothing_is_at_its_paths(federation: Federation) -> None:
-    for path in (*PAGES, SIGN_IN, f"{START}/files/style.css"):
-        assert (await federation.request(1, "GET", path)).status_code == 404
-
-
-async def test_it_shows_rounds_shares_ledger_and_that_nothing_is_wrong(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec, range(11))
-    federation.clock.move(10)
-    page = await shown(federation)
-    assert "Nothing needs you." in page
-    assert re.search(r"collecting 1 ", page)
-    assert re.search(rf"{spec.digest[:12]} collecting \S+ \S+ UTC 12 11 ", page)
-    assert "0.2 over the last minute; at most 1.1 in ten seconds" in page
-    assert re.search(r"Ledger 1 entry; the digest of the last one is [0-9a-f]{64}", page)
-    assert "Release 1.0, protocol 1.0 " in page
-    assert re.search(r"Certificate ends in [\d,]+ days", page)
-    assert re.search(r"Disk [\d,.]+ GiB free of", page)
-    assert "TOKEN" not in page and TOKEN not in page
-
-
-async def test_it_says_that_a_peer_s_clock_is_off(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec)
-    federation.clock.skew_seconds = {"compute-1": 8.0, "compute-2": 8.0}
-    federation.clock.move(61)
-    await federation.step(times=2)
-    page = await shown(federation)
-    # whom it asked first is by chance
-    assert re.search(r"The clock of compute-[12] and this one differ by 8 seconds\.", page)
-    assert "+8.0 s" in page
-    assert re.search(r"messages answered [1-9]", page)
 
 
 async def signed_in(page: Page, url: str) -> None:

@@ -6,22 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyroaring import BitMap
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
 from shoal_compute import store
-from shoal_compute.bulks import AcceptedShare, Place
+from shoal_compute.bulks import AcceptedShare
 from shoal_compute.leading import release_lease, take_lease
-from shoal_compute.schema import VERSION, bulks, documents, ledger, metadata, shares
+from shoal_compute.schema import VERSION, documents, ledger, metadata, shares
 from shoal_compute.shares import (
     Outcome,
     add_shares,
     count_held,
     erase_payloads,
-    erased_at_once,
-    held_answers,
     held_holders,
-    holds,
     places_of,
     read_shares,
     stored_digests,
@@ -158,30 +155,6 @@ def shares_of(*clients: int, attempt: int = 0) -> list[AcceptedShare]:
     return [share(client, attempt=attempt) for client in clients]
 
 
-def rows(storage: StorageThread) -> tuple[int, int]:
-    """Return how many rows there are of one share each, and of many."""
-    tables = (shares, bulks)
-    query = [select(func.count()).select_from(table) for table in tables]
-    return tuple(storage.run_here(lambda db: [db.execute(each).scalar_one() for each in query]))
-
-
-def test_shares_that_come_together_are_stored_in_one_row(storage: StorageThread) -> None:
-    for offered in (shares_of(5, 2, 9), shares_of(1, 7, 8, 3)):
-        assert set(storage.run_here(add_shares, offered)) == {Outcome.STORED}
-    assert phase(storage) is Phase.COLLECTING
-    assert rows(storage) == ((0, 2) if not storage.is_shared else (7, 0))
-    held = storage.run_here(held_answers, 1)
-    assert held == StoredAnswers.of(
-        (client, share(client).answer) for client in (1, 2, 3, 5, 7, 8, 9)
-    )
-    assert storage.run_here(count_held, 1) == 7
-    assert [storage.run_here(holds, ROUND, client) for client in (1, 4, 5)] == [True, False, True]
-    assert storage.run_here(stored_digests, ROUND, [4, 5, 9]) == {
-        client: share(client).digest for client in (5, 9)
-    }
-    assert payloads(storage, [1, 4, 9]) == [bytes([1]) * 32, bytes([9]) * 32]
-
-
 def test_in_whatever_company_it_comes_the_first_share_of_a_client_stays(
     storage: StorageThread,
 ) -> None:
@@ -207,42 +180,6 @@ def test_a_frozen_round_takes_no_bulk_but_knows_those_it_has(storage: StorageThr
     assert storage.run_here(add_shares, shares_of(1, 2, 4, 5)) == [known, known, closed, closed]
     unknown = [share(client, round_id="0" * 64) for client in range(3)]
     assert storage.run_here(add_shares, unknown) == [Outcome.UNKNOWN_ROUND] * 3
-
-
-def test_long_vectors_are_stored_a_few_in_a_row_and_erased_so(storage: StorageThread) -> None:
-    size = 400_000
-    long = [
-        share(client)._replace(kind=ShareKind.VECTOR, payload=bytes([client]) * size)
-        for client in range(40)
-    ]
-    storage.run_here(add_shares, long)
-    assert rows(storage) == ((0, 20) if not storage.is_shared else (40, 0))
-    places = storage.run_here(places_of, ROUND, BitMap([3, 4, 39]), size // 8)
-    packed = [each for place in places for each in storage.run_here(read_shares, ROUND, place)]
-    assert sum(each.shares for each in packed) == 3
-    found = b"".join(each.payloads for each in packed)
-    assert found == b"".join(long[client].payload for client in (3, 4, 39))
-
-    after, transactions = -1, 0
-    while after is not None:
-        after = storage.run_here(erase_payloads, ROUND, erased_at_once(size // 8), after)
-        transactions += 1
-    assert transactions >= 3
-    assert storage.run_here(read_shares, ROUND, Place(None, BitMap([3]))) == []
-    assert all(storage.run_here(read_shares, ROUND, place) == [] for place in places)
-    assert storage.run_here(held_holders, 1) == BitMap(range(40))
-
-
-def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread) -> None:
-    frozen(storage)
-    with pytest.raises(LostRace):
-        storage.run_here(store.freeze, ROUND, Phase.COLLECTING, attest)
-    with pytest.raises(LostRace):
-        storage.run_here(store.publish, ROUND, 10)
-    with pytest.raises(LostRace):
-        storage.run_here(give_up, Phase.COLLECTING)
-    assert phase(storage) is Phase.FROZEN
-    assert len(storage.run_here(store.get_round, ROUND).documents) == 1
 
 
 def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread) -> None:
@@ -398,17 +335,3 @@ def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> 
     assert storage.run_here(take_lease, "second", -1.0)  # which has run out already
     assert storage.run_here(take_lease, "first", 1e6)
     assert not storage.run_here(take_lease, "second", 1e6)
-
-
-def test_of_replicas_that_ask_for_the_lease_at_once_one_gets_it(
-    database_url: str, storage: StorageThread
-) -> None:
-    def ask(name: str) -> bool:
-        own = StorageThread(open_engine(database_url))
-        try:
-            return own.run_here(take_lease, name, 1e6)
-        finally:
-            own._engine.dispose()
-
-    with ThreadPoolExecutor(4) as threads:
-        assert sum(threads.map(ask, "abcd")) == 1

@@ -13,7 +13,6 @@ import pytest
 
 from tests.end_to_end.conftest import first_free_port
 from tests.end_to_end.test_up import HOSPITALS, SHOAL, up
-from tests.world.consoles import console
 
 pytestmark = pytest.mark.slow
 
@@ -66,21 +65,6 @@ def test_the_page_learns_by_curl_alone(learned: Path) -> None:
     report = json.loads((learned / "report.json").read_bytes())["body"]
     assert report["job"] == json.loads((learned / "taken.json").read_bytes())["job"]
     assert report["cohort_sizes"] == [800]
-
-
-def test_the_analysts_console_shows_the_job_and_its_certificate(learned: Path) -> None:
-    home = learned / "my-federation"
-    who = ("--party", home / "parties/analyst", "--consortium", home / "consortium")
-    job = json.loads((learned / "taken.json").read_bytes())["job"]
-    with console(*who) as (browser, token, _):
-        browser.post("/console/sign-in", data={"token": token})
-        assert f"/console/jobs/{job}" in browser.get("/console", timeout=30).text
-        page = browser.get(f"/console/jobs/{job}", timeout=30).text
-        assert "The job is finished" in page and "800 of 800 clients" in page
-        assert b"<svg" in browser.get(f"/console/jobs/{job}/picture.svg", timeout=60).content
-        page = browser.get(f"/console/jobs/{job}/certificate", timeout=60).text
-        assert "This certificate holds" in page
-        assert "800 clients" in browser.get("/console/budget").text
 
 
 @pytest.mark.parametrize("name", ["compute-0", "aggregator", "trainer", "hospital-a"])

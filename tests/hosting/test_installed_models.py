@@ -143,20 +143,6 @@ def test_a_model_that_raises_on_import_is_refused_by_its_kind_of_error_alone(sit
     assert said == "the model cannot be imported: RuntimeError"
 
 
-def test_the_number_of_latents_must_be_the_tasks(site):
-    install(site, "tried_i", {"tried_i.py": SOURCE}, i="tried_i:model")
-    assert "are 1 unconstrained numbers, not 2" in refusal_of(task("i", digest_of("i"), 2))
-
-
-def test_a_model_without_a_column_that_it_needs_is_refused(site):
-    source = SOURCE.replace('record["y"]', 'record["absent"]')
-    install(site, "tried_j", {"tried_j.py": source}, j="tried_j:model")
-    assert (
-        refusal_of(task("j", digest_of("j")))
-        == "the model fails on the bounds of the columns: KeyError"
-    )
-
-
 def test_a_package_with_more_than_sources_has_no_digest(site):
     install(site, "tried_k", {"tried_k/__init__.py": SOURCE}, k="tried_k:model")
     (site / "tried_k/fast.abi3.so").write_bytes(b"")

@@ -163,20 +163,3 @@ def test_a_peer_that_does_not_finish_its_tls_handshake_is_let_go(
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         assert runner.run(say_nothing()) == b""
-
-
-async def test_a_body_over_the_limit_is_told_so_over_a_real_connection(tmp_path: Path) -> None:
-    identity = make_identity()
-    tls = server_tls(*identity.write(tmp_path), identity.pem)
-    app = create_application(
-        "t", ready=ready, registry=CollectorRegistry(), body_limit_bytes=1 << 16
-    )
-    async with (
-        served(app, tls) as port,
-        pinned_client(identity.pem, base_url=f"https://127.0.0.1:{port}") as client,
-    ):
-        response = await client.post("/healthz", content=b"x" * (1 << 20))
-        assert response.status_code == 413
-        assert response.json()["type"] == "urn:shoal:problem:body-too-large"
-        assert (await client.get("/healthz")).status_code == 200
-        assert "server" not in response.headers

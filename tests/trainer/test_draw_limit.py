@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import Service
 from shoal_trainer.crowds import drawing
-from shoal_trainer.crowds.drawing import DrawLimit, TooManyDraws
+from shoal_trainer.crowds.drawing import DrawLimit
 from tests.world.around_trainer_crowds import CROWDS, Asker, crowd, nonce, trainer_of
 from tests.world.clock import HandMovedClock
 from tests.world.parties import problem_code
@@ -110,16 +110,3 @@ async def test_places_are_given_in_turn_never_more_than_there_are_and_all_come_b
     assert len(order) >= 50 - len(gone)
     async with limit.places(at_once, until=limit.latest()):
         pass
-
-
-async def test_who_is_refused_while_others_hold_a_part_gives_back_what_it_had(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    impatient(monkeypatch)
-    limit = DrawLimit(2, CollectorRegistry())
-    async with limit.places(1, until=limit.latest()):
-        with pytest.raises(TooManyDraws):
-            async with limit.places(2, until=limit.latest()):
-                pass
-        async with limit.places(1, until=limit.latest()):
-            pass
