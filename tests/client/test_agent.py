@@ -21,12 +21,9 @@ from shoal_holder.site import Sources
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.epsilons import epsilon_left
-from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import format_time
-from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
 from tests.holder.test_new_records import MAPPING, load
 from tests.scenarios.neighbours.leaving import OF_THE_MACHINE
@@ -117,25 +114,6 @@ async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service)
     assert shown["rounds"][0]["answered_at"] == format_time(world.clock())
 
 
-async def test_a_joined_job_is_shown_to_its_owner_as_its_analyst_signed_it(
-    world: World, agent: Service
-) -> None:
-    job = await work(world, agent)
-    bearer = {"Authorization": f"Bearer {owner_token(world)}"}
-    shown = (await ask(agent, f"/v1/jobs/{job}", **bearer)).json()
-    assert from_json(shown["request"], JobRequest).digest == job
-    assert shown["parties"]["analyst"]["name"] == "analyst"
-    nodes = [each["name"] for each in shown["parties"]["compute_nodes"]]
-    assert nodes == ["compute-0", "compute-1", "compute-2"]
-    assert (await ask(agent, f"/v1/jobs/{job}")).status_code == 401
-    for other in ("ab" * 32, "none"):
-        answer = await ask(agent, f"/v1/jobs/{other}", **bearer)
-        assert (answer.status_code, answer.json()["type"]) == (
-            404,
-            "urn:shoal:problem:unknown-job",
-        )
-
-
 async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) -> None:
     settings = read_settings(Settings, "SHOAL_", environment(world.directory))
     agent = assemble(
@@ -206,23 +184,6 @@ async def test_the_owners_token_is_made_once_and_private(world: World, agent: Se
     again = start(world)
     assert owner_token(world) == token
     await again.close()
-
-
-async def test_it_is_not_ready_while_its_ledger_lacks_what_nodes_charged(
-    world: World, agent: Service
-) -> None:
-    for node in world.nodes:
-        node.charged = [CHARGE]
-    world.submit()
-    with structlog.testing.capture_logs() as said:
-        for _ in range(2):
-            await agent.step()
-    assert sum("shoal agent restore" in each["event"] for each in said) == 1
-    ready = await ask(agent, "/readyz")
-    assert (ready.status_code, ready.json()["type"]) == (500, "urn:shoal:problem:ledger-broken")
-    status = await shown_status(world, agent)
-    assert "shoal agent restore" in status["refusal"]
-    assert world.trainer.joined == {}
 
 
 async def test_logs_hold_no_record_key_or_client(

@@ -13,21 +13,18 @@ import pytest
 
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.status import CrowdStatus, is_cheating
+from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.policy import Policy
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
-from shoal_hosting.outcome import OVER
 from shoal_protocol.crowds.documents import Submission
 from shoal_protocol.crowds.updates import design_rows, steps
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
-from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import Int64Vector
 from tests.world.around_holder import COLUMNS, problem
-from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld, Lies
+from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld
 from tests.world.clock import NOW, HandMovedTimer
-from tests.world.examples import signing_key
 from tests.world.people import people
 
 WHOLE_TIME = 1000  # seconds until the job closes
@@ -245,58 +242,6 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
     assert max(Counter(asked).values()) > 1
 
 
-@pytest.mark.parametrize("instances", [1, 3])
-async def test_what_was_missed_is_caught_up_with_no_more_open_draws_than_instances(
-    tmp_path: Path, instances: int
-) -> None:
-    """Or its own answers would overwrite each other: one instance, one draw after another."""
-    world = CrowdWorld(tmp_path, task=TASK.model_copy(update={"instances": instances}))
-    open_draws: list[int] = []
-
-    def count(request: httpx.Request) -> None:
-        if request.url.path.endswith("submissions"):
-            open_draws.append(world.crowds.draws - len(world.crowds.taken))
-
-    world.scripts["trainer"] = count
-    holder = world.holder()
-    await holder.step()
-    world.clock.move(0.95 * WHOLE_TIME)
-    for _ in range(3):  # a client's later contributions are due a little later
-        await holder.step()
-        world.clock.move(WHOLE_TIME / 65)
-    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-    assert max(open_draws) == instances
-    await holder.close()
-
-
-async def test_no_more_is_drawn_while_answers_are_not_acknowledged(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    def not_now(request: httpx.Request) -> httpx.Response | None:
-        if not request.url.path.endswith("submissions"):
-            return None
-        outcomes = [{"status": 503} for _ in json.loads(request.content)["documents"]]
-        return httpx.Response(200, json={"outcomes": outcomes})
-
-    world.scripts["trainer"] = not_now
-    await world.run(holder, seconds=WHOLE_TIME - 10)
-    assert 0 < world.crowds.draws <= TASK.instances
-
-
-async def test_a_full_job_is_left_and_its_closing_is_borne_out(tmp_path: Path) -> None:
-    world = CrowdWorld(tmp_path, contributions=5)
-    holder = world.holder()
-    while len(world.crowds.taken) < 5:
-        await world.run(holder, seconds=10)
-    assert len(world.crowds.taken) == 5
-    world.crowds.closed = True
-    await world.run(holder, seconds=600)
-    found = await status(holder)
-    assert (found.ended, found.verdict) == ("crowd-closed", "borne out")
-    assert found.contributions == {"acknowledged": 5}
-    await holder.close()
-
-
 @pytest.mark.parametrize("early", [True, False])
 async def test_what_was_taken_counts_as_taken_though_its_answer_was_lost_and_the_job_closed_since(
     world: CrowdWorld, holder: DataHolder, early: bool
@@ -324,30 +269,6 @@ async def test_what_was_taken_counts_as_taken_though_its_answer_was_lost_and_the
     found = await status(holder)
     assert found.contributions == {"acknowledged": len(world.crowds.taken)}
     assert str(found.verdict).startswith("borne out")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("answer", [problem(503, "storage-unavailable"), httpx.Response(200)])
-async def test_a_trainer_that_never_says_what_became_of_answers_is_judged_all_the_same(
-    world: CrowdWorld, holder: DataHolder, answer: httpx.Response
-) -> None:
-    """It lists the job as open for ever; its closing reveals another seed."""
-    await world.run(holder, seconds=300)
-
-    def silent(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.endswith("submissions"):
-            return answer
-        if request.url.path == "/v1/crowds/list":
-            return httpx.Response(200, json={"crowds": [{"job": world.job}]})
-        return None
-
-    world.scripts["trainer"] = silent
-    await world.run(holder, seconds=WHOLE_TIME)
-    assert (await status(holder)).ended == OVER
-    world.crowds.closed = True
-    world.crowds.lies = Lies(closing=lambda each: each.model_copy(update={"seed": "ab" * 32}))
-    await world.run(holder, seconds=200)
-    assert is_cheating((await status(holder)).verdict)
 
 
 class Died(BaseException):
@@ -467,17 +388,4 @@ async def test_a_job_that_the_consortium_forbids_or_that_is_over_is_not_taken(
     world.crowds.open(world.crowd_request(**changes))
     await world.run(holder, seconds=100)
     assert reason in (await holder.status()).refused_crowds[world.job]
-    assert world.crowds.draws == 0
-
-
-async def test_a_job_that_begins_elsewhere_than_its_request_says_is_not_taken(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    opening = world.crowds.opening
-    assert opening is not None
-    moved = ((1, 0), *opening.body.instances[1:])
-    body = opening.body.model_copy(update={"instances": moved})
-    world.crowds.opening = sign(body, opening.signer, signing_key("trainer"))
-    await world.run(holder, seconds=100)
-    assert "begin" in (await holder.status()).refused_crowds[world.job]
     assert world.crowds.draws == 0

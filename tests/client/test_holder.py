@@ -4,15 +4,12 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
 
 import httpx
 import numpy as np
 import pytest
-from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.answering import Answering
 from shoal_agent.data_holder import DataHolder
 from shoal_consortium.parties import next_manifest
 from shoal_holder import rounds
@@ -146,34 +143,6 @@ async def test_the_owners_rules_decide(world: World, rules: dict[str, Any], reas
     assert status.jobs == ()
     assert reason in status.refused[request.digest]
     assert request.digest not in world.trainer.joined
-    await holder.close()
-
-
-async def test_records_that_lost_a_column_since_the_job_was_joined_answer_no_round(
-    world: World,
-) -> None:
-    request = world.submit()
-    holder = world.holder()
-    await steps(world, holder, 2)
-    await holder.close()
-    few = people(world.records.columns[:1], world.records.values[:, :1])
-    holder = world.holder(records=few)
-    world.announce(request)
-    await steps(world, holder, 3)
-    assert not await holder.spent()
-    await holder.close()
-
-
-async def test_a_data_holder_that_no_version_lists_asks_for_the_next_one_and_for_no_job(
-    world: World,
-) -> None:
-    holder = world.holder(key=SigningKey(b"s" * 32))
-    world.submit()
-    for _ in range(2):
-        await holder.step()
-    assert (await holder.status()).enrolled == 0
-    assert world.trainer.joined == {} and not world.trainer.queries
-    assert any(each.url.path == "/v1/manifests/2" for each in world.requests)
     await holder.close()
 
 
@@ -394,34 +363,6 @@ async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> Non
     await holder.close()
 
 
-@pytest.mark.parametrize(
-    "stricter",
-    [
-        {"analysts": ()},
-        {"queries": ()},
-        {"minimum_population": 1_000_000},
-        {"mechanisms": ("discrete_laplace",)},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-async def test_a_policy_made_stricter_binds_a_round_that_was_taken_before(
-    world: World, monkeypatch: pytest.MonkeyPatch, stricter: dict[str, Any]
-) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    with monkeypatch.context() as patched:
-        patched.setattr(Answering, "answer_rounds", AsyncMock(return_value=None))
-        await holder.step()  # which takes the round, and no more
-    await holder.close()
-    holder = world.holder(policy=policy(**stricter))
-    await holder.step()
-    assert await holder.ledger() == []
-    assert all(node.held == {} for node in world.nodes)
-    await holder.close()
-
-
 async def test_a_second_spec_for_the_same_round_is_never_answered(
     world: World, holder: DataHolder
 ) -> None:
@@ -462,32 +403,6 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
 
 
 # Manifest versions
-
-
-async def test_all_newer_manifests_are_fetched_when_a_job_is_bound_to_the_last_of_them(
-    world: World, holder: DataHolder
-) -> None:
-    versions = {}
-    for name in ("newcomer", "stranger"):
-        entry = (signing_key(name).verify_key, 2)
-        roster = with_enrolled(world.consortium.roster, [entry])
-        newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
-        world.consortium = following_version(world.consortium, newer.encode(), roster.encode())
-        address = f"/v1/manifests/{world.consortium.manifest.sequence}"
-        versions[address] = newer.encode()
-        versions[f"/v1/rosters/{roster.digest}"] = roster.encode()
-
-    def relay(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.startswith(("/v1/manifests/", "/v1/rosters/")):
-            version = versions.get(request.url.path)
-            return httpx.Response(404 if version is None else 200, content=version or b"")
-        return None
-
-    world.scripts["trainer"] = relay
-    request = world.submit()
-    await holder.step()
-    assert world.book.current.digest == world.consortium.digest
-    assert world.trainer.joined[request.digest].keys() == {0}
 
 
 async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(

@@ -77,37 +77,6 @@ async def test_a_retry_after_is_honoured_within_reason(
     assert await pause_after(world, httpx.Response(503, headers=headers)) == seconds
 
 
-async def test_pauses_double_up_to_a_bound_and_end_with_success(world: World) -> None:
-    up = False
-    calls = 0
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        nonlocal calls
-        calls += 1
-        if up:
-            return httpx.Response(200)
-        raise httpx.ConnectError("refused")
-
-    peer = connect(world, handler)
-    pauses = []
-    for _ in range(10):
-        with pytest.raises(Unavailable):
-            await peer.get("/")
-        with pytest.raises(Unavailable, match="trying again"):
-            await peer.get("/")  # does not reach the network
-        pauses.append(peer.seconds_until_due)
-        world.clock.move(pauses[-1])
-    assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert calls == 10
-    up = True
-    assert (await peer.get("/")).status == 200
-    up = False
-    with pytest.raises(Unavailable):
-        await peer.get("/")
-    assert peer.seconds_until_due == 0.5
-    await peer.close()
-
-
 async def test_a_clock_that_goes_back_does_not_prolong_a_pause(world: World) -> None:
     up = False
 

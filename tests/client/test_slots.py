@@ -2,7 +2,6 @@
 
 import itertools
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,13 +134,6 @@ def test_what_was_given_is_on_disk_before_it_is_used_and_never_changes(tmp_path:
     again = state(tmp_path)
     assert slots(again, PEOPLE, fixed_bytes("another")) == before
     again.close()
-
-
-async def test_records_without_ids_are_refused_where_slots_were_given_by_id(world: World) -> None:
-    await opened(world, EVERYBODY)
-    alone = Records(COLUMNS, np.array([[40.0, 80.0]]), np.array([0, 1]))
-    with pytest.raises(ValueError, match="12 slots, and a record without an id: add a column 'id'"):
-        world.holder(records=alone)
 
 
 async def test_a_phone_needs_no_id_but_keeps_to_one_once_it_has_one(tmp_path: Path) -> None:
@@ -295,27 +287,3 @@ async def test_slots_that_are_given_after_a_restore_start_at_the_largest_charge_
     found = state_of(holder).committed().of(grown)
     assert {slot: found[slot].mu for slot in grown} == pytest.approx(dict.fromkeys(grown, 0.5))
     await holder.close()
-
-
-@pytest.mark.parametrize(
-    ("with_gaps", "counted"), [(False, [1.0, 30.0]), (True, [1.0, 30.0, None])]
-)
-async def test_tables_count_rows_that_lack_a_value_but_none_without_any(
-    world: World, with_gaps: bool, counted: list[float | None]
-) -> None:
-    people = {name: [np.nan] for name in PEOPLE}
-    people |= {"patient-carl": [1.0, np.nan], "patient-dora": [30.0]}
-    made = records_of(people, most=2)
-    values = made.values.copy()
-    values[1, 1] = 7.0  # Bela's pressure: the age is missing
-    made = replace(made, values=values)
-    holder = world.holder(records=made)
-    try:
-        site = vault_of(holder)._site
-        places = [*site.positions().values(), None]
-        values, there = site.records_together(places, COLUMNS[:1], most=2, with_gaps=with_gaps)
-        expected = np.array(counted, dtype=np.float64)
-        np.testing.assert_array_equal(np.sort(values[there].ravel()), expected)
-        assert not values[~there].any()
-    finally:
-        await holder.close()

@@ -7,13 +7,12 @@ import pytest
 from typer.testing import Result
 
 from shoal_agent.enrolment_files import Enrolment, encode_enrolment, read_enrolment
-from shoal_consortium import quickstart as quickstart_module
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
 from shoal_protocol.trust.roster import key_fingerprint
-from tests.command.running import refused, run, shoal
+from tests.command.running import refused, shoal
 
 POLICY = [
     "--minimum-cohort",
@@ -251,27 +250,3 @@ def test_quickstart_makes_a_federation_whose_parties_pass_their_own_checks(tmp_p
         assert len(first.roster.slots_of(holder)) == slots
     for site in ("north", "south"):
         assert read_pin(home / "clients" / site) == first.digest
-
-
-def test_quickstart_recovers_from_a_run_that_was_cut_off(tmp_path, monkeypatch) -> None:
-    class Killed(BaseException):
-        pass
-
-    def cut_off(*_: object, **__: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(quickstart_module, "write_party", cut_off)
-        patched.setattr(quickstart_module.shutil, "rmtree", cut_off)  # as after a power failure
-        with pytest.raises(Killed):
-            run("quickstart", tmp_path)
-    assert any(tmp_path.iterdir())
-    shoal("quickstart", tmp_path, "--if-missing", "--clients", "site=2")
-    assert len(open_chain(tmp_path / "consortium")[0].roster) == 2
-
-
-def test_a_broken_record_is_named_by_its_place_and_not_by_its_value(tmp_path) -> None:
-    (tmp_path / "records.csv").write_text("age\n30\nforty-one\n")
-    line = refused("records", "check", tmp_path / "records.csv")
-    assert "line 3" in line
-    assert "forty-one" not in line

@@ -8,7 +8,7 @@ from nacl.signing import SigningKey
 
 from shoal_agent.enrolment_files import Enrolment
 from shoal_consortium.cards import Card, PartyRole, new_party, read_card, write_card
-from shoal_consortium.parties import enrol, first_manifest, next_manifest
+from shoal_consortium.parties import enrol, first_manifest
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster
@@ -91,20 +91,6 @@ def test_no_private_key_is_in_a_card_or_in_the_representation_of_a_party() -> No
     )
     for key in (party.signing_key, party.box_key):
         assert bytes(key).hex() not in write_card(party.card).decode() + repr(party)
-
-
-def test_a_name_or_a_key_in_use_by_two_parties_is_refused() -> None:
-    listed = cards()
-    for twin in (listed[0], card("analyst", name=listed[0].name)):
-        with pytest.raises(ValueError, match="two parties share"):
-            first_manifest(
-                "trial", [*listed, twin], roster=roster(0), policy=POLICY, authority=AUTHORITY
-            )
-
-
-def test_only_the_authority_can_make_the_next_version() -> None:
-    with pytest.raises(ValueError, match="not the key of the authority"):
-        next_manifest(consortium(), roster=roster(3), authority=SigningKey(b"b" * 32))
 
 
 def test_a_revoked_client_is_not_enrolled_again_with_the_same_key() -> None:

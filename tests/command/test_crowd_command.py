@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_protocol.crowds import draws
-from shoal_protocol.queries.models.regressions import Family
 from tests.command.running import run
 from tests.command.test_job_command import Trial, no_logs, shoal, trainer_of
 from tests.world.people import people
@@ -167,10 +165,3 @@ def read_start(line: str) -> tuple[float, ...]:
     start = parse_crowd_file(content).task.start
     assert start is not None
     return start
-
-
-@pytest.mark.parametrize("family", get_args(Family))
-def test_the_command_prints_an_example_of_every_family_that_can_be_read(family: Family) -> None:
-    file = parse_crowd_file(tomllib.loads(run("crowd", "example", "--family", family).stdout))
-    assert file.task.family == family
-    assert (file.settings.contributions, file.settings.session_seconds) == (100_000, 600)

@@ -152,53 +152,6 @@ def test_no_text_is_shown_of_fewer_persons_than_five_whatever_their_column_is_ca
     assert [each["levels"] for each in shown if each.get("levels", "?") != "?"] == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "",
-            "a,a\n1,2\n",
-            "a,\n1,2\n",
-            '"a\n',
-            "a\x00,b\n1,2\n",
-            "a;b\nAda;2\n",
-            "a\tb\nAda\t2\n",
-        ),
-        *(
-            "a|b\nAda|2\n",
-            "a b\nAda 2\n",
-            "a:b\nAda:2\n",
-            "a;b,c\nAda;2,3\n",
-            '"a";"b"\n"Ada";"2"\n',
-        ),
-        *(
-            "Ada-1950,x\nBob-1951,y\n",
-            "Ada,female\nBob,female\n",
-            "Ada,1950-01-01\nBob,1950-01-02\n",
-        ),
-        *(
-            "ada@example.org,x\nb@example.org,y\n",
-            "Ada,NA\nBob,NA\n",
-            "Ada,female,cough\n" + "Bob,male,fever\n" * 30,
-            "Ada,yes\nBob,no\n",
-            "Ada,female,neg\n" + "Bob,male,7.5\n" * 30,
-            "Ada,<5\nBob,<7\n",
-            "id,Ada1950\n1,Bob\n",
-            "id,Dr Ada\n1,Bob\n",
-            "Ada,0301234567\n",
-            "Ada,7\n",
-        ),
-    ],
-)
-def test_a_file_that_may_lack_names_of_columns_or_commas_has_no_draft(
-    tmp_path: Path, text: str
-) -> None:
-    (tmp_path / "records.csv").write_text(text)
-    told = refused("dictionary", "draft", tmp_path / "records.csv")
-    assert "records.csv" in told
-    assert not any(each in told for each in ("Ada", "Bob", "ada@", "female", "1950", "0301"))
-
-
 def test_a_forged_version_is_found(directory: Path) -> None:
     sign(directory)
     path = directory / "consortium" / "history" / "000001-dictionary.json"

@@ -81,16 +81,6 @@ def test_parties_of_the_round_that_others_replaced_since_are_asked_too(
     assert "10 │ in the cohort" in shown.stdout
 
 
-def test_a_round_of_a_version_that_is_not_at_hand_is_not_said_to_be_unknown(
-    parties: Parties, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    book = book_of(examples.LAPLACE_CONSORTIUM)
-    monkeypatch.setattr(command, "open_book", lambda party, consortium: book)
-    shown = run()
-    assert shown.exit_code == 3
-    assert f"is bound to the manifest {SPEC.manifest}" in " ".join(shown.stderr.split())
-
-
 def run(*arguments: str, round_id: str = SPEC.digest) -> Result:
     who = ("--party", "p", "--consortium", "c")
     return running.run("round", "account", round_id, *who, *arguments)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -253,31 +252,6 @@ def test_what_is_lacked_is_asked_of_one_peer_at_a_time_once_its_signer_had_time(
     assert other is not None and other.wanted == {RELAYED.digest}
 
 
-@pytest.mark.usefixtures("large")
-async def test_a_node_that_was_down_for_hours_catches_up_from_one_peer_in_one_conversation(
-    federation: Federation,
-) -> None:
-    spec = federation.spec(give_up_at=federation.clock() + timedelta(hours=1))
-    await federation.announce(spec)
-    await federation.upload_all(spec)
-    federation.wire.cut.add("compute-2.example")
-    await federation.step([0, 1], times=2)
-    federation.clock.move(3000)
-    federation.crash(2)
-    federation.wire.cut = {"compute-0.example", "compute-2.example"}  # it can reach one peer only
-    federation.wire.requests.clear()
-    await federation.step([2])
-    documents = await federation.documents(2, spec)
-    assert {each.signer for each in documents if each.body.kind == "holdings"} == set(
-        federation.names
-    )
-    voted = [each.signer for each in documents if each.body.kind == "vote"]
-    assert voted == ["compute-1", "compute-2"]
-    asked = ("compute-1.example", "POST", "/v1/gossip")
-    conversation = [each for each in federation.wire.requests if each[:3] == asked]
-    assert 1 <= len(conversation) <= 3  # it says where it stands, asks, and tells its vote
-
-
 def hub_of(spec: Signed) -> int:
     """Return the node that passes on what the others sign."""
     return int(spec.digest[:8], 16) % len(spec.body.compute_nodes)
@@ -300,25 +274,6 @@ async def test_nodes_agree_by_way_of_one_of_them(federation: Federation, hub: in
     others = Counter(f"compute-{node}.example" for node in range(3) if node != hub)
     assert receivers[:2] == [f"compute-{hub}.example"] * 2
     assert Counter(receivers[2:4]) == Counter(receivers[4:]) == others
-
-
-async def test_a_hub_that_passes_nothing_on_costs_some_periods(federation: Federation) -> None:
-    spec = federation.spec()
-    hub = hub_of(spec)
-    others = [node for node in range(3) if node != hub]
-    await federation.announce(spec, others)
-    await federation.upload_all(spec, nodes=others)
-
-    async def liar(_scope: Any, _receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": said().encode()})
-
-    federation.wire.apps[f"compute-{hub}.example"] = liar
-    await federation.step(others, times=2)
-    assert [len(await federation.documents(node, spec)) for node in others] == [1, 1]
-    federation.clock.move(1)
-    await federation.step(others)
-    assert [len(await federation.documents(node, spec)) for node in others] == [2, 2]
 
 
 @pytest.mark.parametrize(

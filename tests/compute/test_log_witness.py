@@ -75,12 +75,3 @@ async def test_a_node_signs_nothing_that_the_aggregator_did_not(federation: Fede
     note = read_note(f"{other}\n{sign_note(other, 'shoal-log/others', key_of('aggregator'))}")
     assert problem_code(await submit(federation, ENTRIES[:5], note=note)) == "unknown-log"
     assert (await shown(federation)).status_code == 404
-
-
-async def test_what_a_node_signed_outlasts_a_crash(federation: Federation) -> None:
-    await submit(federation, ENTRIES[:10])
-    federation.crash(0)
-    answer = await submit(federation, OTHER[:11], 10)
-    assert problem_code(answer) == "wrong-log-proof"
-    answer = await submit(federation, OTHER[:11], 0)
-    assert (answer.status_code, answer.text) == (409, "10\n")

@@ -15,7 +15,6 @@ from sqlalchemy import create_engine, text
 from shoal_compute import store
 from shoal_compute.assembly import Service
 from shoal_compute.bulks import AcceptedShare
-from shoal_compute.leading import Leadership
 from shoal_compute.schema import VERSION, metadata
 from shoal_compute.shares import (
     Outcome,
@@ -149,28 +148,6 @@ async def test_uploads_that_are_spread_over_replicas_make_one_sum(replicas: Repl
     assert await replicas.phases(spec) == ["published"] * 3
     assert np.array_equal(replicas.result(spec), expected(spec.body, POPULATION))
     assert [await replicas.phase_at(replica, spec) for replica in (0, 1)] == ["published"] * 2
-
-
-@pytest.mark.slow
-async def test_two_replicas_that_both_lead_do_no_harm(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def lead(leadership: Leadership) -> None:
-        leadership.leads = True
-
-    monkeypatch.setattr(Leadership, "renew", lead)
-    for number in range(6):
-        spec = replicas.spec(number=number, mu=CAP / 4)
-        await replicas.announce(spec)
-        await replicas.upload_all(spec, nodes=[1, 2])
-        for client in range(11):
-            await replicas.upload_at(client % 2, spec, client)
-        replicas.clock.move(60)
-        await replicas.step_all(times=6)
-        assert await replicas.phases(spec) == ["published"] * 3
-        assert np.array_equal(replicas.result(spec), expected(spec.body, range(11)))
-    own = "SELECT kind, count(*) FROM documents WHERE signer = 'compute-0' GROUP BY kind"
-    assert dict(replicas.sql(own)) == {"holdings": 6, "vote": 6, "partial_sum": 6}
 
 
 async def test_a_manifest_on_file_that_the_authority_did_not_sign_is_not_adopted(

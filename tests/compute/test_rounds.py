@@ -15,7 +15,6 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import sign
 from tests.world.around_node import (
-    POPULATION,
     Federation,
     holdings,
     vote,
@@ -159,18 +158,3 @@ async def test_two_different_documents_of_one_signer_are_kept_and_end_the_round(
         each.digest for each in both
     }
     assert federation.aggregator.sums == {}
-
-
-async def test_votes_for_different_cohorts_end_the_round(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    await federation.upload_all(spec, nodes=[0])
-    await federation.step([0])
-    peers = ("compute-1", "compute-2")
-    await federation.gossip(0, [holdings(spec.body, peer, POPULATION) for peer in peers])
-    await federation.step([0])
-    await federation.gossip(0, [vote(spec.body, "compute-1", range(11))])
-    await federation.step([0])
-    assert (await federation.state(0, spec))["reason"] == "votes_differ"
-    documents = await federation.documents(0, spec)
-    assert {signed.signer for signed in of_kind(documents, Vote)} == {"compute-0", "compute-1"}

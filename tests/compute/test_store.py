@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
-from sqlalchemy.exc import IntegrityError
 
 from shoal_compute import store
 from shoal_compute.bulks import AcceptedShare
@@ -23,7 +22,7 @@ from shoal_compute.shares import (
     read_shares,
     stored_digests,
 )
-from shoal_compute.store import Kept, LostRace
+from shoal_compute.store import LostRace
 from shoal_hosting.storage.database import StorageThread, open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger import LedgerEntry
@@ -192,19 +191,6 @@ def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread
     assert phase(storage) is Phase.COLLECTING
 
 
-def test_a_node_votes_once_per_round_for_ever(storage: StorageThread) -> None:
-    first = vote(SPEC.body, "compute-0", range(12))
-    with pytest.raises(LostRace):
-        storage.run_here(store.cast, ROUND, first)  # not frozen yet
-    frozen(storage)
-    storage.run_here(store.cast, ROUND, first)
-    for again in (first, vote(SPEC.body, "compute-0", range(11))):
-        with pytest.raises(LostRace):
-            storage.run_here(store.cast, ROUND, again)
-    kept = storage.run_here(store.get_round, ROUND).documents
-    assert [signed for signed in kept if signed.body.kind == "vote"] == [first]
-
-
 def test_a_node_attests_its_holdings_once_for_ever(storage: StorageThread) -> None:
     storage.run_here(store.keep, ROUND, [holdings(SPEC.body, "compute-0", range(5))])
     with pytest.raises(LostRace):
@@ -247,25 +233,6 @@ def test_of_rivals_that_freeze_at_once_one_wins(database_url: str, storage: Stor
     assert phase(storage) is Phase.FROZEN
 
 
-def test_a_second_document_is_kept_as_evidence_and_a_third_is_not(storage: StorageThread) -> None:
-    versions = [vote(SPEC.body, "compute-1", range(size)) for size in (12, 11, 10)]
-    assert storage.run_here(store.keep, ROUND, versions) == [
-        Kept.FIRST,
-        Kept.EVIDENCE,
-        Kept.SURPLUS,
-    ]
-    assert storage.run_here(store.keep, ROUND, versions[:2]) == [Kept.FIRST, Kept.EVIDENCE]
-    other = vote(SPEC.body, "compute-2", range(12))
-    assert storage.run_here(store.keep, ROUND, [other]) == [Kept.FIRST]
-    stored = storage.run_here(store.get_round, ROUND)
-    assert stored.second == {versions[1].digest}
-    assert {each.digest for each in stored.documents} == {
-        versions[0].digest,
-        versions[1].digest,
-        other.digest,
-    }
-
-
 def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread) -> None:
     other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
     storage.run_here(add, other)
@@ -276,18 +243,6 @@ def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread
     storage.run_here(add_shares, [share(1, round_id=other.digest)])
     storage.run_here(store.call_off, other.digest, Phase.COLLECTING, "votes_missing", at=OPENED_AT)
     assert len(storage.run_here(entries)) == 3
-
-
-def test_a_round_is_charged_once_for_ever(storage: StorageThread) -> None:
-    with pytest.raises(IntegrityError):
-        storage.run_here(charge, SPEC)
-    storage.run_here(ledger.give_back, ROUND, at=OPENED_AT)
-    with pytest.raises(IntegrityError):
-        storage.run_here(charge, SPEC)
-    with pytest.raises(IntegrityError):
-        storage.run_here(ledger.give_back, ROUND, at=OPENED_AT)
-    assert [each.kind for each in storage.run_here(entries)] == ["charge", "return"]
-    assert storage.run_here(ledger.charge_of, ROUND) == examples.charge(SPEC.body, "compute-0")
 
 
 @pytest.mark.slow

@@ -137,24 +137,6 @@ def test_a_site_that_was_enrolled_later_runs_too_and_owners_are_asked_if_that_is
             assert "One owner of:" in browser.get("/console/policy", timeout=30).text
 
 
-def test_an_agent_that_cannot_start_says_why_and_starts_once_its_files_were_mended(
-    home: Path,
-) -> None:
-    site = home / "clients" / "hospital-a"
-    shutil.copy(HOSPITALS / "hospital-a.csv", site / "records.csv")
-    (site / "policy.toml").write_text("analysts = 5\n")
-    with up(home) as terminal:
-        terminal.wait_for("hospital-a ended: shoal-agent: will not start:")
-        shutil.copy(HOSPITALS / "policy.toml", site)
-        terminal.wait_for("hospital-a runs at https://127.0.0.1:")
-        os.kill(children_of(terminal.process.pid)[-1], signal.SIGTERM)
-        again = shlex.join(["touch", str(site / "policy.toml")])
-        terminal.wait_for(f"one of its files changes: {again}\n", times=2)
-        assert len(children_of(terminal.process.pid)) == 5
-        os.utime(site / "policy.toml", (1, 1))
-        terminal.wait_for("hospital-a runs at https://127.0.0.1:", times=2)
-
-
 def is_ready(url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{url}/readyz", context=ssl._create_unverified_context()):

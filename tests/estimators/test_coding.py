@@ -1,7 +1,6 @@
 """Frames as analysts have them: what is read, what is refused, and in which words."""
 
 import re
-import unicodedata
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,7 @@ from shoal.estimators import (
     LogisticRegression,
     Moments,
     MultinomialRegression,
-    NegativeBinomialRegression,
     Normal,
-    PiecewiseExponentialRegression,
     PoissonRegression,
     Quantiles,
     VectorSum,
@@ -159,20 +156,6 @@ def test_targets_that_are_texts_are_scored_by_texts_alone() -> None:
             model.score(rows, ["4"] * CLIENTS)
 
 
-def test_names_and_levels_are_found_in_either_form_of_unicode() -> None:
-    composed, apart = (unicodedata.normalize(form, "Größe") for form in ("NFC", "NFD"))
-    assert composed != apart
-    there = federation(**{f"{apart} ": columns()["x"], "arm": [apart, composed] * (CLIENTS // 2)})
-    assert composed in there.columns and there[apart] == pytest.approx(columns()["x"])
-    with pytest.raises(ValueError, match="'arm' holds one text only"):
-        CohortCard(variables=["arm"]).fit(there)
-    for named in (composed, apart, f" {apart}"):
-        model = LinearRegression(features={named: (-3, 3)}, target={"x": (-3, 3.5)}).fit(there)
-        assert model.coef_ == pytest.approx([1.0], abs=0.1)
-        assert model.predict({apart: [0.0]}) == pytest.approx([0.0], abs=0.1)
-        LinearRegression(formula=f"y ~ `{named}`").fit(there)
-
-
 def refused(kind: Any, said: str, **given: Any) -> Any:
     more = given.pop("more", {})
     return pytest.param(
@@ -204,29 +187,6 @@ def test_texts_that_say_missing_become_no_level_unless_they_are_named(written: s
     if written:
         levels = {"given": ("drug", "placebo", written)}
         LinearRegression(features=levels, target={"y": (-20, 60)}).fit(there)
-
-
-LATE = {"late": columns()["weeks"] + 5.0, "counted": columns()["visits"] + 1.0}
-
-
-@pytest.mark.parametrize("dictionary", [False, True])
-def test_times_and_counts_begin_at_zero_whatever_the_least_in_the_records_is(
-    dictionary: bool,
-) -> None:
-    said = {"late": (5.0, 60.0), "counted": (1.0, 9.0), "x": (-3, 3), "died": (0, 1)}
-    there = federation(variables=said if dictionary else None, **LATE)
-    hazards = PiecewiseExponentialRegression(formula="survival(late, died) ~ x").fit(there)
-    assert hazards.posterior_.edges[0] == 0.0
-    assert KaplanMeier(time=["late"], event="died").fit(there).posterior_.start == 0.0
-    for counts in (
-        PoissonRegression(formula="counted ~ x"),
-        NegativeBinomialRegression(features=X, target=["counted"]),
-    ):
-        assert counts.fit(there).to_task(there.variables()).target.lower == 0.0
-    mine = PiecewiseExponentialRegression(
-        formula="survival(late, died) ~ x", variables={"late": (5, 60)}
-    )
-    assert mine.fit(there).posterior_.edges[0] == 5.0
 
 
 @pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from shoal import SimulatedFederation
-from shoal.estimators import Categorical, CohortCard, KaplanMeier
+from shoal.estimators import Categorical, CohortCard
 from shoal.jobs.job_failures import JobRefused
 from shoal_protocol.trust.dictionary import Category, Flag, Number
 
@@ -135,17 +135,3 @@ def test_a_dictionary_gives_bounds_and_levels_and_names_them() -> None:
             CohortCard(variables={"sex": levels}).fit(Agreed(*AGREED))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no variable 'sexx'; near to it are sex"):
         CohortCard(variables=["sexx"]).fit(Agreed(*AGREED))  # type: ignore[arg-type]
-
-
-def test_what_fills_a_gap_is_not_counted_where_the_dictionary_has_an_indicator() -> None:
-    age = Number(name="age", meaning="age", lower=0, upper=100, missing="indicator")
-    weeks = Number(name="weeks", meaning="weeks", lower=0, upper=50, missing="indicator")
-    sex = Category(name="sex", meaning="sex", levels=("female", "male"), missing="indicator")
-    died = Flag(name="died", meaning="died")
-    rows = frame().assign(age=lambda it: np.where(it["age"] > 50, np.nan, it["age"]))
-    there = federation(rows, variables=(age, weeks, sex, died))
-    found = numbers(CohortCard(variables=["age", "sex"]).fit(there))
-    assert found["age: missing"] == pytest.approx(rows["age"].isna().sum(), abs=6)
-    assert found["age: quantile 0.75"] < 48  # and not 50, which fills gaps
-    asked_of: Any = KaplanMeier(time={"weeks": (0, 50)}, event="died", group="sex")
-    assert asked_of.to_task(there.variables()).indicators == ("weeks", "sex")

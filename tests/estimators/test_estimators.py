@@ -1,6 +1,5 @@
 """Estimators in scikit-learn's habit, on simulated federations, and under scikit-learn's tools."""
 
-import dataclasses
 import tomllib
 from datetime import date
 from typing import Any
@@ -9,7 +8,6 @@ import matplotlib
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import cross_val_score
@@ -38,9 +36,8 @@ from shoal.estimators import (
     PoissonRegression,
 )
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
-from shoal_protocol.studies import STUDIES, Task
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_protocol.studies import STUDIES
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}
 CLIENTS = 600
@@ -153,28 +150,6 @@ def test_a_parameter_that_is_not_usable_is_refused_by_fit(changes: Any, said: st
         estimator.fit(federation())
 
 
-def test_a_posterior_of_another_kind_is_not_believed() -> None:
-    other = federation().learn(Bernoulli(column="recovered").to_task())
-
-    class Mistaken:
-        def learn(self, task: Task) -> SimulatedOutcome:
-            return dataclasses.replace(other, task=task)
-
-    with pytest.raises(MalformedDocument):
-        linear().fit(Mistaken())
-
-
-def test_predictions_match_columns_by_name_whatever_holds_them(fitted: Any) -> None:
-    model, rows = fitted[LinearRegressionInBounds], table()
-    array = np.column_stack([rows["age"], rows["dose"]])
-    records = np.zeros(CLIENTS, dtype=[("dose", float), ("age", float)])
-    records["age"], records["dose"] = rows["age"], rows["dose"]
-    expected = model.predict(array)
-    assert expected.shape == (CLIENTS,)
-    for same in (rows, pd.DataFrame(rows)[["dose", "visits", "age"]], records, federation()):
-        np.testing.assert_array_equal(model.predict(same), expected)
-
-
 def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
     rows = table()
     rows["recovered"] = 2.0 * rows["recovered"] - 5.0
@@ -185,12 +160,6 @@ def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
     assert model.score(rows) > 0.75
     with pytest.raises(ValueError, match="classes_"):
         model.score(rows, np.ones(CLIENTS))
-
-
-def test_a_record_of_no_level_is_impossible_if_the_analyst_said_so() -> None:
-    model = Categorical(column="recovered", levels=(0, 1), other=False).fit(federation())
-    assert model.score([0.0, 1.0]) > -2.0
-    assert model.score([0.0, 7.0]) == -np.inf
 
 
 def test_a_numpyro_models_latents_are_learned_from_the_model_that_is_at_hand() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
-from shoal_protocol.certificates.packing import unpack
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode, sign
@@ -46,15 +45,6 @@ async def test_a_job_leaves_a_certificate_that_holds_by_the_manifest_alone(
     assert certified.result.body.model_dump(mode="json") == result
     assert [entry.ledger for entry in certified.ledger_entries] == ["trainer", *federation.nodes]
     assert certificate.report.body == await federation.report(job)
-
-
-async def test_a_certificate_is_the_same_to_the_last_byte_after_a_crash(
-    federation: Federation, trust: Trust
-) -> None:
-    job, encoded = await learned(federation)
-    await federation.crash("trainer")
-    answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
-    assert unpack(answer.content) == encoded
 
 
 async def test_no_trainer_can_run_two_rounds_of_one_number_and_certify_one(

@@ -126,16 +126,3 @@ async def test_the_next_job_is_open_to_who_was_enrolled_and_not_to_who_was_revok
 
 def both(version: Consortium) -> tuple[bytes, bytes]:
     return version.signed_manifest.encode(), version.roster.encode()
-
-
-async def test_services_that_missed_a_version_learn_it_from_the_trainer(
-    federation: Federation, trust: Trust
-) -> None:
-    await publish(federation, second_version(trust), "trainer")
-    federation.analyst_book.accept(*both(second_version(trust)))
-    report = await federation.learn()
-
-    assert report.population_size == CLIENTS - SLOTS
-    for name in federation.services:
-        answer = await federation.ask(name, "/v1/manifest")
-        assert answer.json()["body"]["sequence"] == 2

@@ -21,7 +21,6 @@ from tests.federation.test_forgetful_holders import SITE as FORGETFUL
 from tests.world.audit import audit
 from tests.world.federation import Federation
 from tests.world.trust import SITES, Trust
-from tests.world.wire import Fault, Rule
 
 SITE = "clinic-c"
 CLIENTS = sum(SITES.values())
@@ -92,35 +91,6 @@ async def test_a_round_that_is_answered_by_half_is_answered_in_full_under_the_ne
         took = signers(federation, trust)
         assert took["compute-0"] == took["compute-2"] == ["old"], "what is stored stands"
         assert took["compute-1"] == ["new"]
-
-
-async def test_an_answer_whose_acknowledgement_was_lost_is_the_same_under_the_new_key(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(trust, tmp_path, holders=ROTATES) as federation:
-        lost = Rule(Fault.ANSWER_LOST, SITE, "compute-1", "/shares$")
-        federation.wire.rules.append(lost)
-        late = federation.wire.cut("clinic-b", "compute-1", "/shares$")  # it stays open there
-        job, round_id = await federation.collecting()
-        await pass_time(federation, 3)
-        await publish(federation, with_new_key(trust), *federation.services)
-        federation.wire.rules.remove(lost)
-        await pass_time(federation, 8)
-        federation.wire.rules.remove(late)
-        state = await federation.finish(job)
-
-        assert state["phase"] == "finished", state
-        result = (await audit(federation))[round_id]
-        assert result is not None
-        assert result["cohort_size"] == CLIENTS
-        assert signers(federation, trust)["compute-1"][-1] == "new"
-        statuses = [
-            message.status
-            for message in federation.wire.log
-            if (message.sender, message.receiver) == (SITE, "compute-1")
-            and message.path.endswith("/shares")
-        ]
-        assert statuses[-1] == 200, "stored before, by the old key"
 
 
 async def test_the_old_key_is_refused_by_all_once_it_is_replaced(

@@ -295,16 +295,6 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
         await federation.until(is_joined)
 
 
-async def test_a_job_is_withdrawn_at_the_trainer_that_has_it(trust: Trust, tmp_path: Path) -> None:
-    async with Federation(trust, tmp_path / "run") as federation:
-        job, _ = await federation.collecting()
-        second = await with_heir(federation, trust)
-        federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
-        analyst = InThread(federation.open_analyst())
-        await federation.after(analyst.job(job).withdraw())
-        assert (await federation.state(job))["phase"] == "withdrawn"  # as the first trainer says
-
-
 async def test_a_round_ends_at_the_aggregator_that_it_began_with(
     trust: Trust, tmp_path: Path
 ) -> None:

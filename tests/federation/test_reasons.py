@@ -48,18 +48,6 @@ async def test_a_missing_approval_and_a_refusal_of_owners_are_said(
         assert "job check" not in reason
 
 
-async def test_a_data_holder_that_is_away_is_said(federation: Federation) -> None:
-    await federation.step()
-    federation.absent.add("clinic-c")
-    await federation.crash("clinic-c")
-    federation.clock.move(60)
-    reason = await reason_of(federation, await federation.submit(minimum_population=13))
-    assert "data holder 2: not heard of since 2026-03-01 12:01" in reason
-    checked = await federation.after(federation.analyst.check(TASK, settings(federation)))
-    [away] = [each for each in checked.holders if each.reason is not None]
-    assert away.holder == 2 and "it is away" in str(away.reason)
-
-
 async def test_a_service_that_is_away_is_named_with_why_and_nobody_is_charged(
     federation: Federation,
 ) -> None:
@@ -71,16 +59,3 @@ async def test_a_service_that_is_away_is_named_with_why_and_nobody_is_charged(
     assert "nobody was charged" in reason
     checked = await federation.after(federation.analyst.check(TASK, settings(federation)))
     assert "compute-1 is away: nobody listens" in checked.reached and not checked.would_run
-
-
-async def test_a_round_that_lacks_a_data_holder_names_it_and_says_who_is_charged(
-    federation: Federation,
-) -> None:
-    job, _ = await federation.collecting()
-    for site in ("clinic-b", "clinic-c"):
-        federation.absent.add(site)
-        await federation.crash(site)
-    reason = await reason_of(federation, job)
-    assert "cohort_too_small" in reason
-    assert "no answer of data holders 1, 2" in reason
-    assert "its price stays charged to the 14 clients that it asked" in reason

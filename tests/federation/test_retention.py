@@ -87,17 +87,6 @@ async def test_a_jobs_documents_go_when_the_days_are_over_and_not_before(
     verify_certificate(encoded, forgetful.consortium.signed_manifest.encode())
 
 
-async def test_who_asks_for_what_was_deleted_is_told_so(federation: Federation) -> None:
-    job, _ = await learned(federation)
-    await go_to(federation, await ends_by(federation, job) + timedelta(days=DAYS) + SECOND)
-    answer = await federation.ask("trainer", f"/v1/jobs/{job}/result")
-    assert answer.status_code == 410
-    assert answer.json()["type"] == "urn:shoal:problem:documents-deleted"
-    assert (await federation.state(job))["phase"] == "finished"
-    [listed] = (await federation.after(federation.analyst.jobs())).jobs
-    assert (listed.job, listed.phase.value) == (job, "finished")
-
-
 async def test_a_deleted_job_cannot_be_run_again(federation: Federation, forgetful: Trust) -> None:
     request = federation.request()
     job = await federation.hand_in(request)

@@ -92,16 +92,6 @@ async def test_a_round_in_which_one_of_three_nodes_is_lost_for_good_gives_the_ex
     assert ended.report.compute_nodes == (3,)
 
 
-@pytest.mark.parametrize("step", ["add_shares", "freeze", "cast"])
-async def test_a_round_in_which_two_of_three_nodes_are_lost_releases_nothing(
-    three: Trust, tmp_path: Path, step: str
-) -> None:
-    deaths = [Death(When.BEFORE, node, step) for node in ("compute-1", "compute-2")]
-    ended = await run(three, tmp_path, sharing=TWO, deaths=deaths, in_order=False)
-    assert ended.state["phase"] == "failed"
-    assert ended.results == [None]
-
-
 @contextmanager
 def lying(node: str) -> Iterator[None]:
     """Have a node sign partial sums that are off by one in their first coordinate."""

@@ -114,21 +114,6 @@ def test_what_nobody_decided_in_time_is_forgotten_once_the_policy_keeps_it_no_lo
         assert asking(courier) == sorted(each.digest for each in stay)
 
 
-def test_a_clock_that_leapt_ahead_takes_no_job_from_the_owners(tmp_path: Path) -> None:
-    world = World(tmp_path, CLIENTS, retention_days=30)
-    job = world.submit()
-    with opened(world, policy=ONE) as courier:
-        assert waits(courier, job)
-        pass_days(courier, 3650)
-        other = world.submit()
-        assert waits(courier, other)
-        assert asking(courier) == [other.digest]
-        pass_days(courier, -3650)
-        assert waits(courier, job)
-        decide(courier, decision(job))
-        assert not waits(courier, job)
-
-
 def test_two_persons_are_two_keys_and_not_one_of_them_twice(world: World) -> None:
     job = world.submit()
     with opened(world, policy=TWO) as courier:

@@ -74,17 +74,6 @@ async def test_a_vault_that_is_killed_is_missed_at_the_next_question(
     link.close()
 
 
-def test_why_a_vault_does_not_start_is_told_without_what_is_in_its_files(
-    settings: Settings, capfd: pytest.CaptureFixture[str]
-) -> None:
-    settings.agent_records.write_text("age,pressure\n1,SECRET\n")
-    with pytest.raises(VaultRefused, match="line 2, column 'pressure': not a number") as refusal:
-        VaultLink.over(VaultPipes.start(settings, None), silent)
-    said = capfd.readouterr().err
-    assert "shoal-vault: will not start" in said
-    assert "SECRET" not in said + str(refusal.value)
-
-
 @pytest.mark.parametrize("name", ["records.csv", "policy.toml"])
 def test_files_that_every_user_may_change_are_not_taken(settings: Settings, name: str) -> None:
     (settings.party / name).chmod(0o666)

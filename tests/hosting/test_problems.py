@@ -126,17 +126,6 @@ async def test_an_invalid_request_is_told_where_and_how_but_not_what(app: FastAP
     assert all(set(each) == {"location", "type"} for each in content["errors"])
 
 
-async def test_a_body_that_is_not_json_is_not_repeated(app: FastAPI) -> None:
-    response = await send(
-        app,
-        "POST",
-        "/v1/documents/1",
-        content=f'{{"dimension": {SECRET}',
-        headers={"content-type": "application/json"},
-    )
-    assert_problem(response, "invalid-request", 422)
-
-
 async def test_a_fault_of_the_service_is_a_problem_without_details(app: FastAPI) -> None:
     lines = io.StringIO()
     configure_logs(stream=lines)

@@ -129,25 +129,6 @@ async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
     assert [list(federation.rounds[name]) for name in SERVICES] == [[signed.digest]] * 4
 
 
-async def test_a_refusal_fails_the_job_and_is_passed_on(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.refusals = {"compute-1": (403, "budget-exceeded")}
-    await running(trainer, clock)
-    shown = await state(trainer)
-    assert shown["phase"] == "failed"
-    assert shown["reason"] == "compute-1 refused the round: budget-exceeded (for a reason)"
-    # clients were never told of the round, so it can cost none of them anything
-    assert [each["kind"] for each in (await ledger(trainer))["entries"]] == ["charge", "return"]
-    cap, client = CONSORTIUM.manifest.policy.cap, BitMap([3])
-    assert trainer.resources.committed.affording(client, cap.whole, cap) == client
-    assert [each["phase"] for each in shown["rounds"]] == ["abandoned"]
-    code, body = await get(trainer, f"/v1/jobs/{JOB.digest}/result")
-    assert code == "job-failed"
-    assert b"budget-exceeded" in body
-    assert (await get(trainer, f"/v1/jobs/{JOB.digest}/rounds/0"))[0] == "job-failed"
-
-
 class Failing:
     """A learner that asks its first round and cannot do anything with the sum."""
 

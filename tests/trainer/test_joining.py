@@ -219,20 +219,6 @@ async def test_jobs_add_up_until_the_policys_budget_is_spent(
     assert [e["cumulative_mu"] for e in entries] == sorted(e["cumulative_mu"] for e in entries)
 
 
-@pytest.mark.slow
-async def test_a_job_that_fails_before_its_first_round_gives_the_budget_back(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    for number in range(8):
-        request = cheap(number, clock)
-        assert await post(trainer, "/v1/jobs", signed_job(request)) == 201
-        assert await join_all(trainer, join(request.digest, 3), request=request) == [201]
-        clock.now = request.join_deadline
-        await trainer.step()
-        clock.now = clock.now.replace(hour=12)
-        assert (await state(trainer, request))["phase"] == "failed"
-
-
 async def test_a_failed_round_stays_charged(
     assembled: Assemble, clock: HandMovedClock, federation: Federation
 ) -> None:

@@ -14,10 +14,9 @@ from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, get, joined, ledger, post, state
 from tests.world import examples
-from tests.world.around_trainer import CONSORTIUM, Federation, job, join, signed_job
+from tests.world.around_trainer import Federation, job, join
 from tests.world.clock import HandMovedClock
 
-POLICY = CONSORTIUM.manifest.policy
 WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"
 EVERYONE = range(20)
 
@@ -81,42 +80,6 @@ async def test_a_withdrawal_during_an_announcement_ends_it(
     assert (await get(trainer, f"/v1/jobs/{JOB.digest}/rounds/0"))[0] == "job-withdrawn"
     assert committed(trainer) == {}
     assert [entry["kind"] for entry in (await ledger(trainer))["entries"]] == ["charge", "return"]
-
-
-@pytest.mark.slow
-async def test_withdrawals_that_meet_the_end_of_joining_end_their_jobs_and_nothing_else(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    jobs = [job(nonce=f"{number:032x}") for number in range(5)]
-    for number, request in enumerate(jobs):
-        assert await post(trainer, "/v1/jobs", signed_job(request)) == 201
-        joins = f"/v1/jobs/{request.digest}/joins"
-        assert await post(trainer, joins, join(request.digest, number)) == 201
-    clock.now = JOB.join_deadline
-    admission = trainer.joining._admission
-    async with admission:  # the step has seen all of them joining, and waits to end the first
-        stepping = asyncio.create_task(trainer.step())
-        await waiting(admission, 1)
-        withdrawing = [
-            asyncio.create_task(
-                post(trainer, f"/v1/jobs/{each.digest}/withdrawal", withdrawal(each))
-            )
-            for each in jobs
-        ]
-        await waiting(admission, 1 + len(jobs))
-    await stepping
-    answers = await asyncio.gather(*withdrawing)
-    assert sorted(map(str, answers)) == [*["201"] * 4, "wrong-phase"]
-    ends = [(await state(trainer, each))["phase"] for each in jobs]
-    assert ends == ["withdrawn" if answer == 201 else "failed" for answer in answers]
-    assert committed(trainer) == {}
-    await trainer.step()
-
-
-async def waiting(lock: asyncio.Lock, count: int) -> None:
-    """Wait until so many wait for a lock."""
-    while len(lock._waiters or ()) < count:  # noqa: ASYNC110 -- a lock tells nobody
-        await asyncio.sleep(0.01)
 
 
 async def test_neither_a_race_nor_a_replay_brings_a_client_back(
