@@ -90,7 +90,7 @@ async def test_it_shows_rounds_shares_ledger_and_that_nothing_is_wrong(
     assert re.search(rf"{spec.digest[:12]} collecting \S+ \S+ UTC 12 11 ", page)
     assert "0.2 over the last minute; at most 1.1 in ten seconds" in page
     assert re.search(r"Ledger 1 entry; the digest of the last one is [0-9a-f]{64}", page)
-    assert "Release 1.0, protocol 1.0 " in page
+    assert "Release 1.0, protocol 1 " in page
     assert re.search(r"Certificate ends in [\d,]+ days", page)
     assert re.search(r"Disk [\d,.]+ GiB free of", page)
     assert "TOKEN" not in page and TOKEN not in page
