@@ -13,7 +13,7 @@ from shoal_compute.log_witness import LogWitness
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.totals import Totals
-from shoal_compute.upload_routes import PLAIN, upload_routes
+from shoal_compute.upload_routes import install_upload_routes
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.operators.view import Look
@@ -94,7 +94,6 @@ def create_app(
     app = resources.application(
         "Shoal Compute node",
         ready=witnesses.ready,
-        plain=PLAIN,
         busy=totals.is_busy,
         look=look,
         body_limit_bytes_by_ending={
@@ -259,7 +258,7 @@ def create_app(
         """Return the last checkpoint signed here of the log whose origin has this SHA-256."""
         return Response(await log_witness.newest(origin_hash), media_type=NOTE)
 
-    app.router.routes[:0] = upload_routes(uploads, gossip)  # they come first
+    install_upload_routes(app, uploads, gossip)
     return app
 
 
