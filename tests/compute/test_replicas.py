@@ -16,7 +16,7 @@ from shoal_compute import store
 from shoal_compute.assembly import Service
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.gossip import Message
-from shoal_compute.leading import Leadership
+from shoal_compute.node import Leadership
 from shoal_compute.schema import VERSION, metadata
 from shoal_compute.shares import (
     Outcome,

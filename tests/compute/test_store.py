@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from shoal_compute import store
 from shoal_compute.bulks import AcceptedShare, Place
-from shoal_compute.leading import release_lease, take_lease
+from shoal_compute.node import release_lease, take_lease
 from shoal_compute.schema import VERSION, bulks, documents, ledger, metadata, shares
 from shoal_compute.shares import (
     Outcome,

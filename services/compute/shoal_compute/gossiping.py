@@ -2,13 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import structlog
 
 from shoal_compute import store
 from shoal_compute.attesting import attest_vote, check_attestation
-from shoal_compute.clock_watch import ClockWatch
 from shoal_compute.decisions import CastVote, decide
 from shoal_compute.gossip import (
     ASK_NEXT_AFTER,
@@ -33,6 +33,36 @@ from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
+
+
+TOLERANCE: Final = timedelta(seconds=5)
+
+
+class ClockWatch:
+    """Tells the operator when a peer's clock and this node's disagree, by the peer's last answer.
+
+    Nothing else depends on it: a node that lies about its time can only make others warn.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._off: set[str] = set()
+
+    def note(self, peer: str, shown: datetime, sent_at: datetime, received_at: datetime) -> None:
+        """Note the time that `peer` showed, taken between the two moments here."""
+        offset = shown - sent_at - (received_at - sent_at) / 2
+        uncertainty = (received_at - sent_at) / 2
+        self._metrics.set_clock_offset(peer, offset.total_seconds())
+        if abs(offset) > TOLERANCE + uncertainty:
+            if peer not in self._off:
+                log.warning(
+                    "a peer's clock differs from this node's: check both",
+                    party=peer,
+                    seconds_ahead=round(offset.total_seconds(), 1),
+                )
+            self._off.add(peer)
+        else:
+            self._off.discard(peer)
 
 
 class Gossip:
