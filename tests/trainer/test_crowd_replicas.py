@@ -24,9 +24,8 @@ from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_trainer import schema
-from shoal_trainer.assembly import Service
+from shoal_trainer.assembly import Replica, Service
 from shoal_trainer.crowds import store
-from shoal_trainer.crowds.assembly import Replica
 from shoal_trainer.crowds.store import close
 from shoal_trainer.crowds.submitting import Replaced, Replacement, replace_all
 from tests.world import examples

@@ -9,11 +9,10 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, and_, exists, select
 
 from shoal_compute import store
-from shoal_compute.jobs import request_of
+from shoal_compute.jobs import check_next, request_of
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import documents, ledger, rounds, totals
-from shoal_compute.totals import check_next
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.ledger import (

@@ -10,13 +10,11 @@ from starlette.routing import Route
 
 from shoal_compute.announcing import Announcements
 from shoal_compute.charges import ChargesAnswers
-from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
-from shoal_compute.gossiping import Gossip
-from shoal_compute.jobs import Jobs
+from shoal_compute.gossip import LARGEST_MESSAGE_BYTES, Gossip
+from shoal_compute.jobs import Jobs, Totals
 from shoal_compute.log_witness import LogWitness
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.operators.view import Look

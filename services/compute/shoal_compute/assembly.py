@@ -11,14 +11,13 @@ from shoal_compute import schema
 from shoal_compute.announcing import Announcements, Ledger
 from shoal_compute.app import create_app
 from shoal_compute.charges import ChargesAnswers
-from shoal_compute.gossiping import Gossip
-from shoal_compute.jobs import Jobs
+from shoal_compute.gossip import Gossip
+from shoal_compute.jobs import Jobs, Totals
 from shoal_compute.log_witness import LogWitness
 from shoal_compute.metrics import Metrics
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Adders, Summing, Tallies, open_summing
-from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service

@@ -19,7 +19,7 @@ from shoal_compute import attesting, shares, store
 from shoal_compute.attesting import check_attestation
 from shoal_compute.bulks import Packed, Place
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
-from shoal_compute.gossiping import Gossip
+from shoal_compute.gossip import Gossip
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
