@@ -25,8 +25,7 @@ from shoal_protocol.posteriors.convergence import Verdict
 from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models.numpyro_models import compile_model
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
-from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask
+from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroPosterior, NumpyroTask
 
 Floats = NDArray[np.float64]
 

@@ -23,8 +23,11 @@ from shoal_learning.regression.score_likelihood import slope_of
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of
-from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
-from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
+from shoal_protocol.studies.regression import (
+    MeasuredCoefficients,
+    MeasuredRegressionPosterior,
+    RegressionTask,
+)
 
 Floats = NDArray[np.float64]
 

@@ -24,8 +24,9 @@ from shoal_protocol.studies.linear_regression import (
     FitMeasurements,
     LinearRegressionPosterior,
     LinearRegressionTask,
+    Thresholds,
+    query_for,
 )
-from shoal_protocol.studies.linear_regression.round_rules import Thresholds, query_for
 from shoal_protocol.studies.measurements import (
     measured_spreads,
     record_count,

@@ -15,7 +15,7 @@ from shoal_learning.noise_aware import Path, inferred
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors.convergence import FALSE_ALARMS, Convergence
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.logistic_regression import (
+from shoal_protocol.studies.variational import (
     LogisticRegressionTask,
 )
 

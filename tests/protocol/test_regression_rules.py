@@ -25,8 +25,9 @@ from shoal_protocol.studies.linear_regression import (
     Centring,
     LinearRegressionTask,
     RegressionMethod,
+    query_for,
+    thresholds_for,
 )
-from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
 from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import RefusedSpec

@@ -36,8 +36,7 @@ from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing import envelope, received, summation
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.linear_regression.round_rules import query_for
+from shoal_protocol.studies.linear_regression import LinearRegressionTask, query_for
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, decode_clients

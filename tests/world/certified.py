@@ -32,8 +32,8 @@ from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.linear_regression.round_rules import (
+from shoal_protocol.studies.linear_regression import (
+    LinearRegressionTask,
     Thresholds,
     query_for,
     thresholds_for,

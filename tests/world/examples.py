@@ -54,7 +54,7 @@ from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
-from shoal_protocol.studies.logistic_regression import LogisticRegressionPosterior
+from shoal_protocol.studies.variational import LogisticRegressionPosterior
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,

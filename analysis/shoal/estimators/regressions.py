@@ -30,10 +30,6 @@ from shoal_protocol.studies.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,
 )
-from shoal_protocol.studies.logistic_regression import (
-    LogisticRegressionPosterior,
-    LogisticRegressionTask,
-)
 from shoal_protocol.studies.multinomial_regression import (
     MultinomialRegressionPosterior,
     MultinomialRegressionTask,
@@ -41,11 +37,15 @@ from shoal_protocol.studies.multinomial_regression import (
 )
 from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialPosterior
 from shoal_protocol.studies.regression import (
+    MeasuredCoefficients,
     MeasuredRegressionPosterior,
     RegressionTask,
     TargetFamily,
 )
-from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
+from shoal_protocol.studies.variational import (
+    LogisticRegressionPosterior,
+    LogisticRegressionTask,
+)
 from shoal_protocol.wire.texts import canonical_text
 
 if TYPE_CHECKING:

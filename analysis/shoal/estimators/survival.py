@@ -16,8 +16,8 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialPosterior,
     PiecewiseExponentialTask,
+    SurvivalCurves,
 )
-from shoal_protocol.studies.piecewise_exponential.posterior import SurvivalCurves
 from shoal_protocol.trust.codings import event_fault_of
 from shoal_protocol.trust.dictionary import Category
 from shoal_protocol.wire.texts import canonical_text

@@ -15,9 +15,7 @@ from shoal_protocol.posteriors.priors import PRIOR_DECIDES
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.terms import Level
 from shoal_protocol.studies.linear_regression import CROWDED
-from shoal_protocol.studies.regression import RegressionTask, Verdict
-from shoal_protocol.studies.regression.round_rules import SMALLEST_SPREAD
-from shoal_protocol.studies.regression.verdicts import misplaced
+from shoal_protocol.studies.regression import SMALLEST_SPREAD, RegressionTask, Verdict, misplaced
 
 Floats = NDArray[np.float64]
 

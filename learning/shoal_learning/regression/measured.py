@@ -17,7 +17,7 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.sums import column_moments_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
-from shoal_protocol.studies.regression.round_rules import REACH, SMALLEST_SPREAD
+from shoal_protocol.studies.regression import REACH, SMALLEST_SPREAD
 
 Floats = NDArray[np.float64]
 

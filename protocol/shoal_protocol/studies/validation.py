@@ -14,8 +14,8 @@ from shoal_protocol.queries import PredictionScores
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
 from shoal_protocol.queries.terms import Level, Term
-from shoal_protocol.studies.one_round import SUM_BITS, OneRoundStudy
 from shoal_protocol.studies.regression import TargetFamily
+from shoal_protocol.studies.study import SUM_BITS, OneRoundStudy
 from shoal_protocol.trust.codings import Coding, codings_of_target
 from shoal_protocol.wire.numbers import Finite, PositiveSize, Real
 

@@ -1,22 +1,38 @@
-"""A noisy matrix of second moments, and the correlations that it tells of.
-
-What else it tells is for the analyst's library to compute: nothing else of records is needed.
-"""
+"""The second moments of many columns: one matrix that answers many questions afterwards."""
 
 import itertools
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.known import Part
 from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.queries import (
+    Column,
+    ColumnMoments,
+    NormCounts,
+    Query,
+    QueryName,
+    SecondMomentMatrix,
+)
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.studies.regression.verdicts import misplaced
+from shoal_protocol.queries.sums import largest_norms
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.regression import (
+    CONSTANT,
+    GRID_BITS,
+    REACH,
+    SMALLEST_SPREAD,
+    misplaced,
+)
+from shoal_protocol.studies.study import Study
 from shoal_protocol.wire.numbers import Finite, PositiveSize
 
 MOST_SHOWN: Final = 40
@@ -297,3 +313,140 @@ def pairs_of(columns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         f"correlation[{one}, {other}]" for one, other in itertools.combinations(columns, 2)
     )
+
+
+ROUNDS: Final[tuple[QueryName, ...]] = ("column_moments", "norm_counts", "second_moment_matrix")
+
+
+def first_query(task: "MomentsTask") -> ColumnMoments:
+    """Return the query that measures all columns."""
+    return ColumnMoments(
+        columns=tuple(bounds.column() for bounds in task.columns),
+        intercept=0.0,
+        radius=None,
+        grid_bits=GRID_BITS,
+        records_per_client=task.records_per_client,
+    )
+
+
+def norm_query(task: "MomentsTask", columns: tuple[Column, ...]) -> NormCounts:
+    """Return the query that counts rows by their norm."""
+    return NormCounts(
+        columns=columns,
+        intercept=0.0,
+        radius=None,
+        grid_bits=GRID_BITS,
+        records_per_client=task.records_per_client,
+    )
+
+
+def matrix_query(
+    task: "MomentsTask", columns: tuple[Column, ...], squared_radius: float
+) -> SecondMomentMatrix:
+    """Return the query for the matrix; the radius is of constant and columns, in spreads."""
+    return SecondMomentMatrix(
+        columns=columns,
+        intercept=CONSTANT,
+        radius=math.sqrt(squared_radius) / REACH,
+        grid_bits=GRID_BITS,
+        records_per_client=task.records_per_client,
+    )
+
+
+def squared_radii(task: "MomentsTask") -> tuple[float, ...]:
+    """Return what the squared radius is chosen from, in spreads: 27 of them."""
+    columns = tuple(bounds.column() for bounds in task.columns)
+    norms = REACH * largest_norms(norm_query(task, columns))
+    return tuple((1.0 + norms**2).tolist())
+
+
+def kinds_of_rounds(task: "MomentsTask") -> tuple[RoundTerms, ...]:
+    """Return the terms of each round, whatever the sums of those before turn out to be."""
+    as_stated = tuple(bounds.column() for bounds in task.columns)
+    radii = squared_radii(task)
+    least, most = (
+        matrix_query(task, as_stated, each).radius or 0.0 for each in (min(radii), max(radii))
+    )
+    measured = Range(least=SMALLEST_SPREAD, most=REACH)
+    return (
+        RoundTerms(
+            rounds=1, query=first_query(task), recentred=False, stretch=AS_STATED, radius=None
+        ),
+        RoundTerms(
+            rounds=1,
+            query=norm_query(task, as_stated),
+            recentred=True,
+            stretch=measured,
+            radius=None,
+        ),
+        RoundTerms(
+            rounds=1,
+            query=matrix_query(task, as_stated, min(radii)),
+            recentred=True,
+            stretch=measured,
+            radius=Range(least=least, most=most),
+        ),
+    )
+
+
+class MomentsTask(Study):
+    """The second moments of `columns`, bought once: `shoal.moments` answers from them alone.
+
+    Linear regressions of any column on any others, correlations, partial ones and principal
+    components, each with intervals that know of the noise, and at no further price.
+
+    A first round measures centres and spreads of all columns, a second one counts rows by their
+    norm in these units, and a third releases the matrix of rows that are shrunk into a ball. More
+    columns mean longer rows and so more noise in each product: about in proportion to their number.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (MomentsPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "moments"
+
+[columns]                      # public bounds, from general knowledge, never from the data
+age = [18, 100]
+body_mass_index = [10, 60]
+systolic_pressure = [60, 220]
+
+"""
+
+    name: Literal["moments"] = "moments"
+    columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=2, max_length=250)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [bounds.name for bounds in self.columns]
+        if len(set(names)) != len(names):
+            raise ValueError("two columns have the same name")
+        if "intercept" in names:
+            raise ValueError("no column may be called 'intercept': a model's constant term is")
+        return self
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the job has."""
+        return len(ROUNDS)
+
+    @property
+    def batch(self) -> int | None:
+        """How many clients a round asks; None for all that joined."""
+        return None
+
+    def participations(self, population: int) -> int:
+        return self.rounds
+
+    def query_name(self, number: int) -> QueryName:
+        return ROUNDS[number]
+
+    def query_names(self) -> tuple[QueryName, ...]:
+        return ROUNDS
+
+    def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+        return kinds_of_rounds(self)
+
+    def check_query(
+        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
+    ) -> None:
+        self.terms(least=2, most=2).check(query, number=number)
