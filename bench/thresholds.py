@@ -19,7 +19,7 @@ from numpy.random import PCG64, Generator
 
 from shoal_learning import thresholds
 from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
     LinearRegressionTask,
     Thresholds,

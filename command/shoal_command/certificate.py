@@ -24,8 +24,7 @@ from shoal_protocol.certificates.release_certificate import (
     stated,
 )
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.adversaries import coalitions
-from shoal_protocol.privacy.epsilons import epsilon_at
+from shoal_protocol.privacy.job_costs import coalitions, epsilon_at
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.variational import NumpyroTask

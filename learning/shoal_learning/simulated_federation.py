@@ -25,7 +25,7 @@ from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.studies.regression import Verdict
 from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.epsilons import epsilon_left
+from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import format_time
 from tests.client.test_charges import CHARGE

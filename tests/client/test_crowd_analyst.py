@@ -11,7 +11,7 @@ from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.job_failures import JobFailed
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.crowds.documents import CrowdClosing
+from shoal_protocol.crowds.draws import CrowdClosing
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownJob
 from tests.client.test_crowd_lies import another_seed, changed, other_end, rewritten

@@ -17,7 +17,7 @@ from shoal_holder.exits import Joined
 from shoal_holder.site_files import lock_key
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
-from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
+from shoal_protocol.trust.policy import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
 from shoal_protocol.wire.documents import Signed, decode, sign
 from tests.world.around_holder import POLICY, TASK, World, problem
 from tests.world.clock import HandMovedTimer

@@ -13,7 +13,7 @@ from bench.load.metering import BULK_UPLOAD, JOIN, OTHER, RECEIPT_QUERY, UPLOAD,
 from shoal_agent.crowds.trainer import LogPage
 from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.peers.exchange import Connection, Unavailable
-from shoal_protocol.crowds.documents import weights_digest
+from shoal_protocol.crowds.draws import weights_digest
 from tests.world.around_holder import World
 from tests.world.crowd_examples import (
     CLOSING,

@@ -14,10 +14,9 @@ from shoal_hosting import work
 from shoal_hosting.manifests import manifest_book
 from shoal_hosting.storage.database import StorageThread
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.privacy.curves import gaussian_mu
+from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.queries import Column
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
+from shoal_protocol.rounds.round_spec import LARGEST_SPEC_BYTES, RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import LARGEST_SET, encode_clients
 from shoal_protocol.wire.service_errors import StorageUnavailable

@@ -8,9 +8,17 @@ import httpx
 import pytest
 
 from shoal_protocol.log.entries import Entry
-from shoal_protocol.log.notes import Checkpoint, Note, read_note, sign_note
-from shoal_protocol.log.submissions import ADD_CHECKPOINT, SIZE_MEDIA_TYPE, Submission
-from shoal_protocol.log.witnessed import cosigners, origin_of
+from shoal_protocol.log.notes import (
+    ADD_CHECKPOINT,
+    SIZE_MEDIA_TYPE,
+    Checkpoint,
+    Note,
+    Submission,
+    cosigners,
+    origin_of,
+    read_note,
+    sign_note,
+)
 from tests.world.around_node import Federation
 from tests.world.logs import MANIFEST, certificate, key_of, rounds, signed, tree, version
 from tests.world.parties import client_of, problem_code

@@ -16,8 +16,8 @@ from shoal_command_groups.console import forms
 from shoal_command_groups.console.pages import console_of
 from shoal_hosting.clock import system_clock
 from shoal_hosting.pages.console import SIGN_IN, START
-from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from tests.federation.test_crowd_jobs import HOLDERS, finish, open_crowd
 from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture

@@ -10,7 +10,7 @@ from shoal.jobs.job_states import Approvals, JobState
 from shoal_agent.deciding import request_of
 from shoal_command.rendering import rendered
 from shoal_command_groups.job_views import listed
-from shoal_protocol.jobs.approvals import Decision, approval_of
+from shoal_protocol.jobs.membership import Decision, approval_of
 from shoal_protocol.wire.documents import sign
 from tests.command.test_terminal import printed_by
 from tests.federation.test_crowd_jobs import TICK, open_crowd, state

@@ -8,9 +8,9 @@ from shoal.jobs.job_failures import JobFailed
 from shoal_holder.noise import exact_noise
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
-from shoal_protocol.certificates.packing import unpack
+from shoal_protocol.certificates.release_certificate import unpack
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import decode, sign
 from tests.federation.test_consortium_changes import publish, second_version
 from tests.world.audit import audit

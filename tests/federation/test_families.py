@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.cells import CategoricalTask
 from shoal_protocol.studies.normals import MultivariateNormalTask, NormalTask
 from shoal_protocol.studies.single_numbers import BernoulliTask, NormalMeanTask, PoissonTask

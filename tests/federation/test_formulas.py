@@ -12,8 +12,7 @@ from shoal.estimators import CohortCard, LinearRegressionInBounds
 from shoal.jobs.job_failures import JobRefused
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.records import Records
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Power, Term
+from shoal_protocol.queries.columns import ColumnBounds, Power, Term
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.dictionary import Category, DataDictionary, Flag, Number, Variable
 from shoal_protocol.wire.documents import sign

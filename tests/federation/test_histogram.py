@@ -15,7 +15,7 @@ from shoal.jobs.task_files import read_task_file
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import run
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import CategoricalTask, HistogramPosterior, HistogramTask
 from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec

@@ -18,7 +18,7 @@ from shoal.jobs.task_files import read_task_file
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import run
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
 from tests.command.running import shoal
 from tests.world.federation import Federation

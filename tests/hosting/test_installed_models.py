@@ -14,7 +14,7 @@ from shoal_hosting.installed_models import (
     model_for,
     refusal,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.variational import NumpyroTask
 from tests.world.installed_models import install
 

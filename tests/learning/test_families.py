@@ -15,8 +15,8 @@ from shoal_learning.families.normals import noisy_scatter, normalised_prior
 from shoal_learning.families.scatter import draw_normals
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import CategoricalTask
 from shoal_protocol.studies.normals import MultivariateNormalTask, NormalTask
 from shoal_protocol.studies.single_numbers import BernoulliTask, NormalMeanTask, PoissonTask

@@ -7,7 +7,7 @@ from shoal_learning.learners import learner_for
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.simulation import Federation, run
 from shoal_learning.variational import Variational
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.variational import LogisticRegressionTask
 

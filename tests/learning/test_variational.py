@@ -9,11 +9,10 @@ import pytest
 from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors.convergence import Convergence
-from shoal_protocol.posteriors.variational import VariationalPosterior, packed
+from shoal_protocol.posteriors.variational import Convergence, VariationalPosterior, packed
 from shoal_protocol.queries import Column
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.studies.variational import (
     LogisticRegressionPosterior,

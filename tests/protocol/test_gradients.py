@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from shoal_protocol.queries import Column, GradientSum, Query
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import InstalledModel, LogisticRegressionModel
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.study import check_round_rules

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shoal_protocol.posteriors.draws import MOST_VALUES, effective_sample_size, encoded, split_r_hat
+from shoal_protocol.posteriors.forms import MOST_VALUES, effective_sample_size, encoded, split_r_hat
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.normals import NormalPosterior
 

@@ -18,9 +18,9 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.linear_regression import (
     Centring,
     LinearRegressionTask,

@@ -12,14 +12,15 @@ from sqlalchemy.exc import OperationalError
 
 from shoal_hosting.storage.database import StorageThread, open_engine
 from shoal_hosting.storage.database_schema import check_schema
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdOpening,
     Draw,
     SubmissionReceipt,
+    commitment,
+    replaced_instance,
     weights_digest,
 )
-from shoal_protocol.crowds.draws import commitment, replaced_instance
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed, decode

@@ -8,7 +8,7 @@ from nacl.signing import SigningKey
 
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.kaplan_meier import KaplanMeierTask
 from shoal_protocol.trust.dictionary import Category, DataDictionary, Number
 from shoal_protocol.wire.documents import sign

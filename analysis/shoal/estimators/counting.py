@@ -21,7 +21,7 @@ from shoal_protocol.studies.cells import CategoricalPosterior, CategoricalTask
 from shoal_protocol.studies.cohort_card import CohortCardPosterior, CohortCardTask
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
 from shoal_protocol.trust.dictionary import Category, Flag
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 
 class Counting(Parameters):

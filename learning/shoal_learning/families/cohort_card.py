@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shoal_learning.families.round import OneRound
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.known import (
+from shoal_protocol.posteriors.forms import (
     Known,
     KnownQuantile,
     Tails,
@@ -21,7 +21,7 @@ from shoal_protocol.posteriors.known import (
 )
 from shoal_protocol.queries import Tables
 from shoal_protocol.queries.sums import tables_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cohort_card import (
     CategoryCard,
     CategoryVariable,

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from shoal_learning.families.noise import SummedNoise
 from shoal_learning.families.round import OneRound, generator_for
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.known import Known, reach_of, tails_of
+from shoal_protocol.posteriors.forms import Known, reach_of, tails_of
 from shoal_protocol.queries import Tables
 from shoal_protocol.queries.sums import tables_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.kaplan_meier import (
     MOST_NUMBERS,
     NULL_DRAWS,

@@ -25,9 +25,9 @@ from shoal_learning.regression.score_likelihood import (
     estimate,
 )
 from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
-from shoal_protocol.queries.class_scores import class_probabilities
+from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.queries.sums import class_scores_from, matrix_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.multinomial_regression import (
     MultinomialRegressionPosterior,

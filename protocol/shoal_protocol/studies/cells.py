@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
+from shoal_protocol.posteriors.forms import DirichletMixture
 from shoal_protocol.queries import BinCounts, Counts
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.queries.counts import Edges
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.tables import Edges
 from shoal_protocol.studies.study import (
     COUNT_BITS,
     DistributionStudy,
@@ -28,8 +27,8 @@ from shoal_protocol.studies.study import (
     log_probabilities,
     spanning,
 )
-from shoal_protocol.trust.codings import Coding
-from shoal_protocol.wire.numbers import Real
+from shoal_protocol.trust.dictionary import Coding
+from shoal_protocol.wire.encoding import Real
 
 TABLE_BITS: Final = 22
 """Of the grid of tables."""

@@ -10,9 +10,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior
-from shoal_protocol.posteriors.intervals import require_level
-from shoal_protocol.posteriors.known import (
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
+from shoal_protocol.posteriors.forms import (
     REACHES,
     Known,
     KnownQuantile,
@@ -24,8 +23,7 @@ from shoal_protocol.posteriors.known import (
 )
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.studies.study import (
     Labels,
@@ -35,9 +33,9 @@ from shoal_protocol.studies.study import (
     own_label,
     spanning,
 )
-from shoal_protocol.trust.codings import Coding
+from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Count, Finite, Real
+from shoal_protocol.wire.encoding import Count, Finite, Real
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

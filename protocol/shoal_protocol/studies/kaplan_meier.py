@@ -11,18 +11,21 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.intervals import require_level
-from shoal_protocol.posteriors.known import Known, Part
+from shoal_protocol.posteriors.base import (
+    LEVEL,
+    BasePosterior,
+    FloatMatrix,
+    FloatVector,
+    require_level,
+)
+from shoal_protocol.posteriors.forms import Known, Part
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.studies.study import Labels, OneRoundStudy, called, spanning
-from shoal_protocol.trust.codings import Coding, codings_of_events
-from shoal_protocol.wire.encoding import Base64
-from shoal_protocol.wire.numbers import Finite, Place, Real, Size
+from shoal_protocol.trust.dictionary import Coding, codings_of_events
+from shoal_protocol.wire.encoding import Base64, Finite, Place, Real, Size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,16 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.terms import AS_STATED, TOLERANCE, Range, RoundTerms
+from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms
 from shoal_protocol.posteriors.base import (
     BasePosterior,
     FloatMatrix,
     FloatVector,
+    Prior,
     RegressionPosterior,
+    normal_intervals,
+    normal_log_density,
+    normal_quantiles,
 )
-from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
-from shoal_protocol.posteriors.likelihoods import normal_log_density
-from shoal_protocol.posteriors.priors import Prior
 from shoal_protocol.queries import (
     Column,
     FirstMoments,
@@ -31,9 +32,9 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import (
     SMALLEST_SPREAD,
     measured_means,
@@ -43,8 +44,8 @@ from shoal_protocol.studies.measurements import (
 )
 from shoal_protocol.studies.study import Study
 from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Finite, PositiveSize, Size
 from shoal_protocol.wire.errors import RefusedSpec
-from shoal_protocol.wire.numbers import Finite, PositiveSize, Size
 
 _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
 _UNIFORM_SECOND_MOMENT: Final = 1.0 / 3.0  # of a column that fills its bounds evenly

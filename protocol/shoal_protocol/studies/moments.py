@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
+from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.known import Part
+from shoal_protocol.posteriors.forms import Part
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import (
     Column,
@@ -21,10 +21,9 @@ from shoal_protocol.queries import (
     QueryName,
     SecondMomentMatrix,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import (
     CONSTANT,
     GRID_BITS,
@@ -33,7 +32,7 @@ from shoal_protocol.studies.regression import (
     misplaced,
 )
 from shoal_protocol.studies.study import Study
-from shoal_protocol.wire.numbers import Finite, PositiveSize
+from shoal_protocol.wire.encoding import Finite, PositiveSize
 
 MOST_SHOWN: Final = 40
 """Correlations in a summary: those that are surest not to be 0."""

@@ -8,10 +8,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
-from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.intervals import require_level
-from shoal_protocol.posteriors.rows import rows_of
+from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
+from shoal_protocol.posteriors.base import (
+    BasePosterior,
+    FloatMatrix,
+    FloatVector,
+    require_level,
+    rows_of,
+)
 from shoal_protocol.queries import (
     ClassScoreSum,
     Column,
@@ -20,12 +24,10 @@ from shoal_protocol.queries import (
     QueryName,
     SecondMomentMatrix,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.class_scores import class_probabilities
-from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.queries.terms import Level, Term
-from shoal_protocol.queries.weighted_rows import TARGET_PART
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
+from shoal_protocol.queries.moments import TARGET_PART
+from shoal_protocol.queries.scores import class_probabilities
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import (
     CONSTANT,
     GRID_BITS,
@@ -36,7 +38,7 @@ from shoal_protocol.studies.regression import (
 )
 from shoal_protocol.studies.study import Study
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Real
+from shoal_protocol.wire.encoding import Real
 
 _DRAWS: Final = 1_000
 _STEPS: Final = 60  # until their root is exact

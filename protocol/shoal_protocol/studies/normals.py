@@ -7,14 +7,14 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.draws import NormalDrawsPosterior
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.posteriors.forms import NormalDrawsPosterior
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.study import (
     NormalStudy,
     normal_log_densities,
     require_near,
 )
-from shoal_protocol.wire.numbers import Positive, Real
+from shoal_protocol.wire.encoding import Positive, Real
 
 
 class NormalPosterior(NormalDrawsPosterior):

@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
+from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.intervals import normal_intervals
-from shoal_protocol.posteriors.rows import rows_of
+from shoal_protocol.posteriors.base import (
+    LEVEL,
+    BasePosterior,
+    FloatMatrix,
+    FloatVector,
+    normal_intervals,
+    rows_of,
+)
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import Column, HazardScoreSum, Query, QueryName, WeightedRowMatrix
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.queries.hazards import MOST_INTERVALS
-from shoal_protocol.queries.terms import Level, Term
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
+from shoal_protocol.queries.scores import MOST_INTERVALS
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.regression import MeasuredCoefficients
 from shoal_protocol.studies.study import Study
-from shoal_protocol.trust.codings import Coding, codings_of_events
-from shoal_protocol.wire.numbers import Finite, Real
+from shoal_protocol.trust.dictionary import Coding, codings_of_events
+from shoal_protocol.wire.encoding import Finite, Real
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.terms import AS_STATED, RoundTerms
+from shoal_protocol.jobs.job_request import AS_STATED, RoundTerms
 from shoal_protocol.posteriors.base import BasePosterior
-from shoal_protocol.posteriors.known import (
+from shoal_protocol.posteriors.forms import (
     REACHES,
     Known,
     KnownQuantile,
@@ -21,14 +21,13 @@ from shoal_protocol.posteriors.known import (
     quantile_points,
 )
 from shoal_protocol.queries import Axis, EdgeCut, Query, QueryName, Table, Tables
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.sums import tables_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.wire.encoding import Finite
 from shoal_protocol.wire.errors import RefusedSpec
-from shoal_protocol.wire.numbers import Finite
 
 Floats = NDArray[np.float64]
 

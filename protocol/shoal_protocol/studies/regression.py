@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Prot
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
+from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import (
     LEVEL,
     BasePosterior,
     FloatMatrix,
     FloatVector,
+    Prior,
     RegressionPosterior,
-)
-from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles, require_level
-from shoal_protocol.posteriors.known import Part
-from shoal_protocol.posteriors.likelihoods import (
     gamma_log_density,
     logistic_log_density,
+    normal_intervals,
     normal_log_density,
+    normal_quantiles,
     poisson_log_density,
+    require_level,
 )
-from shoal_protocol.posteriors.priors import Prior
+from shoal_protocol.posteriors.forms import Part
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import (
     Column,
@@ -38,17 +38,16 @@ from shoal_protocol.queries import (
     SecondMoments,
     WeightedRowMatrix,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.models.regressions import probability, rate
+from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.queries.weighted_rows import LARGEST_RADIUS, TARGET_PART
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.study import Study
-from shoal_protocol.trust.codings import Coding, codings_of_target
+from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Finite, PositiveSize, Size
+from shoal_protocol.wire.encoding import Finite, PositiveSize, Size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

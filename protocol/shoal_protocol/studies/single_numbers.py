@@ -6,14 +6,17 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.draws import decoded_numbers
-from shoal_protocol.posteriors.intervals import require_level
-from shoal_protocol.posteriors.tabulated import TabulatedPosterior, scored_quantiles
+from shoal_protocol.posteriors.base import (
+    LEVEL,
+    BasePosterior,
+    FloatMatrix,
+    FloatVector,
+    require_level,
+)
+from shoal_protocol.posteriors.forms import TabulatedPosterior, decoded_numbers, scored_quantiles
 from shoal_protocol.queries import Counts, FirstMoments, VectorSum
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.queries.first_moments import LONGEST_VECTOR
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.moments import LONGEST_VECTOR
 from shoal_protocol.studies.study import (
     COUNT_BITS,
     SUM_BITS,
@@ -25,9 +28,8 @@ from shoal_protocol.studies.study import (
     require_near,
     spanning,
 )
-from shoal_protocol.trust.codings import Coding
-from shoal_protocol.wire.encoding import Base64
-from shoal_protocol.wire.numbers import Finite, Positive, PositiveSize, Radius, Real
+from shoal_protocol.trust.dictionary import Coding
+from shoal_protocol.wire.encoding import Base64, Finite, Positive, PositiveSize, Radius, Real
 
 
 class BernoulliPosterior(TabulatedPosterior):

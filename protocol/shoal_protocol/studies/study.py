@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 from pydantic import Field
 
-from shoal_protocol.jobs.terms import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
+from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import variables_of
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.trust.codings import Coding, codings_of_terms
+from shoal_protocol.queries.columns import ColumnBounds, variables_of
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 

@@ -14,26 +14,27 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.terms import AS_STATED, RoundTerms
+from shoal_protocol.jobs.job_request import AS_STATED, RoundTerms
 from shoal_protocol.posteriors.base import (
     BasePosterior,
     FloatMatrix,
     FloatVector,
+    Prior,
     RegressionPosterior,
+    logistic_log_density,
+    normal_intervals,
+    normal_quantiles,
 )
-from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
-from shoal_protocol.posteriors.likelihoods import logistic_log_density
-from shoal_protocol.posteriors.priors import Prior
 from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries import Column, GradientSum, Query, QueryName
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import GradientModel, InstalledModel, LogisticRegressionModel
 from shoal_protocol.queries.models.latents import Latent
 from shoal_protocol.queries.models.regressions import probability
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.study import Study
-from shoal_protocol.trust.codings import Coding, codings_of_target
-from shoal_protocol.trust.limits import LARGEST_POPULATION
+from shoal_protocol.trust.dictionary import Coding, codings_of_target
+from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import RefusedSpec
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from shoal_protocol.privacy.ledger_checks import check_charge
-from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result
-from shoal_protocol.rounds.cohorts import check_nodes
-from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
+from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result, check_nodes
+from shoal_protocol.rounds.outcomes import IMPOSSIBLE, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.shamir import Combined
+from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.wire.service_errors import WrongCohort, WrongLength
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 

@@ -37,8 +37,7 @@ from shoal_protocol.rounds.attestations import (
     PartialSum,
     RoundDocument,
 )
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 from shoal_protocol.wire.service_errors import RoundAbandoned, StorageUnavailable, WrongRound

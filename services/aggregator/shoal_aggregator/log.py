@@ -25,10 +25,20 @@ from shoal_hosting.service import Resources
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.work import Pace, Work
 from shoal_protocol.log.entries import Entry, LogRequest, decode_entry
-from shoal_protocol.log.notes import LARGEST_NOTE_BYTES, Checkpoint, decimal, read_note, sign_note
-from shoal_protocol.log.submissions import ADD_CHECKPOINT, Submission
+from shoal_protocol.log.notes import (
+    ADD_CHECKPOINT,
+    LARGEST_NOTE_BYTES,
+    Checkpoint,
+    LogProof,
+    Submission,
+    cosigners,
+    decimal,
+    origin_of,
+    read_note,
+    sign_note,
+    signed_checkpoint,
+)
 from shoal_protocol.log.tiles import tile_at
-from shoal_protocol.log.witnessed import LogProof, cosigners, origin_of, signed_checkpoint
 from shoal_protocol.trust.manifest import ComputeParty, decode_manifest
 from shoal_protocol.trust.succession import check_successor, log_entry
 from shoal_protocol.wire.errors import ProtocolError

@@ -8,10 +8,8 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from shoal_aggregator import schema, store
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.log.entries import EndEntry, Entry, ManifestEntry, RoundEntry, decode_entry
-from shoal_protocol.log.notes import read_note
-from shoal_protocol.log.proofs import leaf_hash
-from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, root_of
-from shoal_protocol.log.witnessed import LogProof
+from shoal_protocol.log.notes import LogProof, read_note
+from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, leaf_hash, root_of
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.wire.documents import decode
 

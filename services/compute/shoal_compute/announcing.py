@@ -16,8 +16,7 @@ from shoal_compute.witnesses import Witnesses
 from shoal_hosting.service import Resources
 from shoal_protocol.jobs.job_request import check_round_of_job
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import NotReady, ProtocolError, UnknownRound
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pyroaring import BitMap
 
 from shoal_compute.bulks import AcceptedShare
-from shoal_protocol.rounds.asked_holders import AskedHolders
+from shoal_protocol.rounds.round_spec import AskedHolders
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import Envelope, envelope_size, parse
 from shoal_protocol.sharing.schemes import Sharing

@@ -20,8 +20,7 @@ from shoal_hosting.storage.ledger import (
     see_one_state,
 )
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.accounting import Balances, Cap, Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.rounds.round_spec import RoundSpec

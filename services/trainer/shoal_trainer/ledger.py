@@ -12,7 +12,7 @@ from shoal_hosting.storage.ledger import (
     check_rounds,
     see_one_state,
 )
-from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode

@@ -10,9 +10,8 @@ from sqlalchemy import Connection
 from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
 from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.jobs.membership import HolderQuery
-from shoal_protocol.privacy.accounting import NOTHING
-from shoal_protocol.privacy.balances import Balances
-from shoal_protocol.privacy.epsilons import epsilon_left
+from shoal_protocol.privacy.accounting import NOTHING, Balances
+from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, decode
 from shoal_protocol.wire.encoding import format_time

@@ -15,10 +15,10 @@ from shoal_hosting.installed_models import model_for
 from shoal_learning.contract import Learner
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.batches import choose_batch
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode
