@@ -107,7 +107,7 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
         said = terminal.said.split("shoal agent console ")[1].splitlines()[0]
         with console(*shlex.split(said), command=("agent", "console")) as (browser, token, _):
             browser.post("/console/sign-in", data={"token": token})
-            assert "400 are enrolled" in browser.get("/console/policy", timeout=30).text
+            assert "400 slots" in browser.get("/console/policy", timeout=30).text
         running = children_of(terminal.process.pid)
         assert len(running) == 7
         assert terminal.stop() == 0
