@@ -7,8 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.intervals import normal_intervals, require_level
+from shoal_protocol.posteriors.base import LEVEL, normal_intervals, require_level
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.studies.regression import Verdict
 

@@ -16,8 +16,7 @@ import pydantic
 from shoal.formulas.parsing import Argument, Formula, Part
 from shoal.formulas.variables import Known, named
 from shoal_learning.coding import Variable
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Factor, Level, Log, Power, Spline, Term
+from shoal_protocol.queries.columns import ColumnBounds, Factor, Level, Log, Power, Spline, Term
 from shoal_protocol.trust.dictionary import Category, Date, Flag
 from shoal_protocol.wire.documents import describe
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 Kind = Literal["itself", "category", "power", "log", "spline", "level"]
 Argument = str | float | tuple[str | float, ...]

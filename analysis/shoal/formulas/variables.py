@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from shoal_learning.coding import Variable, near_to, variable_given
 from shoal_protocol.trust.dictionary import Category
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from shoal.planning.assumptions import assume
 from shoal.planning.steps import CLIP_RATIO, Steps
 from shoal.planning.study import Prospect, Study
 from shoal_protocol.crowds.tasks import MOST_INSTANCES, MOST_WEIGHTS, CrowdTask
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 
 _RATES: Final = np.geomspace(1e-9, 1.0, 109)  # learning rates that are tried
 _GRID_BITS: Final = 24  # at least; so many that a clip is 2^10 lattice units or more

@@ -10,7 +10,7 @@ from pyroaring import BitMap
 
 from shoal.planning.study import Study
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -22,12 +22,12 @@ from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.privacy.accounting import price
-from shoal_protocol.privacy.calibration import noise_for
+from shoal_protocol.privacy.job_costs import noise_for
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.studies import Task
-from shoal_protocol.trust.limits import LARGEST_POPULATION
+from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Document, Signed
 from shoal_protocol.wire.encoding import encode_clients
 

@@ -14,9 +14,9 @@ from shoal_protocol.crowds.tasks import Clipping, Variant
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.trust.limits import LARGEST_POPULATION
+from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Clients
+from shoal_protocol.wire.encoding import Clients
 
 Positive = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
 
