@@ -16,9 +16,7 @@ from shoal.estimators import (
     PoissonRegression,
 )
 from shoal.estimators.parameters import Parameters
-from shoal.formulas.designing import Design, design
-from shoal.formulas.parsing import parse
-from shoal.formulas.variables import Known
+from shoal.formulas import Design, Known, design, parse
 from shoal.jobs.job_failures import JobRefused
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.queries.bounds import ColumnBounds
