@@ -236,20 +236,6 @@ def lied(trust: Trust, told: ReleaseCertificate, changes: dict[str, Any]) -> tup
     return sign(body, "trainer", key).encode(), manifest
 
 
-async def test_a_job_that_loses_more_than_it_can_spare_fails_and_says_why(
-    federation: Federation,
-) -> None:
-    job = await federation.submit(task=TASK)
-    await reach(federation, job, 0)
-    await lose_a_round(federation, job)
-    await reach(federation, job, 1)
-    lost = await lose_a_round(federation, job)
-    state = await federation.state(job)
-    assert state["phase"] == "failed"
-    assert "round 2 to be lost: round 1 was abandoned" in state["reason"]
-    assert lost in state["reason"]
-
-
 async def test_a_round_that_no_client_was_told_of_is_lost_and_given_back(
     federation: Federation, trust: Trust
 ) -> None:

@@ -28,7 +28,6 @@ from shoal_hosting.server.openapi import (
     TEXT,
     After,
     JobId,
-    JsonSchema,
     answers,
     having,
     listed_as,
@@ -112,40 +111,6 @@ _UPLOAD: Final[dict[str, Any]] = {"takes": BINARY, "as_body": OCTETS}
 _ROUND: Final = {"name": "round_id", "in": "path", "required": True, "schema": ID_SCHEMA}
 
 
-def _plain(what: str, declared: dict[str, Any], *parameters: JsonSchema) -> JsonSchema:
-    return {"summary": what, "parameters": list(parameters), **declared["openapi_extra"]}
-
-
-PLAIN: Final = {
-    "/v1/gossip": _plain(
-        "Take a node's documents and tell it those that it lacks",
-        answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY),
-    ),
-    "/v1/rounds/{round_id}/shares": _plain(
-        "Upload one share envelope",
-        stores(
-            having("status"),
-            *(UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE),
-            **_UPLOAD,
-        ),
-        _ROUND,
-    ),
-    "/v1/rounds/{round_id}/shares/bulk": _plain(
-        "Upload share envelopes, each behind its length in 4 bytes, little-endian; each is judged "
-        "by itself",
-        answers(_OUTCOMES, UnknownRound, service_errors.MalformedEnvelope, **_UPLOAD),
-        _ROUND,
-    ),
-    "/v1/rounds/{round_id}/shares/stored": _plain(
-        "Ask which envelopes are stored: a client in 4 bytes, little-endian, and its envelope's "
-        "digest, repeated. One bit for each, in order, the lowest of each byte first, in base64",
-        answers(having("stored"), UnknownRound, service_errors.MalformedQuery, **_UPLOAD),
-        _ROUND,
-    ),
-}
-"""What the routes answer, for the OpenAPI document."""
-
-
 class Allowance:
     """Bounds the bytes of uploads that are in memory at once."""
 
@@ -173,15 +138,17 @@ class Allowance:
             self._left += taken
 
 
-def upload_routes(uploads: Uploads, gossip: Gossip) -> list[Route]:
-    """Return the routes that `PLAIN` describes."""
+def install_upload_routes(app: FastAPI, uploads: Uploads, gossip: Gossip) -> None:
+    """Have `app` answer uploads, questions about them, and gossip."""
     allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
 
     async def converse(request: Request) -> Response:
+        """Take a node's documents and tell it those that it lacks."""
         request.scope["route"] = gossiped
         return document(await gossip.receive(await request.body()))
 
     async def upload(request: Request) -> Response:
+        """Upload one share envelope."""
         request.scope["route"] = one
         round_id = checked_round(request.path_params["round_id"])
         with allowance.reading() as take:
@@ -189,6 +156,10 @@ def upload_routes(uploads: Uploads, gossip: Gossip) -> list[Route]:
         return document(b'{"status":%d}' % status, status)
 
     async def upload_in_bulk(request: Request) -> Response:
+        """Upload share envelopes, each behind its length in 4 bytes, little-endian.
+
+        Each is judged by itself.
+        """
         request.scope["route"] = many
         round_id = checked_round(request.path_params["round_id"])
         with allowance.reading() as take:
@@ -199,16 +170,35 @@ def upload_routes(uploads: Uploads, gossip: Gossip) -> list[Route]:
         return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
 
     async def ask_for_receipts(request: Request) -> Response:
+        """Ask which envelopes are stored.
+
+        The body is a client in 4 bytes, little-endian, and its envelope's digest, repeated. The
+        answer has one bit for each, in order, the lowest of each byte first, in base64.
+        """
         request.scope["route"] = asked
         round_id = checked_round(request.path_params["round_id"])
         found = await uploads.held(round_id, await request.body())
         return shown({"stored": encode_answer(found)})
 
+    gossiped = Route("/v1/gossip", converse, methods=["POST"])
     one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
     many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
     asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipts, methods=["POST"])
-    gossiped = Route("/v1/gossip", converse, methods=["POST"])
-    return [gossiped, one, many, asked]
+    _document(app, gossiped, answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY))
+    of_one = (UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE)
+    _document(app, one, stores(having("status"), *of_one, **_UPLOAD))
+    of_many = (UnknownRound, service_errors.MalformedEnvelope)
+    _document(app, many, answers(_OUTCOMES, *of_many, **_UPLOAD))
+    of_query = (UnknownRound, service_errors.MalformedQuery)
+    _document(app, asked, answers(having("stored"), *of_query, **_UPLOAD))
+    app.router.routes[:0] = [gossiped, one, many, asked]  # they come first
+
+
+def _document(app: FastAPI, route: Route, declared: dict[str, Any]) -> None:
+    """Add a route that FastAPI documents, and that `route` answers before it."""
+    if "{round_id}" in route.path:
+        declared["openapi_extra"]["parameters"] = [_ROUND]
+    app.add_api_route(route.path, route.endpoint, methods=["POST"], **declared)
 
 
 async def _body(request: Request, take: Callable[[int], None]) -> bytes:
@@ -242,7 +232,6 @@ def create_app(
     app = resources.application(
         "Shoal Compute node",
         ready=witnesses.ready,
-        plain=PLAIN,
         busy=totals.is_busy,
         look=look,
         body_limit_bytes_by_ending={
@@ -407,7 +396,7 @@ def create_app(
         """Return the last checkpoint signed here of the log whose origin has this SHA-256."""
         return Response(await log_witness.newest(origin_hash), media_type=NOTE)
 
-    app.router.routes[:0] = upload_routes(uploads, gossip)  # they come first
+    install_upload_routes(app, uploads, gossip)
     return app
 
 

@@ -310,7 +310,7 @@ def create_app(
     @app.get(
         "/v1/ledger",
         dependencies=crowds.resources.for_the_operator,
-        **answers(having("entries", "next", "withdrawn")),
+        **answers(having("entries", "next", "withdrawn"), 401),
     )
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """List the rounds ever announced and what they cost, from entry `after` on."""
