@@ -27,9 +27,7 @@ from bench.load.crowds import CrowdFigures, CrowdLoad
 from bench.planner import outcomes
 from bench.raw_requests import ask, request
 from bench.rounds import peak_memory_mib
-from shoal.planning import Study
-from shoal.planning.assumptions import assume
-from shoal.planning.crowds import crowd_task, draw_and_discard
+from shoal.planning import Study, assume, crowd_task, draw_and_discard
 from shoal_agent import read_holder_key
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_command.connection import open_book

@@ -14,10 +14,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.planning import Prospect, Study, compare
-from shoal.planning.assumptions import assume, mean_of
-from shoal.planning.crowds import crowd_task, draw_and_discard
-from shoal.planning.in_rounds import in_rounds_task
+from shoal.planning import (
+    Prospect,
+    Study,
+    assume,
+    compare,
+    crowd_task,
+    draw_and_discard,
+    in_rounds_task,
+    mean_of,
+)
 from shoal_learning.crowds.simulation import simulate
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run

@@ -16,8 +16,7 @@ from matplotlib import pyplot
 from shoal import Analyst, ColumnBounds, CrowdSettings, Federation, JobSettings, SimulatedFederation
 from shoal.estimators import LogisticRegression
 from shoal.jobs.federation import Learning
-from shoal.planning import Study, compare
-from shoal.planning.comparing import trust
+from shoal.planning import Study, compare, trust
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulation import in_turn, simulate
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows

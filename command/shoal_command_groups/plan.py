@@ -7,10 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.planning import Prospect, Study, compare
-from shoal.planning.comparing import formulas, trust
-from shoal.planning.crowds import contributions_needed, draw_and_discard, instances_for_load
-from shoal.planning.study import ANSWER_SECONDS, assumed_open_sessions, sufficient_open_seconds
+from shoal.planning import (
+    ANSWER_SECONDS,
+    Prospect,
+    Study,
+    assumed_open_sessions,
+    compare,
+    contributions_needed,
+    draw_and_discard,
+    formulas,
+    instances_for_load,
+    sufficient_open_seconds,
+    trust,
+)
 from shoal_command.options import with_options_of
 from shoal_command.terminal import AsJson, present
 from shoal_protocol.privacy.job_costs import coalitions

@@ -9,10 +9,13 @@ import pytest
 from nacl.signing import SigningKey
 
 from bench.planner import errors_in_rounds, errors_of_crowds
-from shoal.planning import Study
-from shoal.planning.crowds import draw_and_discard, instances_for_load
-from shoal.planning.in_rounds import distributed_compute
-from shoal.planning.sizes import of_a_round
+from shoal.planning import (
+    Study,
+    distributed_compute,
+    draw_and_discard,
+    instances_for_load,
+    of_a_round,
+)
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.noise import exact_noise
 from shoal_protocol.wire.documents import sign

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shoal.answers import Answers, contrast, difference, wald
-from shoal.answers.components import chi_square_tail
+from shoal.answers import Answers, chi_square_tail, contrast, difference, wald
 from shoal.estimators import (
     LinearRegression,
     LinearRegressionInBounds,

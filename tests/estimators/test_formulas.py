@@ -12,9 +12,7 @@ from shoal.estimators import (
     LinearRegressionInBounds,
     PoissonRegression,
 )
-from shoal.formulas.designing import Design, design
-from shoal.formulas.parsing import parse
-from shoal.formulas.variables import Known
+from shoal.formulas import Design, Known, design, parse
 from shoal.jobs.job_failures import JobRefused
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.queries.columns import (

@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.formulas.designing import level_columns
-from shoal.formulas.variables import Known, named
+from shoal.formulas import Known, level_columns, named
 from shoal_learning.coding import Variable, coded, is_names, near_to, variable_given
 from shoal_protocol.posteriors.base import array_of, columns_of, numbers_of
 from shoal_protocol.queries.columns import ColumnBounds

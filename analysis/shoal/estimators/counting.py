@@ -15,7 +15,7 @@ from shoal.estimators.base import Estimator
 from shoal.estimators.distributions import Distribution
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.survival import OfEvents
-from shoal.formulas.variables import Known, named
+from shoal.formulas import Known, named
 from shoal_learning.coding import is_levels, near_to
 from shoal_protocol.studies.cells import CategoricalPosterior, CategoricalTask
 from shoal_protocol.studies.cohort_card import CohortCardPosterior, CohortCardTask

@@ -9,9 +9,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
-from shoal.formulas.designing import about_zero, design, single
-from shoal.formulas.parsing import Formula, parse, parse_part
-from shoal.formulas.variables import Known
+from shoal.formulas import Formula, Known, about_zero, design, parse, parse_part, single
 from shoal.jobs.federation import CrowdFederation, Federation
 from shoal.jobs.job_failures import JobRefused
 from shoal_learning.coding import Variable, Variables, is_names

@@ -16,9 +16,7 @@ from shoal.estimators.predicting import (
     d_squared_of_gamma,
     r_squared,
 )
-from shoal.formulas.designing import features_of, levels_of
-from shoal.formulas.parsing import Part
-from shoal.formulas.variables import Known
+from shoal.formulas import Known, Part, features_of, levels_of
 from shoal_learning.coding import Variable, are_numbers_of, is_levels
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, require_level
@@ -62,7 +60,7 @@ JudgedT = TypeVar("JudgedT", bound=MeasuredCoefficients | PiecewiseExponentialPo
 class Regression(Predictor, Estimator[RegressionT]):
     """Base of all regressions: `features` and `target` are columns with their public bounds.
 
-    In their place a `formula` may stand: see `shoal.formulas.parsing`.
+    In their place a `formula` may stand: see `shoal.formulas`.
     """
 
     @property

@@ -8,9 +8,7 @@ from shoal.estimators.base import Estimator
 from shoal.estimators.columns import levels_in
 from shoal.estimators.parameters import NotFittedError, described
 from shoal.estimators.regressions import MeasuredRegression
-from shoal.formulas.designing import levels_of
-from shoal.formulas.parsing import Part
-from shoal.formulas.variables import Known
+from shoal.formulas import Known, Part, levels_of
 from shoal.jobs.federation import Learning
 from shoal_protocol.certificates.posterior_report import PrivacySpent
 from shoal_protocol.posteriors.base import LEVEL

@@ -1,0 +1,608 @@
+"""Formulas in Wilkinson's notation, and the columns that they mean by the data dictionary.
+
+systolic ~ age + C(smoker, reference="no") + age:sex + I(age**2) + log(crp, 0.1) + spline(bmi, 4)
+visits ~ age + offset(log(years))
+
+formulaic's parser reads a formula; nothing of it is ever executed. Columns are terms that data
+holders evaluate. Their bounds follow from the variables' by interval arithmetic. A category has one
+column for each level except its reference, and all of them where no other term has what the
+reference would stand for. Records with none of the levels that a formula lists lack a value.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+import pydantic
+
+from shoal_learning.coding import Variable, near_to, variable_given
+from shoal_protocol.queries.columns import ColumnBounds, Factor, Level, Log, Power, Spline, Term
+from shoal_protocol.trust.dictionary import Category, Date, Flag
+from shoal_protocol.wire.documents import describe
+from shoal_protocol.wire.encoding import canonical_text
+
+
+@dataclass(frozen=True)
+class Known:
+    """Variables by name, and the reference of those whose levels were given in an order.
+
+    Who `counts_others` may name some of the levels that a dictionary has.
+    """
+
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    references: Mapping[str, str] = field(default_factory=dict)
+    counts_others: bool = False
+
+    @classmethod
+    def given(cls, variables: object, parameter: str) -> Self:
+        """Return what a user says of variables.
+
+        Raises:
+            ValueError: it is not usable; the message begins with `parameter`.
+        """
+        if not isinstance(variables, Mapping):
+            raise ValueError(f'{parameter} must be a mapping, as {{"age": (18, 90)}}')
+        found = cls()
+        for name, said in variables.items():
+            found = found.and_one(canonical_text(str(name)), said, parameter)
+        return found
+
+    def and_one(self, name: str, said: object, parameter: str) -> Self:
+        """Return these and one more variable.
+
+        Raises:
+            ValueError: as `given`.
+        """
+        variable = variable_given(name, said, parameter)
+        more: dict[str, Variable] = {name: variable}
+        if variable.indicator is not None:
+            more[variable.indicator.name] = variable.indicator
+        references = dict(self.references)
+        if isinstance(variable, Category):
+            references[name] = variable.levels[0]
+        return replace(self, variables={**self.variables, **more}, references=references)
+
+    def over(self, dictionary: Mapping[str, Variable]) -> Self:
+        """Return what is known with a dictionary: bounds are these, places of levels are its own.
+
+        Raises:
+            ValueError: the dictionary has other levels.
+        """
+        known = {**dictionary, **self.variables}
+        for name, variable in self.variables.items():
+            agreed = dictionary.get(name)
+            if not isinstance(variable, Category) or agreed is None:
+                continue
+            levels = agreed.levels if isinstance(agreed, Category) else ()
+            unknown = [level for level in variable.levels if level not in levels]
+            if unknown or (len(levels) > len(variable.levels) and not self.counts_others):
+                raise ValueError(
+                    f"{name!r} has other levels in the data dictionary: {', '.join(levels)}"
+                    if levels
+                    else f"{name!r} has no levels in the data dictionary: give bounds, as two "
+                    "numbers, or leave them out"
+                )
+            known[name] = agreed
+        return replace(self, variables=known)
+
+
+def named(variables: Mapping[str, Variable], name: str) -> Any:
+    """Return the variable of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in variables:
+        base = name.removesuffix("_missing")
+        if base != name and base in variables:
+            raise ValueError(f"{base!r} has no indicator of missing values in the data dictionary")
+        near = near_to(name, variables)
+        raise ValueError(
+            f"there is no variable {name!r}{near}: correct it, or give bounds or levels in "
+            f"`variables`, as {{{name!r}: (0, 1)}}"
+            if near
+            else f"there is no variable {name!r}: give its bounds or levels in `variables`, as "
+            f"{{{name!r}: (0, 1)}}"
+        )
+    return variables[name]
+
+
+Kind = Literal["itself", "category", "power", "log", "spline", "level"]
+Argument = str | float | tuple[str | float, ...]
+
+_QUOTED: Final = re.compile(r"`([^`]*)`")
+_OFFSET: Final = re.compile(r"offset\((.*)\)", re.DOTALL)
+_SUPPORTED: Final = (
+    'a formula has variables, C(x), C(x, reference="level"), level(x, "level"), I(x**2), '
+    "power(x, 2), log(x), log(x, lower), spline(x, 4), spline(x, knots=[1, 2]) and missing(x), and "
+    "offset() of one of them"
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One factor as it is written: a function of one variable, and its further arguments."""
+
+    text: str
+    kind: Kind
+    variable: str
+    arguments: Mapping[str, Argument] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A target, terms as products of parts, short ones first, and if there is a constant term.
+
+    `offset` is a part whose coefficient is 1.
+    """
+
+    target: Part
+    terms: tuple[tuple[Part, ...], ...]
+    constant: bool
+    offset: Part | None = None
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Return the names of the variables that it reads, in order of appearance."""
+        parts = (self.target, *(part for term in self.terms for part in term), self.offset)
+        return tuple(dict.fromkeys(part.variable for part in parts if part is not None))
+
+
+def parse(formula: str) -> Formula:
+    """Read a formula.
+
+    Raises:
+        ValueError: it is none, or has something that is not supported; the message says what.
+        ImportError: formulaic is not installed.
+    """
+    left, right = _split(formula)
+    if len(left) != 1 or len(left[0]) != 1:
+        raise ValueError("a formula has one target, left of ~: blood_pressure ~ age + C(sex)")
+    constant = ["1"] in right
+    offsets = [found[1] for term in right if len(term) == 1 and (found := _offset_in(term[0]))]
+    if len(offsets) > 1:
+        raise ValueError("a formula has one offset at most")
+    features = [term for term in right if term != ["1"] and not _offset_in(term[0])]
+    terms = tuple(tuple(map(_part, term)) for term in sorted(features, key=len))
+    if not terms:
+        raise ValueError("a formula has a feature at least, right of ~")
+    return Formula(_part(left[0][0]), terms, constant, *map(parse_part, offsets))
+
+
+def _offset_in(text: str) -> re.Match[str] | None:
+    return _OFFSET.fullmatch(text)
+
+
+def parse_part(text: str) -> Part:
+    """Read a variable, or a function of one.
+
+    Raises:
+        ValueError: it is neither; the message says what may be.
+    """
+    return _part(f"`{text}`" if text.isidentifier() else text)
+
+
+def _split(formula: str) -> tuple[list[list[str]], list[list[str]]]:
+    """Return the terms of both sides, each a list of its factors' texts; "1" is the constant."""
+    try:
+        from formulaic.errors import FormulaicError
+        from formulaic.parser import DefaultFormulaParser
+    except ImportError as error:
+        raise ImportError("formulas need the extra: pip install 'shoal[formulas]'") from error
+    try:
+        found = DefaultFormulaParser().get_terms(_with_powers(formula))
+    except (FormulaicError, SyntaxError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise ValueError(f"the formula cannot be read: {reason}") from None
+    left, right = (getattr(found, side, None) for side in ("lhs", "rhs"))
+    if not left or right is None or isinstance(left, tuple) or isinstance(right, tuple):
+        raise ValueError("a formula has one target and one sum of terms: y ~ x + z")
+    targets, terms = (
+        [[_text(each) for each in term.factors] for term in side] for side in (left, right)
+    )
+    if any(any(map(_is_number, term)) for term in terms if term != ["1"]):
+        raise ValueError("terms cannot be scaled in a formula")
+    return targets, terms
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdecimal()
+
+
+def _text(factor: Any) -> str:
+    """Return a factor as it is written; a plain name in backticks, so that it is nothing else."""
+    return f"`{factor.expr}`" if factor.eval_method.value == "lookup" else str(factor.expr)
+
+
+def _with_powers(formula: str) -> str:
+    """Return the formula with I(x**2) for x**2, which in this notation is but x."""
+    from formulaic.parser.algos.tokenize import tokenize
+
+    parts: list[str] = []
+    tokens = [(str(token.token), token.kind.value) for token in tokenize(formula)]
+    while tokens:
+        text, kind = tokens.pop(0)
+        written = {"name": f"`{text}`", "python": f"{{{text}}}"}.get(kind, text)
+        if kind == "name" and len(tokens) > 1 and tokens[0][0] in ("**", "^"):
+            power, of_power = tokens[1]
+            if of_power == "value":
+                written = f"{{I({written}**{power})}}"
+                tokens = tokens[2:]
+        parts.append(written)
+    return " ".join(parts)
+
+
+def _part(text: str) -> Part:
+    quoted: list[str] = []
+
+    def stand_in(match: re.Match[str]) -> str:
+        quoted.append(match[1])
+        return f"_quoted_{len(quoted) - 1}"
+
+    try:
+        node = ast.parse(_QUOTED.sub(stand_in, text), mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"{text!r} cannot be read: {_SUPPORTED}") from None
+    written = _QUOTED.sub(lambda match: canonical_text(match[1]), text)
+    if isinstance(node, ast.Name) and node.id.startswith("_quoted_"):
+        return Part(written, "itself", _name(node, quoted))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        read = _FUNCTIONS.get(node.func.id)
+        given = [_value(each, quoted) for each in node.args]
+        named = {str(each.arg): _value(each.value, quoted) for each in node.keywords}
+        if read is not None and given and isinstance(given[0], _Name | _Power):
+            try:
+                return read(written, *given, **named)
+            except TypeError:
+                raise ValueError(f"{written!r} has wrong arguments: {_SUPPORTED}") from None
+    raise ValueError(f"{written!r} is not supported: {_SUPPORTED}")
+
+
+@dataclass(frozen=True)
+class _Name:
+    name: str
+
+
+@dataclass(frozen=True)
+class _Power:
+    name: str
+    exponent: Argument
+
+
+def _name(node: ast.Name, quoted: list[str]) -> str:
+    is_quoted = node.id.startswith("_quoted_")
+    name = quoted[int(node.id.removeprefix("_quoted_"))] if is_quoted else node.id
+    return canonical_text(name)
+
+
+def _value(node: ast.expr, quoted: list[str]) -> Any:
+    """Return a name, a power of one, or a constant."""
+    if isinstance(node, ast.Name):
+        return _Name(_name(node, quoted))
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Pow | ast.BitXor)
+        and isinstance(node.left, ast.Name)
+    ):
+        return _Power(_name(node.left, quoted), _value(node.right, quoted))
+    try:
+        found = ast.literal_eval(node)
+    except ValueError:
+        found = None
+    if isinstance(found, list | tuple) and all(
+        isinstance(each, str | int | float) for each in found
+    ):
+        return tuple(
+            canonical_text(each) if isinstance(each, str) else float(each) for each in found
+        )
+    if isinstance(found, str):
+        return canonical_text(found)
+    if isinstance(found, int | float):
+        return float(found)
+    raise ValueError(f"an argument is neither a number nor a text: {_SUPPORTED}")
+
+
+def _category(
+    text: str, of: _Name, *, reference: Argument | None = None, levels: Argument | None = None
+) -> Part:
+    given = {"reference": reference, "levels": levels}
+    written = text if levels is None and reference is None else f"C({of.name})"
+    return Part(written, "category", of.name, _given(given))
+
+
+def _level(text: str, of: _Name, level: Argument) -> Part:
+    return Part(f"level({of.name}, {level})", "level", of.name, {"level": level})
+
+
+def _of_power(text: str, of: _Power | _Name, exponent: Argument | None = None) -> Part:
+    if isinstance(of, _Name) == (exponent is None):
+        raise TypeError
+    power = of.exponent if isinstance(of, _Power) else exponent
+    if power not in range(1, 7):
+        raise ValueError("a variable is taken to a whole power from 1 to 6")
+    return Part(f"{of.name}**{power:.0f}", "power", of.name, {"exponent": power or 1.0})
+
+
+def _log(text: str, of: _Name, lower: Argument | None = None) -> Part:
+    return Part(f"log({of.name})", "log", of.name, _given({"lower": lower}))
+
+
+def _spline(
+    text: str, of: _Name, columns: Argument | None = None, *, knots: Argument | None = None
+) -> Part:
+    if (columns is None) == (knots is None):
+        raise ValueError(
+            "a spline has a number of columns, spline(x, 4), or spline(x, knots=[1, 2])"
+        )
+    return Part(
+        f"spline({of.name})", "spline", of.name, _given({"columns": columns, "knots": knots})
+    )
+
+
+def _missing(text: str, of: _Name) -> Part:
+    return Part(text, "itself", f"{of.name}_missing")
+
+
+def _given(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+_FUNCTIONS: Final[Mapping[str, Callable[..., Part]]] = {
+    "C": _category,
+    "I": _of_power,
+    "level": _level,
+    "log": _log,
+    "missing": _missing,
+    "power": _of_power,
+    "spline": _spline,
+}
+
+
+LONGEST_NAME: Final = 64
+_DEGREE: Final = 3
+
+
+@dataclass(frozen=True)
+class Design:
+    """A formula's features, its target and its offset, as tasks take them."""
+
+    features: tuple[ColumnBounds, ...]
+    target: ColumnBounds
+    offset: ColumnBounds | None
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One function that a part stands for; `short` is its label where the other is too long."""
+
+    label: str
+    short: str
+    factor: Factor
+
+
+def design(formula: Formula, known: Known) -> Design:
+    """Return a formula's columns.
+
+    Columns are centred at the middle of their bounds, and a constant in the data's units follows
+    from the centres. So a formula without one has features whose bounds are about zero.
+
+    Raises:
+        ValueError: a variable is unknown, or not of the kind that the formula takes it for.
+    """
+    offset = None if formula.offset is None else single(formula.offset, "offset", known)
+    return Design(features_of(formula, known), single(formula.target, "target", known), offset)
+
+
+def features_of(formula: Formula, known: Known) -> tuple[ColumnBounds, ...]:
+    """Return the columns of a formula's terms.
+
+    Raises:
+        ValueError: as `design`.
+    """
+    features: list[ColumnBounds] = []
+    spanned: set[frozenset[Part]] = {frozenset()} if formula.constant else set()
+    for term in formula.terms:
+        parts = frozenset(term)
+        choices = []
+        for part in term:
+            is_reduced = parts - {part} in spanned
+            choices.append(_choices(part, known, reduced=is_reduced))
+            if not is_reduced and _is_categorical(part, known):
+                spanned.add(parts - {part})
+        spanned.add(parts)
+        features += [_column(term, chosen, known) for chosen in product(*choices)]
+    if not formula.constant:
+        features = [about_zero(each) for each in features]
+    return tuple(features)
+
+
+def about_zero(column: ColumnBounds) -> ColumnBounds:
+    """Return a column with bounds that have zero in their middle."""
+    largest = max(abs(column.lower), abs(column.upper))
+    return column.model_copy(update={"lower": -largest, "upper": largest})
+
+
+def level_columns(name: str, known: Known) -> tuple[ColumnBounds, ...]:
+    """Return one column for each level of a category but its reference.
+
+    Raises:
+        ValueError: it is no category.
+    """
+    part = Part(name, "category", name)
+    return tuple(_column((part,), (each,), known) for each in _choices(part, known, reduced=True))
+
+
+def levels_of(part: Part, known: Known) -> list[tuple[str, float]]:
+    """Return a category's levels, the reference first, as names and as what records hold.
+
+    Raises:
+        ValueError: it is no category.
+    """
+    if not _is_categorical(part, known):
+        raise ValueError(
+            f"{part.text!r} is no category: name one, or list its levels, as "
+            f"C({part.variable}, levels=[1, 2, 3])"
+        )
+    variable: Variable = named(known.variables, part.variable)
+    listed = _listed(part, variable)
+    reference = _reference(part, variable, listed, known)
+    return sorted(listed, key=lambda level: level[1] != reference)
+
+
+def single(part: Part, what: str, known: Known) -> ColumnBounds:
+    """Return the one column of a part, which is the `what` of a regression.
+
+    Raises:
+        ValueError: it has several, or as `design`.
+    """
+    found = _choices(part, known, reduced=True)
+    if len(found) != 1 and _is_categorical(part, known):
+        levels = [name for name, _ in levels_of(part, known)]
+        raise ValueError(
+            f"the {what} {part.text!r} has the levels {', '.join(levels[:20])}: name the one that "
+            f'is 1, as level({part.variable}, "{levels[-1]}") does'
+        )
+    if len(found) != 1:
+        raise ValueError(
+            f'the {what} {part.text!r} has {len(found)} columns: name one, as level(x, "yes") does'
+        )
+    return _column((part,), (found[0],), known)
+
+
+def _column(term: Sequence[Part], chosen: Sequence[_Choice], known: Known) -> ColumnBounds:
+    """Return a term's column; a number or flag by itself is the variable's own."""
+    [first, *others] = term
+    if first.kind == "itself" and not others and not _is_categorical(first, known):
+        variable: Variable = named(known.variables, first.variable)
+        return variable.bounds
+    label = ":".join(each.label for each in chosen)
+    if len(label) > LONGEST_NAME or not label.isprintable():
+        label = ":".join(each.short for each in chosen)
+    if len(label) > LONGEST_NAME:
+        raise ValueError("a term's name would be longer than 64 characters: shorten the variables'")
+    try:
+        return ColumnBounds.of_term(label, Term(factors=tuple(each.factor for each in chosen)))
+    except pydantic.ValidationError as error:
+        raise ValueError(f"the term {label}: {describe(error)}") from None
+
+
+def _is_categorical(part: Part, known: Known) -> bool:
+    if part.kind == "category":
+        return True
+    is_text = isinstance(named(known.variables, part.variable), Category)
+    return part.kind == "itself" and is_text
+
+
+def _choices(part: Part, known: Known, *, reduced: bool) -> list[_Choice]:
+    variable = named(known.variables, part.variable)
+    if _is_categorical(part, known):
+        return _levels(part, variable, known, reduced=reduced)
+    if part.kind == "level":
+        label, value = _level_of(part, variable, part.arguments["level"])
+        return [_Choice(part.text, f"{part.variable}[{label}]", _at(variable, value))]
+    if isinstance(variable, Category):
+        raise ValueError(f"{part.text!r}: a category is no quantity; write C({variable.name})")
+    try:
+        if part.kind == "spline":
+            return _splines(part, variable)
+        return [_Choice(part.text, part.text, _quantity(part, variable))]
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{part.text!r}: {describe(error)}") from None
+
+
+def _quantity(part: Part, variable: Any) -> Factor:
+    lower, upper = variable.limits
+    if part.kind == "log":
+        lower = part.arguments.get("lower", lower)
+        if not isinstance(lower, float | int) or lower <= 0.0:
+            raise ValueError(
+                f"{part.text!r} needs a lower bound above 0, to which values are cut: "
+                f"log({variable.name}, 0.1)"
+            )
+        return Log(variable=variable.name, lower=lower, upper=upper)
+    exponent = int(part.arguments.get("exponent", 1))  # type: ignore[arg-type]
+    return Power(variable=variable.name, lower=lower, upper=upper, exponent=exponent)
+
+
+def _splines(part: Part, variable: Any) -> list[_Choice]:
+    """Return a basis of splines but the first, which the others give with the constant."""
+    lower, upper = variable.limits
+    knots = part.arguments.get("knots")
+    if knots is None:
+        columns = part.arguments["columns"]
+        if not isinstance(columns, float) or columns not in range(_DEGREE, _DEGREE + 33):
+            raise ValueError(f"{part.text!r} has a whole number of columns, {_DEGREE} at least")
+        inner = int(columns) - _DEGREE
+        knots = tuple(np.linspace(lower, upper, inner + 2)[1:-1].tolist())
+    if not isinstance(knots, tuple):
+        raise ValueError(f"{part.text!r}: knots are a list of numbers")
+    found = []
+    for place in range(1, len(knots) + _DEGREE + 1):
+        factor = Spline(variable=variable.name, lower=lower, upper=upper, knots=knots, place=place)  # type: ignore[arg-type]
+        label = f"{part.text}[{place}]"
+        found.append(_Choice(label, label, factor))
+    return found
+
+
+def _levels(part: Part, variable: Any, known: Known, *, reduced: bool) -> list[_Choice]:
+    listed = _listed(part, variable)
+    reference = _reference(part, variable, listed, known)
+    among = tuple(value for _, value in listed) if "levels" in part.arguments else ()
+    found = [
+        _Choice(f"{part.text}[{label}]", f"{part.text}[#{place}]", _at(variable, value, among))
+        for place, (label, value) in enumerate(listed)
+        if not (reduced and value == reference)
+    ]
+    if reduced and len(found) == len(listed):
+        raise ValueError(f"{part.text!r}: the reference is none of the levels")
+    return found
+
+
+def _reference(
+    part: Part, variable: Any, listed: Sequence[tuple[str, float]], known: Known
+) -> float:
+    """Return what records of the reference level hold."""
+    default = known.references.get(part.variable, listed[0][0])
+    return _level_of(part, variable, part.arguments.get("reference", default))[1]
+
+
+def _listed(part: Part, variable: Any) -> list[tuple[str, float]]:
+    """Return the levels, as names and as what records hold."""
+    given = part.arguments.get("levels")
+    if isinstance(variable, Category) and given is None:
+        return [(level, float(place)) for place, level in enumerate(variable.levels)]
+    if isinstance(variable, Flag) and given is None:
+        return [("0", 0.0), ("1", 1.0)]
+    if not isinstance(given, tuple) or isinstance(variable, Date) or len(given) < 2:
+        raise ValueError(
+            f"{part.text!r}: {variable.name!r} is no category; list its levels, as "
+            f"C({variable.name}, levels=[1, 2, 3])"
+        )
+    return [_level_of(part, variable, each) for each in given]
+
+
+def _level_of(part: Part, variable: Any, level: Argument) -> tuple[str, float]:
+    """Return a level's name, and what records hold for it."""
+    if isinstance(variable, Category):
+        if level not in variable.levels:
+            raise ValueError(
+                f"{part.text!r}: {level!r} is no level of {variable.name!r}, which has "
+                f"{', '.join(variable.levels[:20])}"
+            )
+        return str(level), float(variable.levels.index(str(level)))
+    if isinstance(level, str):
+        try:
+            level = float(level)
+        except ValueError:
+            raise ValueError(f"{part.text!r}: {variable.name!r} has numbers for levels") from None
+    if not isinstance(level, float | int) or not variable.limits[0] <= level <= variable.limits[1]:
+        raise ValueError(f"{part.text!r}: a level is beyond the bounds of {variable.name!r}")
+    return f"{level:.15g}", float(level)
+
+
+def _at(variable: Any, value: float, among: tuple[float, ...] = ()) -> Level:
+    return Level(variable=variable.name, value=value, among=among)

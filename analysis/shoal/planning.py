@@ -1,0 +1,1009 @@
+"""Plans what a study would cost by either protocol, from public sizes alone.
+
+The records that a plan assumes are a fixed set of points with weights, so nothing is drawn:
+features are evenly spread, and targets are integrated over. A protocol's effect on one record is
+averaged over them, and two plans of the same study agree. Bytes are measured on sample documents of
+realistic size; HTTP heads, TLS, manifest and roster do not count.
+
+In rounds, the learner itself is run a few times on the expected sums, with the noise that its
+rounds would have: the scatter of its means is what privacy costs. For Draw and Discard, near the
+point where the mean step is zero a contribution contracts a coefficient's deviation by learning
+rate times curvature, and adds noise and the scatter of the record's own score
+(`shoal_learning.crowds.theory.Contraction`). At a high learning rate noise spreads the instances so
+far that most steps are clipped; pull and scatter are then averaged over a normal law of the weights
+(statistical linearisation), whose variance follows from them in turn.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from pyroaring import BitMap
+
+from shoal_holder.crowds.schedule import LAST_MOMENTS
+from shoal_learning.contract import RequestedRound
+from shoal_learning.crowds.theory import Contraction
+from shoal_learning.regression import Regression
+from shoal_learning.simulation import Federation, with_noise
+from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.crowds.draws import (
+    CrowdJobRequest,
+    CrowdOpening,
+    Draw,
+    LogEntry,
+    Submission,
+    SubmissionReceipt,
+)
+from shoal_protocol.crowds.tasks import MOST_INSTANCES, MOST_WEIGHTS, Clipping, CrowdTask, Variant
+from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.privacy.accounting import Cap, price
+from shoal_protocol.privacy.job_costs import noise_for
+from shoal_protocol.queries import Query
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.models.regressions import Family, probability
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.received import envelope_size
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.regression import RegressionTask, TargetFamily
+from shoal_protocol.trust.policy import LARGEST_POPULATION
+from shoal_protocol.wire.documents import Document, Model, Signed
+from shoal_protocol.wire.encoding import Clients, encode_clients
+
+Positive = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
+
+
+class Study(Model):
+    """The public sizes and the assumptions from which a study is planned.
+
+    By rounds the study costs a client (epsilon, delta); by Draw and Discard pure epsilon, which its
+    contributions share. Each client holds one record. Features are assumed to be spread evenly over
+    their bounds and not correlated, with coefficients of one size and alternating signs.
+
+    `instances`, `open_sessions`, `variant`, `clipping` and `step` are those of a crowd job.
+    """
+
+    family: Family = Field(description="linear, logistic or poisson")
+    clients: int = Field(ge=10, le=10**10, description="how many clients, with one record each")
+    features: int = Field(ge=1, le=100, description="features of the regression")
+    epsilon: float = Field(gt=0.0, le=100.0, description="what the study may cost one client")
+    delta: float = Field(ge=0.0, lt=1.0, description="for rounds; Draw and Discard needs none")
+
+    effect: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
+        default=0.3, description="assumed size of a coefficient, on the normalised scale"
+    )
+    residual_sd: Positive = Field(
+        default=0.2, description="assumed scatter of a linear target, in half ranges"
+    )
+    largest_count: float = Field(
+        default=10.0, ge=1.0, le=1000.0, description="a Poisson target's upper bound"
+    )
+
+    nodes: int = Field(default=3, ge=2, le=255, description="Compute nodes")
+    sharing: Sharing = ADDITIVE
+    dropouts: Clients | None = Field(
+        default=None, ge=0, description="clients that may be missing; or 1 in 100"
+    )
+    colluders: Clients | None = Field(
+        default=None, ge=0, description="clients that may collude; or 1 in 100"
+    )
+
+    instances: int = Field(
+        default=20,
+        ge=1,
+        le=10_000,
+        description="instances of a crowd job, k; 20 if not by its load",
+    )
+    variant: Variant = Field(default="one", description="one, feature or all")
+    clipping: Clipping = Field(default="coordinate", description="coordinate or residual")
+    step: Positive | None = Field(
+        default=None, description="learning rate of a crowd job; or the best one"
+    )
+    open_sessions: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1e9,
+        description="clients that have drawn and not yet answered: arrivals a second times seconds",
+    )
+    contributions_per_client: int = Field(
+        default=1,
+        ge=1,
+        le=1_000_000,
+        description="contributions of each client, which share epsilon",
+    )
+
+    @model_validator(mode="after")
+    def _sizes_agree(self) -> Self:
+        if self.tolerated[0] + self.tolerated[1] + 1 >= self.clients:
+            raise ValueError("there must be more clients than dropouts + colluders + 1")
+        if reason := self.sharing.refusal(
+            nodes=self.nodes, minimum_threshold=2, minimum_committee=2
+        ):
+            raise ValueError(reason)
+        return self
+
+    @property
+    def cap(self) -> Cap:
+        """What the study may cost one client."""
+        return Cap(epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def coefficients(self) -> int:
+        """The number of coefficients, p: the features' and the constant's."""
+        return self.features + 1
+
+    @property
+    def tolerated(self) -> tuple[int, int]:
+        """Dropouts and colluders of a round."""
+        few = min(self.clients, LARGEST_POPULATION) // 100
+        return (
+            few if self.dropouts is None else self.dropouts,
+            few if self.colluders is None else self.colluders,
+        )
+
+    @property
+    def contributions(self) -> int:
+        """How many contributions a crowd job takes in."""
+        return self.clients * self.contributions_per_client
+
+    @property
+    def fits_rounds(self) -> bool:
+        """Whether a job can have as many clients."""
+        return self.clients <= LARGEST_POPULATION
+
+
+ANSWER_SECONDS: Final = 0.5
+"""From a draw to its answer, assumed: an agent's step and two requests, on a fair line."""
+
+LITTLE: Final = 0.1
+"""Open sessions for each instance that cost at most a tenth of the learning: k / (k + m)."""
+
+
+_FEWEST: Final = 1e-6  # open sessions on average: one second of two weeks
+
+
+def assumed_open_sessions(study: Study) -> float:
+    """Return how many draws may be under way at a time before the plan is off.
+
+    As many as the study says; if it says none, so few that they cost a tenth of the learning.
+    """
+    return max(study.open_sessions, _FEWEST) if study.open_sessions else LITTLE * study.instances
+
+
+def sufficient_open_seconds(study: Study) -> float:
+    """Return for how many seconds the job must be open for no more open sessions on average.
+
+    Contributions come evenly over all but the last moments, each open for `ANSWER_SECONDS`.
+    """
+    busy = study.contributions * ANSWER_SECONDS / assumed_open_sessions(study)
+    return busy / (1.0 - LAST_MOMENTS)
+
+
+Protocol = Literal["distributed_compute", "draw_and_discard"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorParts:
+    """Root mean square errors of the p coefficients on the normalised scale, by cause.
+
+    `bias` is what would stay with ever more clients: clipping and priors. `unfinished` is what the
+    start is still to blame for. `sampling` is there without privacy, `noise` is its price.
+    """
+
+    noise: float
+    sampling: float
+    bias: float
+    unfinished: float
+
+    @property
+    def total(self) -> float:
+        """The expected error: the root of the sum of squares."""
+        return math.hypot(self.noise, self.sampling, self.bias, self.unfinished)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        noise: NDArray[np.float64],
+        sampling: NDArray[np.float64],
+        bias: NDArray[np.float64],
+        unfinished: NDArray[np.float64],
+    ) -> "ErrorParts":
+        """Return the parts, given each coefficient's, shapes (p,)."""
+
+        def rms(each: NDArray[np.float64]) -> float:
+            return float(np.sqrt(np.mean(each**2)))
+
+        return cls(
+            noise=rms(noise), sampling=rms(sampling), bias=rms(bias), unfinished=rms(unfinished)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """One protocol's costs and error. Bytes are of documents and envelopes, without HTTP and TLS.
+
+    `rounds` is how often all wait for each other; `answers` how often one client takes part;
+    `settings` what the error was computed for. `excluded` says why the study cannot be made this
+    way at all, and is None if it can.
+    """
+
+    protocol: Protocol
+    rounds: int
+    answers: int
+    sent_bytes: int  # by one client, in all
+    received_bytes: int
+    taken_in_bytes: int  # by all services together, of all clients
+    error: ErrorParts
+    settings: Mapping[str, float | int | str]
+    excluded: str | None = None
+
+
+_DIGEST: Final = "0" * 64
+_SIGNATURE: Final = "0" * 128
+_WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_NAME: Final = "trainer"
+_HOLDER: Final = 1_000_000  # an index of seven digits
+
+
+def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int]:
+    """Return what a data holder sends and receives in a round: its envelopes; the round's spec."""
+    envelopes = sum(
+        envelope_size(
+            study.sharing.kind_for(holder=0, node=node, nodes=study.nodes), query.dimension
+        )
+        for node in study.sharing.members(holder=0, nodes=study.nodes)
+    )
+    population = min(population, LARGEST_POPULATION)
+    dropouts, colluders = study.tolerated
+    terms = {"population": population, "dropouts": dropouts, "colluders": colluders}
+    sensitivity = query.design(study.cap.mechanism).sensitivity
+    noise = noise_for(study.cap.mechanism, sensitivity=sensitivity, cost=study.cap.whole, **terms)
+    cost = price(noise, sensitivity=sensitivity, **terms)
+    every = max(1, min(study.clients, LARGEST_POPULATION) // population)
+    spec = RoundSpec(
+        manifest=_DIGEST,
+        job=_DIGEST,
+        number=0,
+        query=query,
+        dimension=query.dimension,
+        modulus_bits=study.sharing.modulus_bits,
+        sharing=study.sharing,
+        noise=noise,
+        population=encode_clients(BitMap(range(0, population * every, every))),
+        population_size=population,
+        dropouts=dropouts,
+        colluders=colluders,
+        minimum_cohort=population - dropouts,
+        smallest_answer=1,
+        compute_nodes=tuple(f"compute-{node}" for node in range(study.nodes)),
+        opened_at=_WHEN,
+        deadline=_WHEN + timedelta(hours=1),
+        proceed_at=_WHEN + timedelta(hours=2),
+        give_up_at=_WHEN + timedelta(hours=2),
+        mu=cost.mu,
+        epsilon=cost.stated_epsilon,
+    )
+    return envelopes, _size(spec)
+
+
+def of_joining(study: Study, task: Task) -> tuple[int, int]:
+    """Return what a data holder sends and receives to join: its join; the job's request."""
+    dropouts, colluders = study.tolerated
+    population = min(study.clients, LARGEST_POPULATION)
+    request = StudyRequest(
+        manifest=_DIGEST,
+        nonce="0" * 32,
+        analyst="analyst",
+        task=task,
+        terms=task.terms(least=population, most=population),
+        privacy=PrivacyDemand(
+            epsilon=study.epsilon, delta=study.delta, dropouts=dropouts, colluders=colluders
+        ),
+        sharing=study.sharing,
+        minimum_population=population,
+        maximum_population=population,
+        join_deadline=_WHEN,
+        round_seconds=3600,
+        grace_seconds=3600,
+    )
+    join = Join(manifest=_DIGEST, job=_DIGEST, holder=_HOLDER)
+    return _size(join, "holder"), _size(request)
+
+
+def of_crowd_job(task: CrowdTask) -> int:
+    """Return what one client receives once: a crowd job's request and opening."""
+    request = CrowdJobRequest(
+        manifest=_DIGEST,
+        nonce="0" * 32,
+        analyst="analyst",
+        task=task,
+        contributions=1_000_000,
+        contributions_per_client=1,
+        contributions_per_record=1,
+        session_seconds=3600,
+        closes_at=_WHEN,
+    )
+    opening = CrowdOpening(
+        manifest=_DIGEST,
+        job=_DIGEST,
+        commitment=_DIGEST,
+        instances=((0,) * task.dimension,) * task.instances,
+        opened_at=_WHEN,
+    )
+    return _size(request) + _size(opening)
+
+
+def of_contribution(task: CrowdTask) -> tuple[int, int]:
+    """Return what one contribution sends and receives: nonce, submission; draw, receipt."""
+    draw, submission, receipt = _exchange(task)
+    nonce = len('{"nonce":""}') + len(_DIGEST)
+    return nonce + _size(submission, "client"), _size(draw) + _size(receipt)
+
+
+def _exchange(task: CrowdTask) -> tuple[Draw, Submission, SubmissionReceipt]:
+    weights = _weights(task)
+    draw = Draw(
+        manifest=_DIGEST,
+        job=_DIGEST,
+        nonce=_DIGEST,
+        instance=task.instances - 1,
+        revision=1000,
+        weights=weights,
+        expires_at=_WHEN,
+    )
+    submission = Submission(
+        manifest=_DIGEST,
+        client=_HOLDER,
+        draw=Signed(draw, _NAME, _SIGNATURE),
+        weights=weights,
+    )
+    entry = LogEntry(
+        job=_DIGEST,
+        instance=task.instances - 1,
+        revision=1000,
+        previous="1" * 64,
+        nonce=_DIGEST,
+        weights=_DIGEST,
+    )
+    return draw, submission, SubmissionReceipt(manifest=_DIGEST, entry=entry)
+
+
+def _weights(task: CrowdTask) -> tuple[int, ...]:
+    """Return weights as long in digits as one half, negative, on the lattice."""
+    return (-int(task.grid / 2.0),) * task.dimension
+
+
+def _size(document: Document, signer: str = _NAME) -> int:
+    return len(Signed(document, signer, _SIGNATURE).encode())
+
+
+Floats = NDArray[np.float64]
+
+POINTS: Final = 4096
+_NODES: Final = 15  # of Gauss and Hermite's rule for a linear model's residuals
+_STEPS: Final = 500
+_DIFFERENCE: Final = 1e-5  # of a coefficient, for derivatives
+_DIFFERENT: Final = 9  # coefficients whose slopes are computed one by one
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """The assumed records of a study, as weighted points.
+
+    `features`, shape (n, d), in [-1, 1]; `targets`, shape (n, m), with `weights`, shape (n, m),
+    that sum to 1; `truth`, shape (p,), has the constant's coefficient first. A linear model's
+    targets are in [-1, 1].
+    """
+
+    study: Study
+    features: Floats
+    targets: Floats
+    weights: Floats
+    truth: Floats
+
+    def rows(self, constant: float) -> Floats:
+        """Return the design, shape (n, p), with a constant coordinate of that size."""
+        return np.column_stack([np.full(len(self.features), constant), self.features])
+
+    def residuals(self, predictors: Floats, every: int = 1) -> Floats:
+        """Return target less mean, shape (n, m), at linear predictors, shape (n,).
+
+        They are those of each point, or of every so manieth one.
+        """
+        return self.targets[::every] - mean_of(self.study, predictors)[:, None]
+
+    def slopes(self, rows: Floats) -> Floats:
+        """Return how steeply the mean score falls at the truth, shape (p,), for `rows`, (n, p).
+
+        It is the mean of w x_j^2, with w the derivative of the model's mean.
+        """
+        constant = rows[0, 0]
+        truth = np.concatenate([self.truth[:1] / constant, self.truth[1:]])
+        means = mean_of(self.study, rows @ truth)
+        steepness = means  # a Poisson model's
+        if self.study.family == "linear":
+            steepness = np.ones(len(means))
+        elif self.study.family == "logistic":
+            steepness = means * (1.0 - means)
+        slopes: Floats = steepness @ rows**2 / len(rows)
+        return slopes
+
+
+def assume(study: Study) -> Assumed:
+    """Return the records that are assumed of a study."""
+    features = 2.0 * evenly_spread(POINTS, study.features) - 1.0
+    signs = np.where(np.arange(study.coefficients) % 2 == 0, 1.0, -1.0)
+    truth = study.effect * signs
+    predictors = truth[0] + features @ truth[1:]
+    targets, weights = _OUTCOMES[study.family](study, predictors)
+    return Assumed(study, features, targets, weights / POINTS, truth)
+
+
+def mean_of(study: Study, predictors: Floats) -> Floats:
+    """Return the model's mean at linear predictors, of any shape."""
+    if study.family == "linear":
+        return predictors
+    if study.family == "logistic":
+        return probability(predictors)
+    return np.exp(np.minimum(predictors, math.log(study.largest_count)))
+
+
+def settled(
+    mean_step: Callable[[Floats], Floats], start: Floats, *, slopes: Floats
+) -> tuple[Floats, Floats]:
+    """Return where the mean step is zero, shape (p,), and how steeply it falls there, shape (p,).
+
+    `slopes`, shape (p,), are about how steeply it falls at `start`. What is returned of them is the
+    diagonal of the derivative, as a positive number: features are hardly correlated, and those
+    beyond the first few are as these.
+
+    Raises:
+        ValueError: there is no such point near `start`.
+    """
+    point = start.copy()
+    for _ in range(_STEPS):
+        move = mean_step(point) / slopes
+        point = point + np.clip(move, -0.5, 0.5)
+        if np.abs(move).max() < 1e-9:
+            return point, _falls(mean_step, point)
+    raise ValueError("the assumed records have no estimate: assume smaller effects or a wider clip")
+
+
+def evenly_spread(count: int, dimension: int) -> Floats:
+    """Return points in the unit cube, shape (count, dimension): multiples of primes' square roots.
+
+    Richtmyer's sequence; up to 100 columns correlate by .16 at most.
+    """
+    primes: list[int] = []
+    candidate = 2
+    while len(primes) < dimension:
+        if all(candidate % prime for prime in primes):
+            primes.append(candidate)
+        candidate += 1
+    steps = np.sqrt(np.array(primes, dtype=np.float64))
+    return (0.5 + np.outer(np.arange(1, count + 1), steps)) % 1.0
+
+
+def _falls(mean_step: Callable[[Floats], Floats], point: Floats) -> Floats:
+    falls = np.empty(len(point))
+    few = min(len(point), _DIFFERENT)
+    for place in range(few):
+        move = np.zeros(len(point))
+        move[place] = _DIFFERENCE
+        rise = mean_step(point + move) - mean_step(point - move)
+        falls[place] = -rise[place] / (2.0 * _DIFFERENCE)
+    falls[few:] = falls[1:few].mean()
+    return falls
+
+
+def _numbers(study: Study, predictors: Floats) -> tuple[Floats, Floats]:
+    """Return a linear model's targets, normal around their means and cut, and their weights."""
+    nodes, masses = np.polynomial.hermite_e.hermegauss(_NODES)
+    targets = np.clip(predictors[:, None] + study.residual_sd * nodes, -1.0, 1.0)
+    return targets, np.broadcast_to(masses / masses.sum(), targets.shape)
+
+
+def _classes(study: Study, predictors: Floats) -> tuple[Floats, Floats]:
+    """Return both classes and their probabilities."""
+    chances = probability(predictors)
+    weights = np.column_stack([1.0 - chances, chances])
+    return np.broadcast_to(np.array([0.0, 1.0]), weights.shape), weights
+
+
+def _counts(study: Study, predictors: Floats) -> tuple[Floats, Floats]:
+    """Return counts and their probabilities; the last one stands for all from there on."""
+    log_rates, top = np.clip(predictors, -700.0, 700.0)[:, None], math.ceil(study.largest_count)
+    counts = np.arange(top + 1.0)
+    logs = np.array([math.lgamma(count + 1.0) for count in counts])
+    masses = np.exp(counts * log_rates - np.exp(log_rates) - logs)
+    masses[:, -1] = np.maximum(0.0, 1.0 - masses[:, :-1].sum(axis=1))
+    return np.broadcast_to(np.minimum(counts, study.largest_count), masses.shape), masses
+
+
+_OUTCOMES: Final[dict[Family, Callable[[Study, Floats], tuple[Floats, Floats]]]] = {
+    "linear": _numbers,
+    "logistic": _classes,
+    "poisson": _counts,
+}
+"""Targets, shape (n, m), and their weights, by predictors, shape (n,)."""
+
+
+CLIP_RATIO: Final[dict[Family, float]] = {"linear": 1.0, "logistic": 1.0, "poisson": 2.0}
+"""clip / learning_rate: the largest residual times feature that a step keeps whole."""
+
+_STRAYING: Final = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 33)])
+"""Sizes of the instances' variances that are tabled: the mean of variance times fall."""
+
+_EVERY: Final = 16  # of the assumed points, where it is averaged over instances besides
+_INSTANCE_NODES: Final = 9  # of Gauss and Hermite's rule, for the predictors of instances
+_ITERATIONS: Final = 60
+
+
+@dataclass(frozen=True)
+class _Local:
+    """Mean step, its slope and its mean square, at a spread of instances; shapes (p,)."""
+
+    mean: Floats
+    fall: Floats
+    square: Floats
+
+
+class Steps:
+    """Clipped steps on the assumed records; in units of the learning rate."""
+
+    def __init__(self, assumed: Assumed) -> None:
+        """Find where the mean step is zero, and what steps are like around that.
+
+        Raises:
+            ValueError: the assumed records have no estimate.
+        """
+        self._study = assumed.study
+        self._assumed = assumed
+        self._rows = assumed.rows(1.0)
+        slopes = assumed.slopes(self._rows)
+        self._settled, self._falls = settled(self._mean_step, assumed.truth, slopes=slopes)
+        self._squares = np.array([np.sum(each) for each in self._clipped(self._settled, power=2)])
+        self._table = [self._averaged(size) for size in _STRAYING]
+
+    @property
+    def fastest(self) -> float:
+        """The learning rate above which a touched coefficient would overshoot."""
+        return 1.0 / float(self._falls.max())
+
+    def error(self, task: CrowdTask, count: int) -> ErrorParts:
+        """Return the averaged model's error after `count` contributions; all begins at zero."""
+        touched, rate = task.touched / task.dimension, task.learning_rate
+        local, drawn = self._around(task, count)
+        falls = local.fall
+        scattered, left = np.empty(len(falls)), np.empty(len(falls))
+        for fall in np.unique(falls):
+            brings = Contraction(
+                instances=task.instances,
+                update_variance=1.0,
+                pull=touched * rate * float(fall),
+                touched=touched,
+                open_sessions=self._study.open_sessions,
+            )
+            keeps = replace(brings, update_variance=0.0)
+            same = falls == fall
+            scattered[same] = brings.squared_error_after(count, start_error=0.0)
+            left[same] = keeps.squared_error_after(count, start_error=1.0)
+        scattered, left = np.maximum(0.0, scattered), np.maximum(0.0, left)  # but for rounding
+        still = np.sqrt(left)
+        # records that are used again do not scatter anew: what they have in common stays
+        again = 1.0 - 1.0 / self._study.contributions_per_client
+        known = (1.0 - still) ** 2
+        common = again * known * self._squares / self._falls**2 / self._study.clients
+        own = touched * rate**2 * np.minimum(self._squares, drawn)
+        return ErrorParts.of(
+            # what instances stray by, and so what their steps scatter more, is the noise's doing
+            noise=np.sqrt(scattered * (task.update_variance + touched * rate**2 * drawn - own)),
+            sampling=np.sqrt(scattered * own + common),
+            bias=self._settled + (1.0 - still) * local.mean / falls - self._assumed.truth,
+            unfinished=still * self._settled,
+        )
+
+    def _around(self, task: CrowdTask, count: int) -> tuple[_Local, Floats]:
+        """Return the steps around instances as they stray, and how much they scatter by themselves.
+
+        Shapes (p,). Of a step's mean square, what follows from the fall is left out of the latter.
+        """
+        rate, noise = task.learning_rate, task.noise_variance
+        touches = count * task.touched / task.dimension
+        touches /= task.instances + self._study.open_sessions  # of one weight of one instance
+        size, local, variance = 0.0, self._at(0.0), np.zeros(len(self._falls))
+        for _ in range(_ITERATIONS):
+            resting = (rate * local.square + noise / rate) / (2.0 * local.fall)
+            variance = -np.expm1(-2.0 * rate * local.fall * touches) * resting
+            found = float(np.mean(variance * self._falls))
+            local = self._at(found)
+            if abs(found - size) <= 1e-6 * found:
+                break
+            size = found
+        return local, np.maximum(0.0, local.square - local.fall**2 * variance)
+
+    def _at(self, size: float) -> _Local:
+        place = int(np.searchsorted(_STRAYING, size, side="right")) - 1
+        place = min(place, len(_STRAYING) - 2)
+        below, above = self._table[place], self._table[place + 1]
+        share = (size - _STRAYING[place]) / (_STRAYING[place + 1] - _STRAYING[place])
+        share = min(1.0, float(share))
+
+        def between(low: Floats, high: Floats) -> Floats:
+            mixed: Floats = (1.0 - share) * low + share * high
+            return mixed
+
+        return _Local(
+            between(below.mean, above.mean),
+            between(below.fall, above.fall),
+            between(below.square, above.square),
+        )
+
+    def _averaged(self, size: float) -> _Local:
+        """Return steps averaged over instances that stray, by a variance of `size` over fall.
+
+        From fewer points than the exact ones, and so in ratio to what these give without straying.
+        Predictors of one row are normal then; by Stein's lemma the mean of step times deviation is
+        the variance times the mean slope.
+        """
+        if size == 0.0:
+            return _Local(np.zeros(len(self._falls)), self._falls, self._squares)
+        nodes, masses = np.polynomial.hermite_e.hermegauss(_INSTANCE_NODES)
+        masses = masses / masses.sum()
+        rows = self._rows[::_EVERY]
+        weights = self._assumed.weights[::_EVERY]
+        strays = np.sqrt(rows**2 @ (size / self._falls))
+        found = []
+        for variances in (1e-6 * strays, strays):
+            mean, fall, square = (np.zeros(len(self._falls)) for _ in range(3))
+            for node, mass in zip(nodes, masses, strict=True):
+                moved = rows @ self._settled + node * variances
+                for place, steps in enumerate(self._steps(moved, _EVERY)):
+                    averaged = np.sum(weights * steps, axis=1)
+                    mean[place] += mass * averaged.sum()
+                    fall[place] -= mass * node * np.sum(averaged * rows[:, place] / variances)
+                    square[place] += mass * np.sum(weights * steps**2)
+            found.append(_Local(mean, fall, square))
+        near, far = found
+        return _Local(
+            (far.mean - near.mean) * _EVERY,
+            self._falls * far.fall / near.fall,
+            self._squares * far.square / near.square,
+        )
+
+    def _mean_step(self, weights: Floats) -> Floats:
+        return np.array([np.sum(each) for each in self._clipped(weights, power=1)])
+
+    def _clipped(self, weights: Floats, *, power: int) -> Iterator[Floats]:
+        """Yield each coordinate's clipped steps, raised to `power` and weighted, shapes (n, m)."""
+        for steps in self._steps(self._rows @ weights, 1):
+            yield self._assumed.weights * steps**power
+
+    def _steps(self, predictors: Floats, every: int) -> Iterator[Floats]:
+        """Yield each coordinate's clipped steps on every so manieth point, shapes (n, m)."""
+        ratio = CLIP_RATIO[self._study.family]
+        residuals = self._assumed.residuals(predictors, every)
+        if self._study.clipping == "residual":
+            residuals = np.clip(residuals, -ratio, ratio)
+        for column in self._rows[::every].T:
+            yield np.clip(residuals * column[:, None], -ratio, ratio)
+
+
+_RATES: Final = np.geomspace(1e-9, 1.0, 109)  # learning rates that are tried
+_GRID_BITS: Final = 24  # at least; so many that a clip is 2^10 lattice units or more
+_LARGEST_EXPONENT: Final = 472  # 10^12 contributions: no crowd job has more
+
+
+def crowd_task(study: Study, step: float) -> CrowdTask:
+    """Return the task of a crowd job with that learning rate.
+
+    Raises:
+        ValueError: so many instances of so many coefficients, or so much noise, are not possible.
+    """
+    ratio = CLIP_RATIO[study.family]
+    lower = -1.0 if study.family == "linear" else 0.0
+    upper = study.largest_count if study.family == "poisson" else 1.0
+    each = study.epsilon / study.contributions_per_client
+    return CrowdTask(
+        family=study.family,
+        features=tuple(
+            ColumnBounds(name=f"feature {place}", lower=-1.0, upper=1.0)
+            for place in range(study.features)
+        ),
+        target=ColumnBounds(name="target", lower=lower, upper=upper),
+        variant=study.variant,
+        clipping=study.clipping,
+        clip=ratio * step,
+        epsilon=each / (study.coefficients if study.variant == "feature" else 1),
+        learning_rate=step,
+        instances=study.instances,
+        grid_bits=max(_GRID_BITS, 10 + math.ceil(-math.log2(ratio * step))),
+    )
+
+
+def draw_and_discard(study: Study) -> Prospect:
+    """Return what a crowd job would cost, and its averaged model's expected error.
+
+    Raises:
+        ValueError: the task is not possible, or the assumed records have no estimate.
+    """
+    assumed = assume(study)
+    steps = Steps(assumed)
+    rates: Iterable[float] = _RATES.tolist() if study.step is None else [study.step]
+    tried = {
+        rate: steps.error(crowd_task(study, rate), study.contributions)
+        for rate in rates
+        if rate < steps.fastest
+    }
+    if not tried:
+        raise ValueError("the step is too long: with it a model would not settle")
+    rate = min(tried, key=lambda each: tried[each].total)
+    task = crowd_task(study, rate)
+    sent, received = of_contribution(task)
+    contributions = study.contributions
+    return Prospect(
+        protocol="draw_and_discard",
+        rounds=0,
+        answers=study.contributions_per_client,
+        sent_bytes=sent * study.contributions_per_client,
+        received_bytes=received * study.contributions_per_client + of_crowd_job(task),
+        taken_in_bytes=contributions * sent,
+        error=tried[rate],
+        settings={
+            "instances": study.instances,
+            "open sessions": study.open_sessions,
+            "variant": study.variant,
+            "epsilon of a contribution": task.contribution_epsilon,
+            "contributions": contributions,
+            "learning rate": rate,
+            "clip": task.clip,
+            "noise sd on a weight": math.sqrt(task.noise_variance),
+        },
+    )
+
+
+def instances_for_load(open_sessions: float, coefficients: int) -> int:
+    """Return as many instances as there are open sessions, as far as a crowd job may have them.
+
+    One instance with m open sessions learns from 1 in m + 1 updates, k instances from 1 in k + m:
+    up to k = m of them cost at most half of the learning, while each is written k times less often,
+    and one stale or bad submission moves the average by 1/k of its change.
+    """
+    most = min(MOST_INSTANCES, MOST_WEIGHTS // coefficients)
+    return int(min(max(1, math.ceil(open_sessions)), most))
+
+
+def contributions_needed(study: Study, error: float) -> int | None:
+    """Return about how many contributions an error of at most `error` takes, in two digits.
+
+    None: more than 10^12, the most that a crowd job may have, or no number of them.
+    """
+    steps = Steps(assume(study))
+    tasks = [crowd_task(study, rate) for rate in _RATES.tolist() if rate < steps.fastest]
+
+    def suffices(exponent: int) -> bool:
+        return min(steps.error(task, _count(exponent)).total for task in tasks) <= error
+
+    exponents = range(_LARGEST_EXPONENT + 1)
+    found = bisect_left(exponents, True, key=suffices)
+    return _count(found) if found < len(exponents) else None
+
+
+def _count(exponent: int) -> int:
+    """Return 100 times 1.05^exponent, in two digits."""
+    return int(float(f"{100.0 * 1.05**exponent:.1e}"))
+
+
+_FAMILIES: Final[dict[Family, TargetFamily]] = {
+    "linear": "normal",
+    "logistic": "logistic",
+    "poisson": "poisson",
+}
+_RUNS: Final = 12
+_SEED: Final = 1703_01106
+_MOST_COPIES: Final = 16  # of a point, with other targets
+_MOST_VALUES: Final = 2_000_000  # of all copies, but for wide studies
+
+
+def in_rounds_task(study: Study) -> RegressionTask:
+    """Return the task of a job that learns the study's model in rounds."""
+    lower = -1.0 if study.family == "linear" else 0.0
+    upper = study.largest_count if study.family == "poisson" else 1.0
+    features = tuple(
+        ColumnBounds(name=f"feature {place}", lower=-1.0, upper=1.0)
+        for place in range(study.features)
+    )
+    target = ColumnBounds(name="target", lower=lower, upper=upper)
+    return RegressionTask(family=_FAMILIES[study.family], features=features, target=target)
+
+
+def distributed_compute(study: Study) -> Prospect:
+    """Return what a job in rounds would cost, and its posterior mean's expected error.
+
+    Raises:
+        ValueError: nobody's noise would be left, or the assumed records have no estimate.
+    """
+    task, assumed = in_rounds_task(study), assume(study)
+    error, queries = _simulated(study, task, assumed)
+    rounds = [of_a_round(study, query, population=study.clients) for query in queries]
+    sent, received = (sum(each) for each in zip(*rounds, strict=True))
+    joining, job = of_joining(study, task)
+    excluded = None
+    if not study.fits_rounds:
+        excluded = f"a job in rounds has at most {LARGEST_POPULATION:,} clients"
+    dropouts, colluders = study.tolerated
+    return Prospect(
+        protocol="distributed_compute",
+        rounds=task.rounds,
+        answers=task.rounds,
+        sent_bytes=sent + joining,
+        received_bytes=received + job,
+        taken_in_bytes=study.clients * (sent + joining),
+        error=error,
+        settings={
+            "Compute nodes": study.nodes,
+            "of which open a sum": study.sharing.opening(study.nodes),
+            "dropouts": dropouts,
+            "colluders": colluders,
+            "most numbers in a sum": max(query.dimension for query in queries),
+            "noise": study.cap.mechanism,
+        },
+        excluded=excluded,
+    )
+
+
+def _simulated(
+    study: Study, task: RegressionTask, assumed: Assumed
+) -> tuple[ErrorParts, tuple[Query, ...]]:
+    """Return the error's parts, and the queries of the rounds."""
+    records, sums = _copies(assumed), tuple[ReleasedSum, ...]()
+    generator = np.random.default_rng([_SEED, study.clients])  # noqa: TID251 - a simulation
+    means = np.empty((_RUNS, study.coefficients))
+    for run in range(_RUNS):
+        means[run], sums = _run(study, task, records, generator)
+    noise = means.std(axis=0, ddof=1)
+    off = (means.mean(axis=0) - assumed.truth) ** 2 - noise**2 / _RUNS
+    error = ErrorParts.of(
+        noise=noise,
+        sampling=_sampling(assumed),
+        bias=np.sqrt(np.maximum(off, 0.0)),
+        unfinished=np.zeros(len(noise)),
+    )
+    return error, tuple(released.query for released in sums)
+
+
+def _run(
+    study: Study,
+    task: RegressionTask,
+    records: Floats,
+    generator: np.random.Generator,  # noqa: TID251 - a simulation
+) -> tuple[Floats, tuple[ReleasedSum, ...]]:
+    """Return the posterior mean of a job over expected sums, shape (p,), and these with noise."""
+    learner, clients = Regression(task), min(study.clients, LARGEST_POPULATION)
+    dropouts, colluders = study.tolerated
+    federation = Federation(
+        population=clients,
+        missing=0,
+        dropouts=dropouts,
+        colluders=colluders,
+        epsilon=study.epsilon,
+        delta=study.delta,
+    )
+    sums: list[ReleasedSum] = []
+    while isinstance(step := learner.next(clients, sums), RequestedRound):
+        whole = step.query.model_copy(update={"records_per_client": len(records)})
+        expected = np.rint(whole.encode(records) * (clients / len(records))).astype(np.int64)
+        sums.append(
+            with_noise(step, expected, federation, generator, asked=clients, cohort=clients)
+        )
+    return step.mean, tuple(sums)
+
+
+def _copies(assumed: Assumed) -> Floats:
+    """Return records that stand for all that are assumed, shape (n, features + 1).
+
+    Each point has its targets in the shares of their weights, as closely as so many copies can;
+    which are rounded up differs from point to point, evenly.
+    """
+    points, features = assumed.features.shape
+    copies = min(_MOST_COPIES, max(2, _MOST_VALUES // (points * (features + 1))))
+    start = evenly_spread(points, features + 1)[:, -1]
+    places = (np.arange(copies) + start[:, None]) / copies
+    ends = np.cumsum(assumed.weights, axis=1)
+    ends /= ends[:, -1:]
+    found = np.sum(places[:, :, None] > ends[:, None, :-1], axis=2)
+    targets = np.take_along_axis(assumed.targets, found, axis=1)
+    return np.column_stack([np.repeat(assumed.features, copies, axis=0), targets.ravel()])
+
+
+def _sampling(assumed: Assumed) -> Floats:
+    """Return what the exact fit to so many records errs by, shape (p,).
+
+    By the sandwich variance, for features that hardly correlate.
+    """
+    rows, clients = assumed.rows(1.0), assumed.study.clients
+
+    def mean_score(point: Floats) -> Floats:
+        return _sums(assumed.weights * assumed.residuals(rows @ point)) @ rows
+
+    fitted, falls = settled(mean_score, assumed.truth, slopes=assumed.slopes(rows))
+    squares = _sums(assumed.weights * assumed.residuals(rows @ fitted) ** 2) @ rows**2
+    return np.asarray(np.sqrt(squares / clients) / falls)
+
+
+def _sums(weighted: Floats) -> Floats:
+    return np.asarray(weighted.sum(axis=1))
+
+
+def compare(study: Study) -> tuple[Prospect, Prospect]:
+    """Return what the study would cost in rounds, and by Draw and Discard.
+
+    Raises:
+        ValueError: nobody's noise would be left, a crowd job of so many instances, coefficients and
+            so much noise is not possible, or the assumed records have no estimate.
+    """
+    return distributed_compute(study), draw_and_discard(study)
+
+
+def trust(prospect: Prospect) -> str:
+    """Say whom a client has to trust for what."""
+    return _TRUST[prospect.protocol].format(**_words(prospect))
+
+
+def _words(prospect: Prospect) -> dict[str, str]:
+    if prospect.protocol == "draw_and_discard":
+        return {}
+    settings = prospect.settings
+    nodes, opened = int(settings["Compute nodes"]), int(settings["of which open a sum"])
+    own = "its own small part of the noise"
+    if settings["noise"] == "discrete_laplace":
+        own = "next to no noise: most parts of a discrete Laplace are 0"
+    return {
+        "fewer": f"{opened - 1} of {nodes} Compute nodes",
+        "colluders": f"{settings['colluders']:,}",
+        "dropouts": f"{settings['dropouts']:,}",
+        "own": own,
+    }
+
+
+_TRUST: Final[dict[Protocol, str]] = {
+    "distributed_compute": (
+        "the noise of all clients together protects each. The price holds against whoever sees the "
+        "sums, in league with {fewer} and {colluders} other clients, while at most {dropouts} "
+        "are missing. Against one Compute node more each client has {own}."
+    ),
+    "draw_and_discard": (
+        "each client's own noise protects it. The price holds against everybody, the trainer and "
+        "all services together, whatever they run. No node and no other client has to be trusted."
+    ),
+}
+
+_FORMULAS: Final[dict[Protocol, str]] = {
+    "distributed_compute": (
+        "noise and bias: of the learner, run on expected sums with the noise of its rounds; "
+        "sampling: sandwich variance of the exact fit."
+    ),
+    "draw_and_discard": (
+        "with lam = learning rate times curvature, f the share of contributions that touch a "
+        "coefficient and v = f 8 clip^2 / epsilon^2 (variant all: p^2 times that): noise tends "
+        "to v / (f lam (2 - lam)) / (1 + f lam (k - 1)), squared; what is left of the start is "
+        "about (1 - f lam / k)^contributions of it. Both are computed for the number that "
+        "there are, by the recursion of docs/mathematics.md; with m open sessions learning "
+        "goes at k / (k + m) of that pace. bias: where the mean clipped step "
+        "is zero. sampling: as noise, with the variance of a record's own step."
+    ),
+}
+
+
+def formulas(prospect: Prospect) -> str:
+    """Return the formulas of the expected error, in one paragraph."""
+    return _FORMULAS[prospect.protocol]
