@@ -27,9 +27,9 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.operators.view import Operator
 from shoal_hosting.party import load_party, read_pin
+from shoal_hosting.private_files import OPERATOR_TOKEN, token_of
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.serving import server
-from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
 from shoal_protocol.certificates.posterior_report import (
     Participations,
     PosteriorReport,

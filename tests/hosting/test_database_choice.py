@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import MetaData
 
-from shoal_hosting.service_settings import ServiceSettings
+from shoal_hosting.running import ServiceSettings
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import open_engine

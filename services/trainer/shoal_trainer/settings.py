@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from shoal_hosting.service_settings import ServiceSettings
+from shoal_hosting.running import ServiceSettings
 
 DRAWS_AT_ONCE: Final = 16
 Serves = Literal["everything", "crowds"]
