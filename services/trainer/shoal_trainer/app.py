@@ -51,7 +51,7 @@ from shoal_protocol.wire.service_errors import (
 from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
-from shoal_trainer.job_views import JobViews
+from shoal_trainer.job_views import JobViews, Listing, check_query
 from shoal_trainer.jobs import (
     CertificateIncomplete,
     DocumentsDeleted,
@@ -60,7 +60,6 @@ from shoal_trainer.jobs import (
     WrongJob,
 )
 from shoal_trainer.joining import Joining
-from shoal_trainer.listing import Listing, check_query
 from shoal_trainer.releases import LOGGED
 from shoal_trainer.resources import Resources
 
