@@ -21,7 +21,7 @@ from shoal_compute.settings import ComputeSettings
 from shoal_holder.settings import Settings as VaultSettings
 from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
-from shoal_trainer.settings import TrainerSettings
+from shoal_trainer.assembly import TrainerSettings
 from tests.command.running import run
 
 ROOT: Final = Path(__file__).parents[1]

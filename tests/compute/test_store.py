@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from shoal_compute import store
 from shoal_compute.bulks import AcceptedShare
-from shoal_compute.leading import release_lease, take_lease
+from shoal_compute.node import release_lease, take_lease
 from shoal_compute.schema import VERSION, documents, ledger, metadata, shares
 from shoal_compute.shares import (
     Outcome,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from sqlalchemy import exc
 
+from shoal_compute.jobs import end_job
 from shoal_compute.schema import VERSION, metadata, totals
-from shoal_compute.totals import end_job
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema

@@ -21,7 +21,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.service_errors import RefusedCertificate
-from shoal_trainer import progress
+from shoal_trainer import running
 from tests.federation.test_consortium_changes import REVOKED, both, publish, second_version
 from tests.world.audit import look_at
 from tests.world.batches import BATCH, CLIENTS, CONSORTIUM, HOLDERS, MOST, ROUNDS, TASK
@@ -293,14 +293,14 @@ async def test_who_is_left_out_after_a_change_of_the_manifest_is_seen_by_whoever
     later = second_version(trust, revoked=())
     await publish(federation, later, *federation.services)
     federation.analyst_book.accept(*both(later))
-    honest, left_out = progress.choose_batch, BitMap([0])
+    honest, left_out = running.choose_batch, BitMap([0])
 
     def without_one(
         participation: Any, present: BitMap, owners: Owners, **terms: Any
     ) -> BitMap | None:
         return honest(participation, present - left_out, owners, **terms)
 
-    monkeypatch.setattr(progress, "choose_batch", without_one)
+    monkeypatch.setattr(running, "choose_batch", without_one)
     state = await federation.finish(job)
     assert state["phase"] == "finished", state
     encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content

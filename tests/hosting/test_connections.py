@@ -128,6 +128,24 @@ async def test_a_forward_proxy_carries_tls_to_the_party_that_it_cannot_read(
     assert said.startswith("the proxy that SHOAL_HTTPS_PROXY names is not reached: ")
 
 
+async def test_tunnels_in_which_tls_fails_leave_their_places_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+    identity = make_identity(address="192.0.2.7")
+    async with (
+        served(app, server_tls(*identity.write(tmp_path), identity.pem)) as port,
+        forward_proxy(port) as (proxy, asked),
+        Connection("https://192.0.2.7:8443", IDENTITY.pem, connections=2) as connection,
+    ):
+        monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://127.0.0.1:{proxy}")
+        for _ in range(3):
+            asking = [connection.ask("GET", "/healthz") for _ in range(2)]
+            for error in await asyncio.gather(*asking, return_exceptions=True):
+                assert isinstance(error, OtherCertificate)
+    assert len(asked) == 6
+
+
 @pytest.mark.parametrize(
     "proxy",
     [

@@ -19,9 +19,8 @@ from shoal_protocol.crowds.documents import (
 from shoal_protocol.crowds.draws import commitment, replaced_instance
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import schema
-from shoal_trainer.assembly import Service
+from shoal_trainer.assembly import Replica, Service
 from shoal_trainer.crowds import store
-from shoal_trainer.crowds.assembly import Replica
 from shoal_trainer.crowds.store import close
 from shoal_trainer.crowds.submitting import Replaced, Replacement, replace_all
 from tests.world import examples

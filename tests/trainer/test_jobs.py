@@ -163,9 +163,7 @@ async def test_a_method_that_fails_ends_the_job_and_what_it_did_not_spend_is_giv
     error: Exception,
     reason: str,
 ) -> None:
-    monkeypatch.setattr(
-        "shoal_trainer.progress.learner_for", lambda task, **_: Failing(task, error)
-    )
+    monkeypatch.setattr("shoal_trainer.running.learner_for", lambda task, **_: Failing(task, error))
     with capture_logs() as lines:
         await running(trainer, clock)
     shown = await state(trainer)

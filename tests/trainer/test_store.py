@@ -10,7 +10,7 @@ from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.phases import Phase
 from shoal_trainer import schema, store
-from shoal_trainer.ledger import Ledger
+from shoal_trainer.store import Ledger
 from tests.world import examples
 
 JOB = examples.JOB.digest
