@@ -1,6 +1,5 @@
 """What the aggregator accepts, publishes, refuses and remembers, over HTTP."""
 
-import asyncio
 import itertools
 from datetime import timedelta
 
@@ -145,13 +144,6 @@ async def test_a_partial_sum_that_cannot_belong_to_the_round_is_refused(
     await announced(aggregator)
     assert await send_sum(aggregator, encoded) == code
     assert (await aggregator.aggregator.find(ROUND)).partial_sums == 0
-
-
-async def test_a_retry_with_the_same_bytes_counts_once(aggregator: Service) -> None:
-    await announced(aggregator)
-    assert [await send_sum(aggregator, SUMS[0]) for _ in range(3)] == [201, 200, 200]
-    await asyncio.gather(*(send_sum(aggregator, SUMS[1]) for _ in range(5)))
-    assert (await aggregator.aggregator.find(ROUND)).partial_sums == 2
 
 
 async def test_a_second_different_sum_is_refused_and_kept_as_evidence(aggregator: Service) -> None:

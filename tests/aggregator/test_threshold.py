@@ -168,18 +168,6 @@ async def test_a_round_goes_on_without_the_nodes_it_can_spare_and_ends_with_one_
     assert await send(aggregator, signed(SUMS[4])) == "round-abandoned"
 
 
-async def test_a_sum_over_another_cohort_does_not_keep_the_others_out(
-    aggregator: Service, clock: HandMovedClock
-) -> None:
-    assert await send(aggregator, signed(partial_sum(0, EVERYBODY))) == 201
-    for node in (1, 2, 3):
-        assert await send(aggregator, signed(SUMS[node])) == 201
-    clock.now = SPEC.proceed_at
-    await aggregator.step()
-    rests_on(await result(aggregator), [1, 2, 3])
-    assert await send(aggregator, signed(partial_sum(4, EVERYBODY))) == "wrong-cohort"
-
-
 async def test_of_two_cohorts_at_most_one_is_ever_opened(
     aggregator: Service, clock: HandMovedClock
 ) -> None:

@@ -18,9 +18,9 @@ from shoal.estimators import LinearRegressionInBounds, LogisticRegressionByGradi
 from shoal.jobs import analyst as analyst_module
 from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst
-from shoal.jobs.federation import CrowdFederation, Federation
-from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused
-from shoal.jobs.job_settings import CrowdSettings, JobSettings
+from shoal.jobs.federation import Federation
+from shoal.jobs.job_failures import JobFailed, JobInterrupted
+from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.certificates.posterior_report import (
@@ -32,7 +32,6 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
-from shoal_protocol.trust.dictionary import DataDictionary, Number
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, UnknownJob
 from tests.world.around_holder import PRIVACY, TASK, World, problem
@@ -48,13 +47,6 @@ ASKED: dict[str, Any] = {
     "join_seconds": 60,
     "round_seconds": 30,
     "grace_seconds": 20,
-}
-CROWD_ASKED: dict[str, Any] = {
-    "contributions": 1000,
-    "contributions_per_client": 1,
-    "contributions_per_record": 1,
-    "session_seconds": 60,
-    "open_seconds": 60,
 }
 
 
@@ -192,12 +184,6 @@ def test_an_estimator_is_fitted_by_a_job_of_its_own(
     assert model.certificate() is None  # this trainer has none yet
 
 
-def test_a_job_that_is_refused_says_why(world: World) -> None:
-    world.scripts["trainer"] = lambda request: problem(403, "refused-job")
-    with pytest.raises(JobRefused, match="refused-job"):
-        regression().fit(federation(world))
-
-
 def test_a_job_that_fails_says_what_the_trainer_knows_of_why(
     world: World, trainer: ReportingTrainer
 ) -> None:
@@ -313,30 +299,6 @@ def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     assert job == decode(trainer.requests[0], StudyRequest).digest
     trainer.finish(job)
     assert regression().fit_from(there.resume(job)).report_ is not None
-
-
-class WithDictionary:
-    """An analyst whose trainer has a data dictionary."""
-
-    def dictionary(self) -> DataDictionary:
-        age = Number(name="age", meaning="age", lower=18, upper=90, missing="indicator")
-        gone = Number(name="height", meaning="height", lower=1, upper=2, retired=True)
-        return DataDictionary(
-            consortium="example",
-            authority="0" * 64,
-            sequence=1,
-            previous=None,
-            variables=(age, gone),
-        )
-
-
-def test_formulas_read_the_dictionarys_variables_that_are_in_use_and_their_indicators() -> None:
-    analyst: Any = WithDictionary()
-    there = Federation(analyst, JobSettings(**ASKED), show_progress=False)
-    assert list(there.variables()) == ["age", "age_missing"]
-    assert list(CrowdFederation(analyst, CrowdSettings(**CROWD_ASKED)).variables()) == list(
-        there.variables()
-    )
 
 
 @pytest.fixture

@@ -116,14 +116,6 @@ async def test_a_model_of_another_digest_is_not_the_one_that_was_allowed(
     assert "see `models`" in await refused(world, other, models=(robust.model.reference,))
 
 
-async def test_a_model_that_is_allowed_but_not_installed_is_missed_with_what_to_do(
-    world: World, robust: NumpyroTask
-) -> None:
-    other = robust.model_copy(update={"entry_point": "absent"})
-    said = await refused(world, other, models=(other.model.reference,))
-    assert "install its distribution" in said
-
-
 @pytest.mark.slow
 def test_one_records_gradient_does_not_depend_on_another_clients(
     world: World, robust: NumpyroTask

@@ -197,17 +197,6 @@ async def test_an_approval_is_signed_here_after_a_page_that_asks(asking: Desk) -
     assert "waits for a decision" not in listed and "Decided Job Outcome" in listed
 
 
-async def test_no_form_from_elsewhere_decides(asking: Desk) -> None:
-    path = await ask(asking)
-    forged = await asking.http.post(f"{path}/approve", data={"form": "0" * 64})
-    assert forged.status_code == 403
-    assert "It waits for a decision." in await asking.get(path)
-    for part in ("approve", "refuse"):
-        elsewhere = f"{START}/asks/{'ab' * 32}/{part}"
-        assert (await asking.http.get(elsewhere)).status_code == 404
-        assert (await asking.send(elsewhere)).status_code == 404
-
-
 @needs_browser
 @pytest.mark.slow
 @pytest.mark.parametrize("scripts", [True, False])

@@ -3,10 +3,7 @@
 import math
 from typing import Any
 
-import numpy as np
-import pydantic
 import pytest
-from nacl.signing import SigningKey
 
 from bench.planner import errors_in_rounds, errors_of_crowds
 from shoal.planning import (
@@ -14,12 +11,7 @@ from shoal.planning import (
     distributed_compute,
     draw_and_discard,
     instances_for_load,
-    of_a_round,
 )
-from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
-from shoal_holder.noise import exact_noise
-from shoal_protocol.wire.documents import sign
-from tests.world import examples
 
 AGREEMENT = 1.6
 """Factor within which plan and simulation must agree: the plan's approximations, and the chance in
@@ -94,47 +86,3 @@ def test_open_sessions_slow_learning_and_instances_follow_from_them() -> None:
     assert instances_for_load(0.0, 6) == 1
     assert instances_for_load(1e9, 6) == 10_000
     assert instances_for_load(1e9, 101) == (1 << 16) // 101
-
-
-def test_a_round_is_as_large_as_its_real_envelopes_and_spec() -> None:
-    spec = examples.SPEC
-    study = a_study(
-        family="linear",
-        clients=spec.population_size,
-        nodes=len(spec.compute_nodes),
-        dropouts=spec.dropouts,
-        colluders=spec.colluders,
-    )
-    key = SigningKey.generate()
-    values = np.zeros(spec.dimension, np.int64)
-    [noise] = draw_noise(spec, 1, exact_noise)
-    envelopes = seal_contribution(
-        spec,
-        box_keys(examples.CONSORTIUM),
-        0,
-        key,
-        values,
-        noise,
-        random_bytes=examples.random_bytes("planning"),
-    )
-    sent, received = of_a_round(study, spec.query, population=spec.population_size)
-    assert sent == sum(map(len, envelopes))
-    encoded = sign(spec, "trainer", key).encode()
-    assert received == pytest.approx(len(encoded), rel=0.02)  # but for digits of times and noise
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"clients": 20, "dropouts": 10, "colluders": 9},
-        {"features": 101},
-        {"nodes": 5, "sharing": {"scheme": "threshold", "threshold": 6}},
-        {"nodes": 5, "sharing": {"scheme": "threshold", "threshold": 2}},
-        {"epsilon": 0.0},
-        {"something": 1},
-    ],
-    ids=str,
-)
-def test_sizes_that_make_no_study_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(pydantic.ValidationError):
-        a_study(**changes)

@@ -39,18 +39,6 @@ def test_the_rules_are_read_from_toml(tmp_path: Path) -> None:
     assert Policy.from_toml(path) == POLICY.model_copy(update={"declare": True})
 
 
-def columns_of(tmp_path: Path, columns: str) -> Policy:
-    path = tmp_path / "policy.toml"
-    path.write_text(RULES.replace('["age", "pressure"]', columns))
-    return Policy.from_toml(path)
-
-
-@pytest.mark.parametrize("value", ['"some"', "[1]", "[2, 1]", "18", "[1, 2, 3]", "{lower = 1}"])
-def test_a_range_is_two_numbers_in_order(tmp_path: Path, value: str) -> None:
-    with pytest.raises(ValueError, match=r"columns|ranges"):
-        columns_of(tmp_path, f"{{age = {value}}}")
-
-
 @pytest.mark.parametrize("names", [["height"], ["age", "age"]])
 def test_a_range_is_of_one_column_that_is_allowed(names: list[str]) -> None:
     ranges = [{"name": name, "lower": 0.0, "upper": 1.0} for name in names]

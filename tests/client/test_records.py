@@ -8,9 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shoal_holder.choice import MOST_ROWS
 from shoal_holder.record_files import read_records
-from shoal_holder.records import Identity
 
 SECRET = "7777.25"
 Write = Callable[[str], Path]
@@ -61,23 +59,6 @@ def test_the_order_of_rows_means_nothing(tmp_path: Path, kind: str) -> None:
             }
         )
     assert found[0] == found[1] == found[2]
-
-
-def test_rows_of_one_id_are_one_client_whatever_their_order(write: Write) -> None:
-    path = write("who,age\nx,3\ny,2\n x ,1\nz,4\n")
-    records = read_records(path, id_column="who")
-    assert records.identity == Identity("who", ("x", "y", "z"), MOST_ROWS)
-    assert records.columns == ("age",)
-    assert [records.of(k, ["age"]).ravel().tolist() for k in range(3)] == [[1, 3], [2], [4]]
-    assert records.counts.tolist() == [2, 1, 1]
-
-
-def test_an_empty_cell_is_a_missing_value(write: Write) -> None:
-    path = write("who,age,pressure\nx,1,\ny, ,\nx,,4\n")
-    records = read_records(path, id_column="who")
-    assert records.counts.tolist() == [2, 1]
-    expected = [[1.0, np.nan], [np.nan, 4.0], [np.nan, np.nan]]
-    assert np.array_equal(records.values, expected, equal_nan=True)
 
 
 def test_a_parquet_text_that_is_not_utf_8_is_refused_by_its_column_and_no_byte(

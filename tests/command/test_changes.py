@@ -89,23 +89,6 @@ def test_a_key_that_was_replaced_or_retired_does_not_come_back(consortium: Path)
     assert "for good" in not_changed(consortium, "--card", card)
 
 
-@pytest.mark.parametrize(
-    ("what", "why"),
-    [
-        (("--retire", "sums"), "replaced by a card"),
-        (("--retire", "nobody"), "no Compute node or analyst"),
-        (("--retire", "node-a"), "compute_nodes"),
-        (("--retire", "ada"), "analysts"),
-        ((), "nothing would change"),
-        (("--minimum-cohort", "1"), "minimum_cohort"),
-    ],
-)
-def test_what_makes_no_consortium_is_refused(
-    consortium: Path, what: tuple[object, ...], why: str
-) -> None:
-    assert why in not_changed(consortium, *what)
-
-
 @pytest.mark.parametrize("by", ["authority", "authority-recovery"])
 def test_the_authority_moves_and_the_old_key_changes_nothing_more(
     consortium: Path, tmp_path: Path, by: str

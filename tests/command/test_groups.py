@@ -3,14 +3,10 @@
 import json
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-import shoal_command
-from shoal_command import GROUP, OF_DATA_HOLDERS, available, command_line
+from shoal_command import OF_DATA_HOLDERS
 
 LOADED = """
 import importlib, json, sys
@@ -25,14 +21,6 @@ atexit.register(lambda: print("loaded", *sorted(sys.modules)))
 import shoal_command
 shoal_command.main()
 """
-
-added = typer.Typer(help="Added.")
-
-
-@added.command()
-def hello() -> None:
-    """Say hello."""
-    typer.echo("hello")
 
 
 def test_a_data_holders_commands_load_no_analysis_consortium_or_learning() -> None:
@@ -49,19 +37,3 @@ def test_a_command_loads_no_other_group(name: str, other: str) -> None:
     said = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
     assert f" {name} [OPTIONS]" in said
     assert f"shoal_command.{other}" not in said.split("loaded")[-1].split()
-
-
-def test_a_distribution_adds_groups_and_commands_by_its_entry_points(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    values = {"added": f"{__name__}:added", "added.last": f"{__name__}:hello"}
-    entries = [EntryPoint(name, value, GROUP) for name, value in values.items()]
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-    monkeypatch.setattr(
-        shoal_command, "entry_points", lambda group: entries if group == GROUP else []
-    )
-    assert set(entries) <= set(available())
-    app = command_line([*entries, EntryPoint("records", OF_DATA_HOLDERS["records"], GROUP)])
-    for asked in (["added", "hello"], ["added", "last"]):
-        assert CliRunner().invoke(app, asked).output == "hello\n"
-    assert CliRunner().invoke(app, ["records", "check", "--help"]).exit_code == 0

@@ -5,7 +5,7 @@ import pytest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, decode_answer, encode_query
+from shoal_protocol.wire.receipt_query import decode_answer, encode_query
 from tests.world.around_node import Federation, envelopes
 
 CLIENTS = range(6)
@@ -57,18 +57,3 @@ async def test_who_does_not_know_an_envelope_learns_nothing_of_its_sender(
     assert await held(federation, spec, strangers) == [False]
     assert await held(federation, spec, digests(spec, 1)) == [False] * 6  # another node's
     assert await held(federation, spec, []) == []
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        (bytes(ENTRY_BYTES - 1), 400, "malformed-query"),
-        (bytes(MOST_ENTRIES * ENTRY_BYTES + 1), 413, "body-too-large"),
-    ],
-)
-async def test_what_is_no_query_is_refused(
-    federation: Federation, spec: Signed[RoundSpec], body: bytes, status: int, code: str
-) -> None:
-    reply = await federation.request(0, "POST", f"/v1/rounds/{spec.digest}/shares/stored", body)
-    assert reply.status_code == status
-    assert reply.json()["type"] == f"urn:shoal:problem:{code}"

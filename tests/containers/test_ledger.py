@@ -88,9 +88,3 @@ def test_what_does_not_fit_is_said(change: dict[str, Any]) -> None:
 def test_a_share_that_was_acknowledged_and_is_not_attested_is_said() -> None:
     box = outbox({"compute-1": [LEFT_OUT]})
     assert reckon([Round(**PUBLISHED)], [box], lost=0).wrong
-
-
-def test_what_is_there_twice_is_counted() -> None:
-    box = outbox({"compute-0": [0, 1]}, paid=2)
-    assert reckon([Round(**PUBLISHED)], [box], lost=0).double == 1
-    assert reckon([Round(**PUBLISHED)], [box, box], lost=0).double == 5  # 2 shares, 3 payments

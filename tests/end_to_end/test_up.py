@@ -114,29 +114,6 @@ def test_a_federation_starts_its_agents_once_their_files_are_there_and_ends_at_c
         assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
 
 
-def test_a_site_that_was_enrolled_later_runs_too_and_owners_are_asked_if_that_is_wanted(
-    home: Path,
-) -> None:
-    site = home / "clients" / "hospital-c"
-    consortium, pin = home / "consortium", (home / "clients" / "hospital-a" / "pin").read_text()
-    signed = ("--authority", home / "authority")
-    for command in (
-        ("agent", "new", site, "--slots", 400),
-        ("consortium", "enrol", consortium, site / "holder.key.enrolment", *signed),
-        ("party", "pin", site, pin.strip(), "--consortium", consortium),
-    ):
-        subprocess.run([*SHOAL, *map(str, command)], check=True, capture_output=True)
-    shutil.copy(HOSPITALS / "hospital-a.csv", site / "records.csv")
-    shutil.copy(HOSPITALS / "policy.toml", site)
-    with up(home, "--ask-owners") as terminal:
-        terminal.wait_for("hospital-c runs at https://127.0.0.1:")
-        said = terminal.said.split("shoal agent console ")[1].splitlines()[0]
-        assert "without asking their owners" not in terminal.said
-        with console(*shlex.split(said), command=("agent", "console")) as (browser, token, _):
-            browser.post("/console/sign-in", data={"token": token})
-            assert "One owner of:" in browser.get("/console/policy", timeout=30).text
-
-
 def is_ready(url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{url}/readyz", context=ssl._create_unverified_context()):

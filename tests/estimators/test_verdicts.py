@@ -13,8 +13,6 @@ from shoal.estimators import (
     GammaRegression,
     LinearRegression,
     LogisticRegression,
-    Moments,
-    PiecewiseExponentialRegression,
 )
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
@@ -85,62 +83,3 @@ def test_a_target_that_is_not_of_two_classes_is_doubted(seed: int) -> None:
         found: Any = run(learner_for(model.to_task()), records, setting, generator).posterior
         said = f"many values of {target} are neither"
         assert (said in str(found.verdict)) == is_doubted
-
-
-def judged(model: Any, epsilon: float, seed: int = 1, **columns: np.ndarray) -> Any:
-    """Return the posterior of a federation that is not here: nobody looks at its records."""
-    records = {**workers(len(next(iter(columns.values())))), **columns}
-    task = model.to_task()
-    setting = Federation(
-        population=len(records["age"]),
-        dropouts=0,
-        colluders=0,
-        epsilon=epsilon,
-        delta=1e-5,
-        missing=0,
-    )
-    rows = np.column_stack([records[name] for name in task.column_names])
-    return run(learner_for(task), rows, setting, np.random.default_rng(seed)).posterior
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("epsilon", [1.0, 10.0])
-def test_a_column_that_bounds_of_0_and_1_cut_everywhere_is_said_to_hardly_vary(
-    epsilon: float, seed: int
-) -> None:
-    fat = np.random.default_rng(4).uniform(5.0, 36.0, 800)
-    said = "fat: nearly all values are at or beyond its bound 1: it hardly varies, or is not coded"
-    for kind, given in (
-        (LinearRegression, {"features": {"age": AGE}, "target": {"fat": (0, 1)}}),
-        (LinearRegression, {"features": {"age": AGE, "fat": (0, 1)}, "target": {"wage": WAGE}}),
-        (LogisticRegression, {"features": {"age": AGE, "fat": (0, 1)}, "target": {"male": (0, 1)}}),
-    ):
-        found = judged(kind(**given), epsilon, seed, fat=fat)
-        assert found.verdict.kind == "doubtful"
-        assert said in str(found.verdict)
-    found = judged(Moments(columns={"age": AGE, "fat": (0, 1)}), epsilon, seed, fat=fat)
-    assert said in str(found.caution)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_follow_up_that_ends_at_the_last_time_is_not_doubted(seed: int) -> None:
-    generator = np.random.default_rng(8)
-    until = generator.exponential(100.0, 2000)
-    model = PiecewiseExponentialRegression(
-        features={"age": AGE}, time={"weeks": (0, 52)}, event="back", intervals=2
-    )
-    for last in (52.0, 200.0):
-        weeks, back = np.minimum(until, last), (until <= last) * 1.0
-        assert "weeks" not in str(judged(model, 10.0, seed, weeks=weeks, back=back).verdict)
-        there = SimulatedFederation(
-            {**workers(2000), "weeks": weeks, "back": back},
-            epsilon=10.0,
-            delta=1e-5,
-            dropouts=0,
-            colluders=0,
-            seed=seed,
-        )
-        fitted = model.fit(there)
-        assert "weeks" not in fitted.verdict_
-        beyond = dict(fitted.summary().facts).get("Beyond bounds", "")
-        assert ("values of weeks" in beyond and "are censored there" in beyond) == (last > 52.0)

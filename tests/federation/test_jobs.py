@@ -41,15 +41,3 @@ async def test_two_runs_with_the_same_labels_are_the_same_to_the_last_byte(
             sent.append([(each.sender, each.path, each.body) for each in federation.wire.log])
 
     assert sent[0] == sent[1]
-
-
-async def test_jobs_are_run_side_by_side(federation: Federation) -> None:
-    first = await federation.submit(task=TASK_WITH_PROJECTION)
-    second = await federation.submit()
-
-    states = [await federation.finish(job) for job in (first, second)]
-
-    assert [state["phase"] for state in states] == ["finished", "finished"]
-    results = await audit(federation)
-    assert len(results) == 3
-    assert None not in results.values()

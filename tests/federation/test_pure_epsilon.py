@@ -43,13 +43,6 @@ async def test_a_job_ends_with_a_posterior_at_a_pure_price(federation: Federatio
     assert len(report.posterior.mean) == 2  # the constant and the slope
 
 
-async def test_jobs_share_the_cap_to_the_last_bit_and_no_more(federation: Federation) -> None:
-    for _ in range(2):
-        await federation.learn(privacy=PURE)
-    with pytest.raises(JobRefused, match="budget-exceeded"):
-        await federation.submit(privacy=PURE.model_copy(update={"epsilon": 0.01}))
-
-
 async def test_both_mechanisms_share_a_cap_with_delta(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal import SimulatedFederation
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import Outcome, run
@@ -105,22 +104,6 @@ def test_rounds_come_closer_to_a_value_that_nearly_all_have_until_floats_end() -
     assert low <= 123_456.0 < high < 123_457.0
     law = laws(outcome.sums)[0]
     assert np.all(np.diff(next_edges(law, LEVELS, 64)) > 0.0)
-
-
-def test_of_too_few_records_nothing_is_told() -> None:
-    values = np.full(600, np.nan)
-    values[:100] = 5.0
-    task = TASK.model_copy(update={"smallest_cell": 200})
-    federation = SimulatedFederation(
-        {"income": values, "visit": np.ones(600)},
-        epsilon=30.0,
-        delta=1e-5,
-        dropouts=5,
-        colluders=5,
-        seed=1,
-    )
-    assert federation.learn(task).posterior.names == ("records",)
-    assert len(federation.learn(TASK).posterior.names) == 4
 
 
 @pytest.mark.slow

@@ -33,13 +33,6 @@ def files(
     return Files(data=data, cache=cache, transport=httpx.MockTransport(answer))
 
 
-@pytest.mark.parametrize("folder", ["", "uci"])
-def test_a_file_is_found_in_the_directory_given_and_in_its_folder(tmp_path: Path, folder: str):
-    (tmp_path / folder).mkdir(exist_ok=True)
-    (tmp_path / folder / FILE).write_bytes(CONTENT)
-    assert files(tmp_path, tmp_path / "cache").uci(FILE) == tmp_path / folder / FILE
-
-
 def test_a_file_that_is_nowhere_is_fetched_once_and_kept(tmp_path: Path):
     asked = []
 

@@ -101,17 +101,6 @@ async def test_new_records_are_used_without_a_restart_and_ids_keep_their_slots(
     assert len(courier.told) == 1
 
 
-async def test_a_backup_is_due_once_new_records_are_in_use(vault: Vault, by_id: Settings) -> None:
-    courier = Courier(vault)
-    with vault._state.file.transaction():
-        vault._state.file.database.execute(
-            "UPDATE backup SET made_at = '2026-03-01T12:00:00.000Z', has_records = records"
-        )
-    assert not (await courier.step()).backup_due
-    load(by_id, SECOND, second=2)
-    assert (await courier.step()).backup_due
-
-
 @pytest.mark.parametrize("people", [13, 0], ids=["too many people", "no file"])
 async def test_records_that_cannot_be_used_leave_the_old_ones_and_say_why_once(
     vault: Vault, by_id: Settings, people: int

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -12,11 +11,10 @@ from fastapi import FastAPI, Response
 from prometheus_client import CollectorRegistry
 
 from shoal_hosting.security import server_tls
-from shoal_hosting.server.answers import BUFFERED_BYTES, CUT, PIECE_BYTES, STALLED_SECONDS
+from shoal_hosting.server.answers import BUFFERED_BYTES, CUT, PIECE_BYTES
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.serving import BoundedHeads
 from shoal_protocol.wire.errors import NotReady
-from tests.hosting.test_limits import JumpingClock
 from tests.world.loopback import served
 from tests.world.tls_identities import make_identity
 
@@ -114,34 +112,6 @@ async def test_answers_that_are_not_taken_are_bounded_in_sum() -> None:
     [again] = await reading(app, "/own/4")
     assert not again.refused  # what was taken made room
     await finish(*held, again)
-
-
-def with_jumping_clock(test: Callable[[], Any]) -> None:
-    with asyncio.Runner(loop_factory=JumpingClock) as runner:
-        runner.run(test())
-
-
-def test_who_takes_nothing_for_longest_makes_room_for_others() -> None:
-    async def play() -> None:
-        app = make_app(2 * ONE)
-        first, second = await reading(app, "/own/1", "/own/2")
-        await asyncio.sleep(STALLED_SECONDS - 0.5)
-        [early] = await reading(app, "/own/3")
-        assert early.refused and not first.was_cut.is_set()
-        await asyncio.sleep(1.0)
-        [third] = await reading(app, "/own/3")
-        assert not third.refused
-        assert (first.was_cut.is_set(), second.was_cut.is_set()) == (True, False)
-        [fourth] = await reading(app, "/own/4")
-        assert (fourth.refused, second.was_cut.is_set()) == (False, True)
-        [fifth] = await reading(app, "/own/5")
-        assert fifth.refused  # both that are on their way have just begun
-        await finish(first, second, third, fourth, fifth, early)
-        sixth, seventh = await reading(app, "/own/6", "/own/7")
-        assert not sixth.refused and not seventh.refused  # nothing was given back twice or kept
-        await finish(sixth, seventh)
-
-    with_jumping_clock(play)
 
 
 async def unread(port: int, content: bytes, tls: Any = None) -> asyncio.StreamWriter:

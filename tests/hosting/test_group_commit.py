@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,18 +51,3 @@ async def test_a_batch_that_fails_fails_for_all_in_it_and_for_nobody_else() -> N
     submitted = [batches.submit(item) for item in (1, 13, 2, 3)]
     outcomes = await asyncio.gather(*submitted, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [OSError, OSError, int, int]
-
-
-async def test_whoever_stops_waiting_leaves_the_batch_undisturbed() -> None:
-    async def work(items: list[int]) -> list[int]:
-        await asyncio.sleep(0)
-        return items
-
-    batches = Batches(work, largest=10)
-    futures = [asyncio.create_task(batches.submit(item)) for item in range(3)]
-    await asyncio.sleep(0)
-    futures[1].cancel()
-    assert await futures[0] == 0
-    assert await futures[2] == 2
-    with pytest.raises(asyncio.CancelledError):
-        await futures[1]

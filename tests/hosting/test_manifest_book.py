@@ -7,15 +7,12 @@ import pytest
 from shoal_hosting.manifests.manifest_book import ManifestBook, history_paths, write_durably
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
-from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
-from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.examples import (
     AUTHORITY,
     CONSORTIUM,
     REVOKED,
-    client_key,
     manifest,
     roster,
 )
@@ -63,14 +60,3 @@ def test_a_rival_of_an_accepted_version_is_refused_naming_both_files(
         ManifestBook.open(public, pinned.digest, data)
     assert str(published) in str(refusal.value)
     assert str(own) in str(refusal.value)
-
-
-def test_a_client_who_was_revoked_is_not_accepted_under_another_index(tmp_path: Path) -> None:
-    book = ManifestBook(CONSORTIUM, tmp_path)
-    book.accept(SECOND.signed_manifest.encode(), SECOND.roster.encode())
-    members = with_enrolled(SECOND.roster, [(client_key(0).verify_key, 1)])
-    body = manifest(of=members, sequence=3, previous=SECOND.digest)
-    signed = sign(body, AUTHORITY_NAME, AUTHORITY)
-    with pytest.raises(MalformedDocument, match="a key is back"):
-        book.accept(signed.encode(), members.encode())
-    assert book.current.digest == SECOND.digest

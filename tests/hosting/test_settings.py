@@ -29,11 +29,6 @@ class Example(BaseModel):
 GOOD = {"SHOAL_PORT": "8443", "SHOAL_DATA": "/data", "HOME": "/root", "SHOALS": "fish"}
 
 
-def test_a_missing_variable_is_named_with_what_it_is_for() -> None:
-    with pytest.raises(StartupRefused, match="SHOAL_PORT must be set: the port to listen on"):
-        read_settings(Example, "SHOAL_", {"SHOAL_DATA": "/data"})
-
-
 def test_a_misspelt_variable_is_refused_not_ignored() -> None:
     with pytest.raises(StartupRefused, match="SHOAL_PROT is not a setting"):
         read_settings(Example, "SHOAL_", GOOD | {"SHOAL_PROT": "1"})

@@ -54,15 +54,6 @@ def test_a_database_that_is_away_is_unavailable(tmp_path: Path) -> None:
         engine.dispose()
 
 
-def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
-    path = tmp_path / "file.sqlite"
-    path.write_bytes(b"not a database, and long enough to be read as one" * 100)
-    engine = open_engine(sqlite_url(path))
-    with pytest.raises(StorageUnavailable):
-        check_schema(engine, METADATA, 1)
-    engine.dispose()
-
-
 @pytest.fixture
 def sqlite(tmp_path: Path) -> Engine:
     engine = open_engine(sqlite_url(tmp_path / "file.sqlite"))

@@ -317,17 +317,6 @@ def test_a_poisson_posterior_without_noise_and_cut_is_the_gamma_distribution():
     assert posterior.interval(0.9)[0] == pytest.approx(exact.ppf([0.05, 0.95]), rel=2e-3)
 
 
-@pytest.mark.parametrize("rate", [2.0, 8.0])
-def test_a_poisson_rate_is_found_behind_a_bound_that_cuts(rate):
-    # The mean of what is summed is 1.6 or 3.0; 5 posterior standard deviations: below 1e-6.
-    task = PoissonTask(column="visits", upper=3)
-    records = np.random.default_rng(3).poisson(rate, (50_000, 1)) * 1.0
-    posterior = run(
-        learner_for(task), records, federation(49_995, 2.0), np.random.default_rng(4)
-    ).posterior
-    assert abs(posterior.mean[0] - rate) < 5.0 * posterior.sd[0] < rate
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_normal_mean_far_from_its_bounds_has_the_conjugate_posterior(mechanism):
     task = NormalMeanTask(column=LENGTH, sd=5.0, prior_mean=140.0, prior_sd=4.0)
@@ -475,16 +464,3 @@ def test_chains_that_disagree_are_an_error_and_no_answer():
     schedule = Schedule(adaptations=1, adaptation_length=4, kept=8, longest=4)
     with pytest.raises(NoConvergence, match="R-hat"):
         sample(two_wells, start, schedule, np.random.default_rng(14))
-
-
-@pytest.mark.parametrize("walled", [True, False])
-def test_trajectories_that_run_into_a_wall_are_counted_as_divergent(walled):
-    def normal(position):
-        value = -0.5 * position[..., 0] ** 2
-        return np.where(walled & (position[..., 0] < 0.0), -np.inf, value), -position
-
-    start = np.linspace(0.1, 2.0, 16)[None, :, None]
-    schedule = Schedule(adaptations=2, adaptation_length=20, kept=100, longest=8)
-    drawn = sample(normal, start, schedule, np.random.default_rng(15))
-    # At least one in ten of 1,600 and more ends behind the wall: below 1e-9 that none does.
-    assert (drawn.divergences > 0) == walled

@@ -80,18 +80,6 @@ def test_with_little_noise_it_is_the_exact_fit_whatever_the_bounds(
     assert found.verdict.kind == "trustworthy"
 
 
-def test_no_result_but_its_names_hangs_on_which_level_is_the_reference() -> None:
-    values = people(2_000, np.random.default_rng(SEED)).values
-    one: Any = carried_out(task_of(), values, epsilon=200.0).posterior
-    other: Any = carried_out(task_of(2, 0, 1), values, epsilon=200.0).posterior
-    rows = values[:50, :2]
-    assert other.names[0] == "early: intercept" and other.levels[0] == "late"
-    again = other.predict(rows)[0][:, [1, 2, 0]]
-    assert one.predict(rows)[0] == pytest.approx(again, abs=0.02)  # noise falls elsewhere
-    contrast = other.mean.reshape(2, -1)
-    assert one.mean.reshape(2, -1)[1] == pytest.approx(-contrast[0], rel=0.1, abs=0.02)
-
-
 @pytest.mark.slow
 def test_nine_of_ten_intervals_hold_about_nine_times_in_ten() -> None:
     """A false alarm in 1e-3 of seeds at a coverage of .9, were fits independent."""

@@ -15,9 +15,6 @@ from tests.world.installed_models import install_examples
 pytestmark = pytest.mark.slow
 
 X, Z, Y = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x", "z", "y"))
-AGE = ColumnBounds(name="age", lower=0.0, upper=100.0)
-EMERGENCY = ColumnBounds(name="emergency", lower=0.0, upper=1.0)
-DAYS = ColumnBounds(name="days", lower=0.0, upper=60.0)
 
 
 @pytest.fixture(autouse=True)
@@ -62,28 +59,6 @@ def test_a_regression_that_outliers_do_not_bend():
     assert posterior.mean[:2] == pytest.approx([0.6, -0.4], abs=0.03)
     assert posterior.mean[2] == pytest.approx(0.1, abs=0.04)
     assert posterior.records == 3000 and posterior.columns == ("x", "z", "y")
-
-
-def test_counts_in_the_datas_own_units():
-    generator = np.random.default_rng(4)
-    age, emergency = generator.uniform(20.0, 90.0, 3000), generator.integers(0, 2, 3000)
-    mean = np.exp(1.0 + 0.1 * (age - 60.0) / 10.0 + 0.7 * emergency)
-    days = generator.poisson(mean * generator.gamma(3.0, 1.0 / 3.0, 3000))
-    task = NumpyroTask(
-        entry_point="length_of_stay",
-        digest=digest_of("length_of_stay"),
-        unconstrained=4,
-        columns=(AGE, EMERGENCY, DAYS),
-        rounds=60,
-        batch=None,
-        clip=10.0,  # a stay's gradient is seldom longer: what is cut would bias `base`
-    )
-    posterior = learned(task, np.column_stack([age, emergency, days]), epsilon=8.0)
-    assert posterior.names == ("base", "decade", "emergency", "concentration")
-    found = dict(zip(posterior.names, posterior.mean, strict=True))
-    assert found["emergency"] == pytest.approx(0.7, abs=0.15)
-    assert found["base"] == pytest.approx(1.0, abs=0.15)
-    assert found["concentration"] > 0.0
 
 
 def test_a_learner_without_a_way_to_its_model_says_so():

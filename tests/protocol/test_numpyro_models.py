@@ -90,12 +90,6 @@ def test_the_model_that_is_built_in_has_the_gradients_that_jax_finds():
         assert gradients == pytest.approx(expected, abs=1e-9)
 
 
-def test_double_precision_does_not_outlive_the_model():
-    model = compiled(logistic)
-    assert model.gradients(np.zeros(2), np.zeros((1, 2))).dtype == np.float64
-    assert jnp.zeros(1).dtype == jnp.float32
-
-
 def discrete(record):
     numpyro.sample("kind", dist.Bernoulli(0.5))
     numpyro.sample("y", dist.Normal(0.0, 1.0), obs=record["y"])

@@ -31,19 +31,6 @@ def autoregressive(correlation, count, seed):
     return draws
 
 
-def test_it_predicts_a_record_with_the_scatter_of_both_parameters():
-    mean, sd = posterior().predict()
-    assert mean == pytest.approx([1.0], abs=0.02)
-    assert sd == pytest.approx([np.sqrt(2.0**2 + 0.09 + 0.04)], abs=0.02)
-
-
-def test_a_skewed_parameter_has_equal_tails_not_a_symmetric_interval():
-    skewed = np.exp(chains())
-    low, high = posterior(skewed).interval(0.9)[1]
-    assert np.mean(skewed[:, :, 1] < low) == pytest.approx(0.05, abs=1e-3)
-    assert np.mean(skewed[:, :, 1] > high) == pytest.approx(0.05, abs=1e-3)
-
-
 def test_it_survives_its_document_bit_for_bit():
     found = posterior()
     read = TypeAdapter(Posterior).validate_json(found.model_dump_json())

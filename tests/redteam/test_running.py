@@ -54,10 +54,3 @@ def test_a_refusal_counts_only_if_it_names_the_check() -> None:
     assert judged(bad, answer(503)) is Verdict.NOT_CARRIED_OUT
     assert judged(bad, answer(201)) is Verdict.GOT_THROUGH
     assert judged() is Verdict.NOT_CARRIED_OUT
-
-
-def test_what_was_seen_afterwards_can_turn_a_refusal_over() -> None:
-    stopped = refused("a lie", {"node": answer(403, "x")}, by={"x"}, check="a check")
-
-    assert stopped.provided(True, "unused") == stopped
-    assert stopped.provided(False, "it was stored").verdict is Verdict.GOT_THROUGH

@@ -11,7 +11,6 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import NOTHING, compose
 from shoal_protocol.queries import Moments, QueryName
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.variational import LogisticRegressionTask
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer import jobs
 from shoal_trainer.jobs import check_request, dry_run_specs, next_spec
@@ -24,34 +23,11 @@ POLICY = examples.POLICY.model_copy(
 CONSORTIUM = examples.consortium(policy=POLICY)
 CLIENTS = BitMap(range(12))
 PROJECTION = job().task.model_copy(update={"method": "ball_projection", "grid_bits": 10})
-GRADIENTS = LogisticRegressionTask(
-    features=examples.TASK.features, target=examples.TASK.target, rounds=500, batch=None
-)
 
 
 def asked(task: Task, epsilon: float = 1.0) -> StudyRequest:
     privacy = job().privacy.model_copy(update={"epsilon": epsilon})
     return examples.asking(job(), manifest=CONSORTIUM.digest, task=task, privacy=privacy)
-
-
-def numbers(task: Task, **more: Any) -> list[int]:
-    now = examples.OPENED_AT
-    return [spec.number for spec in dry_run_specs(asked(task), CONSORTIUM, CLIENTS, now=now)]
-
-
-@pytest.mark.parametrize(
-    ("task", "due"),
-    [
-        (PROJECTION.model_copy(update={"centring": "private"}), [0, 1, 2]),
-        (PROJECTION.model_copy(update={"method": "norm_ball"}), [0, 1]),
-        (GRADIENTS, [0, 499]),
-        (GRADIENTS.model_copy(update={"batch": 11}), [0, 499]),
-        (GRADIENTS.model_copy(update={"rounds": 1}), [0]),
-    ],
-    ids=str,
-)
-def test_every_round_that_differs_from_the_one_before_is_made(task: Task, due: list[int]) -> None:
-    assert numbers(task) == due
 
 
 def test_all_rounds_that_are_made_cost_the_jobs_price_together_and_no_more() -> None:

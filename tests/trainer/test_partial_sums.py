@@ -170,25 +170,3 @@ async def test_an_aggregator_that_cannot_show_them_now_is_asked_again(
     federation.status = None
     await trainer.step()
     assert (await state(trainer))["phase"] == "finished"
-
-
-@pytest.mark.parametrize("status", [202, 404, 410])
-async def test_a_result_without_its_partial_sums_fails_the_job(
-    trainer: Service, clock: HandMovedClock, federation: Withholding, status: int
-) -> None:
-    federation.status = status
-    await running(trainer, clock)
-    assert (await state(trainer))["reason"] == (
-        f"{NOT_VALID}refused-result (the aggregator does not show the partial sums of a result)"
-    )
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b'{"documents":1}', b'{"documents":[1]}', b'{"documents": []}']
-)
-async def test_bytes_that_are_no_partial_sums_fail_the_job(
-    trainer: Service, clock: HandMovedClock, federation: Withholding, content: bytes
-) -> None:
-    federation.status, federation.content = 200, content
-    await running(trainer, clock)
-    assert (await state(trainer))["reason"].startswith(f"{NOT_VALID}malformed-document (")

@@ -8,9 +8,9 @@ from sqlalchemy import Connection, Engine, exc
 from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger_checks import verify_chain
-from shoal_protocol.wire.phases import JobEvent, Phase
+from shoal_protocol.wire.phases import Phase
 from shoal_trainer import schema, store
-from shoal_trainer.store import Ledger, commitments
+from shoal_trainer.store import Ledger
 from tests.world import examples
 
 JOB = examples.JOB.digest
@@ -49,18 +49,3 @@ def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine
         assert schema.ledger.charge_of(db, SPEC.digest) == examples.charge(SPEC.body, "trainer")
         assert kinds(db) == ["charge"]
         assert store.newest_rounds(db, JOB, count=1)[0] == {Phase.ANNOUNCED: 1}
-
-
-def fail_with_round(db: Connection) -> None:
-    event = JobEvent.ROUND_ABANDONED
-    store.fail_job(db, JOB, event, "refused", at=NOW, abandoned_round=SPEC.digest)
-
-
-def test_a_round_that_clients_were_never_told_of_is_given_back(engine: Engine) -> None:
-    with engine.begin() as db:
-        store.fix_population(db, JOB, examples.SPEC.population)
-        add_round(db)
-        fail_with_round(db)
-        assert kinds(db) == ["charge", "return"]
-        (held,) = commitments(db)
-        assert not held.spent

@@ -124,11 +124,6 @@ def test_all_but_one_in_k_updates_are_discarded_in_the_end(k: int):
     assert_mean(found.decided[~found.lost], expected_fixation_time(k))
 
 
-def test_a_single_instance_discards_nothing():
-    assert discarded(1) == 0.0
-    assert expected_lifetime(1) == expected_fixation_time(1) == 0.0
-
-
 @pytest.mark.parametrize(
     ("k", "pull", "touched"),
     [(1, 0.2, 1.0), (5, 0.5, 1.0), (10, 0.05, 1.0), (20, 0.2, 1.0), (5, 0.1, 0.2), (1, 0.1, 0.25)],
@@ -151,13 +146,6 @@ def test_a_pull_holds_instances_their_mean_and_their_spread_where_the_formulas_s
     assert_mean(found.mean[0] ** 2, learning.averaged_variance)
     if k > 1:
         assert_mean(found.spread[0], pulled_spread(learning))
-
-
-def test_without_a_pull_the_spread_is_theorem_ones():
-    weak = Contraction(instances=20, update_variance=1.0, pull=1e-9)
-    assert pulled_spread(weak) == pytest.approx(
-        stationary_spread(instances=20, update_variance=1.0)
-    )
 
 
 @pytest.mark.parametrize(("k", "touched"), [(1, 1.0), (10, 1.0), (10, 0.25)])
