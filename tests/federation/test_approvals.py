@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.jobs.job_states import Approvals, JobState
-from shoal_agent.deciding import request_of
+from shoal_agent.console.own_agent import request_of
 from shoal_command.rendering import rendered
 from shoal_command_groups.job_views import listed
 from shoal_protocol.jobs.approvals import Decision, approval_of

@@ -8,7 +8,7 @@ from structlog.testing import CapturingLogger
 
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import JobSettings
-from shoal_agent import joining, telemetry
+from shoal_agent import assembly, joining
 from shoal_agent.console.sentences import troubles
 from tests.federation.test_approvals import HOLDERS, decide, stands
 from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS, Federation
@@ -49,9 +49,9 @@ async def test_a_data_holder_whose_clock_is_wrong_reads_it_of_everyone_it_asks(
     trust: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, by: str
 ) -> None:
     logged = CapturingLogger()
-    monkeypatch.setattr(telemetry, "log", logged)
+    monkeypatch.setattr(assembly, "log", logged)
     async with Federation(trust, tmp_path) as federation:
-        report = telemetry.Telemetry(CollectorRegistry())
+        report = assembly.Telemetry(CollectorRegistry())
         federation.clock.skew_seconds["clinic-a"] = ahead
         for _ in range(40):
             await federation.step()

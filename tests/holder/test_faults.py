@@ -10,7 +10,7 @@ import pytest
 
 from shoal_agent.__main__ import _work
 from shoal_agent.vault_link import VaultGone
-from shoal_holder import answers, frames, serving
+from shoal_holder import frames, rounds, serving
 from shoal_holder.faults import FAULTS_FILE, LARGEST_FILE, Faults, VaultFailed
 from shoal_holder.messages import Hello, Message
 from shoal_holder.rounds import FAILED
@@ -90,7 +90,7 @@ async def test_a_round_that_fails_once_records_were_read_is_not_answered_and_say
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(answers, "seal_contribution", fails)
+    monkeypatch.setattr(rounds, "seal_contribution", fails)
     holder = world.holder()
     request = world.submit()
     await holder.step()
@@ -116,7 +116,7 @@ async def test_records_at_which_anything_is_raised_count_for_none_and_the_round_
     def fails(*_: object) -> None:
         raise error("of a record: 41.5")
 
-    monkeypatch.setattr(answers, "encoded_together", fails)
+    monkeypatch.setattr(rounds, "encoded_together", fails)
     holder = world.holder()
     request = world.submit()
     await holder.step()

@@ -22,15 +22,19 @@ import nacl.utils
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.answering import Answering, NextRounds
+from shoal_agent.answering import Answering, Delivery, NextRounds, Reupload
 from shoal_agent.crowds.beside import Beside
-from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory, ShutOut
-from shoal_agent.job_view import AskingView, JobView, asking_view, job_view
 from shoal_agent.joining import ChargesCheck, Joining
-from shoal_agent.keeping import Keeping, keeping
-from shoal_agent.reupload import Reupload
-from shoal_agent.status import HolderStatus
+from shoal_agent.status import (
+    AskingView,
+    HolderStatus,
+    JobView,
+    Keeping,
+    asking_view,
+    job_view,
+    keeping,
+)
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import JobAsking
 from shoal_holder.crowds.status import CrowdAccounts
