@@ -19,8 +19,8 @@ from shoal_holder.isolation import NO_SOCKETS, NONE, isolation
 from shoal_holder.keys import given_keys
 from shoal_holder.messages import Failure, Hello, Message, Opened, kinds_of
 from shoal_holder.opening import open_vault
-from shoal_holder.reporting import silent
 from shoal_holder.site import Site, Sources
+from shoal_holder.status import silent
 from tests.world.around_holder import POLICY, World, no_noise, vault_of
 
 MODULES = sorted(

@@ -33,7 +33,7 @@ from shoal_holder.messages import (
     Receipt,
     RoundDocuments,
 )
-from shoal_holder.reporting import Report
+from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.outcome import LOST
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Unavailable

@@ -20,9 +20,8 @@ from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.messages import Opened
 from shoal_holder.opening import complaint, from_files
-from shoal_holder.reporting import Report
 from shoal_holder.site import Sources
-from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN
+from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, Report
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import LOSSES_ACCEPTED, MemoryLost
 from shoal_hosting.outcome import ACKNOWLEDGED

@@ -54,14 +54,13 @@ from shoal_holder.messages import (
     Told,
 )
 from shoal_holder.opening import Contents, open_vault
-from shoal_holder.owner_queries import TOLD
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
-from shoal_holder.reporting import Report, silent
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.spending import JobCharges
-from shoal_holder.status import RECORDS_TAKEN, JobStatus
+from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
+from shoal_holder.vault import TOLD
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost

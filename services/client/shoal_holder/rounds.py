@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_holder import machine, outbox, release_timing, spending
+from shoal_holder import machine, release_timing, spending
 from shoal_holder.admission import check_round
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.choice import MOST_ROWS
@@ -27,9 +27,9 @@ from shoal_holder.contribution import (
 )
 from shoal_holder.faults import Faults, without_failing
 from shoal_holder.messages import OpenRound, Prepared
-from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import DELIVERED, State, StoredJob
+from shoal_holder.status import Report
 from shoal_hosting.outcome import OVER
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
@@ -287,7 +287,7 @@ class Rounds:
         if now >= spec.give_up_at:
             ended = OVER
         elif now >= spec.deadline and known.prepared:  # until then a node may lose what it has
-            ended = None if outbox.has_pending(self._state, round_id) else known.outcome
+            ended = None if self._state.has_pending(round_id) else known.outcome
         if ended is not None:
             self._state.end_round(round_id, ended)
             del self._open[round_id]

@@ -23,9 +23,9 @@ from shoal_holder.crowds.schedule import Schedule
 from shoal_holder.faults import Faults, without_failing
 from shoal_holder.noise import FairBits, NoiseSampler
 from shoal_holder.release_timing import encoding_seconds, release_time, sampling_seconds
-from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
+from shoal_holder.status import Report
 from shoal_protocol.crowds.documents import Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import contribute, design_rows, steps

@@ -41,9 +41,9 @@ from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
 from shoal_holder.faults import Faults
 from shoal_holder.messages import Answer, Decided, Done, Message, Told
 from shoal_holder.policy import Policy
-from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
+from shoal_holder.status import Report
 from shoal_hosting.outcome import ACKNOWLEDGED, OVER
 from shoal_protocol.crowds.checks import check_crowd_job, reach_refusal
 from shoal_protocol.crowds.documents import CrowdJobRequest, CrowdOpening, Submission
