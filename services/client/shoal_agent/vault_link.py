@@ -181,7 +181,7 @@ class VaultPipes:
         if isinstance(answer, Opened):
             return answer
         self.close()
-        raise VaultRefused(answer.reason if isinstance(answer, Refused) else answer.kind)
+        raise VaultRefused(answer.reason if isinstance(answer, Refused) else type(answer).__name__)
 
     def exchange(self, frame: bytes) -> bytes:
         """Return the answer to a message.

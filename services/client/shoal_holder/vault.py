@@ -185,7 +185,7 @@ class Vault:
         about = "a message"
         try:
             request = frames.decode(frame, self._requests)
-            about = request.kind
+            about = type(request).__name__
             answer = self._handlers[type(request)](request)
         except ProtocolError as error:
             answer = Refusal(code=error.code, detail=str(error))

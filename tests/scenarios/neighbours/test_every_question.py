@@ -101,7 +101,7 @@ class Planted:
         whole, tried = Vault.answer, faults.without_failing
 
         def answer(vault: Vault, frame: bytes) -> bytes:
-            self._message += b'"kind":"prepare"' in frame or b'"kind":"crowd_' in frame
+            self._message += frame[8:].startswith((b"Prepare", b"Crowd"))  # its name
             positions = vault._site.positions().items()
             [self.slot] = (slot for slot, position in positions if position == PLACE)
             sys.setprofile(self._see)
