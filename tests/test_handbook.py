@@ -49,7 +49,7 @@ IN_MID_JOB: Final = {
         "scenarios/test_set_back.py::test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name",
     ],
     "Upgrade": [
-        "compute/test_process.py::test_a_node_does_not_start_on_a_database_of_another_version",
+        "hosting/test_storage.py::test_a_schema_of_another_version_is_refused",
         "federation/test_damaged_databases.py::test_a_party_starts_with_all_it_acknowledged_or_says_what_to_do",
     ],
     "Delete what is old": [

@@ -32,7 +32,9 @@ def quiet() -> Iterator[None]:
     structlog.configure(**before)
 
 
-@pytest.fixture(autouse=True)
-def bulks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def bulks() -> Iterator[None]:
     """Store in one row what else, of so few data holders, would be in a row each."""
-    monkeypatch.setattr(shares, "SMALLEST_BULK", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shares, "SMALLEST_BULK", 1)
+        yield

@@ -30,6 +30,7 @@ class ComputeSettings(ServiceSettings):
     box_key_days: int = Field(
         default=BOX_KEY_LIFETIME.days,
         ge=1,
+        le=3_650,
         description="after how many days the operator is asked for a new box key",
     )
 

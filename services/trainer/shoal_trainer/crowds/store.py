@@ -20,7 +20,6 @@ from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase
-from shoal_trainer.crowds import store
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds, notices
 
@@ -338,4 +337,4 @@ class CrowdBook:
         manifests = self._resources.manifests
         if manifests is not None:  # another process may have opened it under a newer one
             manifests.exchange(db)
-        return store.find_crowd(db, job)
+        return find_crowd(db, job)
