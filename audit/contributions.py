@@ -16,8 +16,7 @@ from nacl.utils import random
 from audit.claims import Claim
 from audit.neighbours import Floats
 from shoal_holder.crowds.contributor import draw_noise
-from shoal_holder.fair_bits import FairBits
-from shoal_holder.noise import NoiseSampler, exact_noise
+from shoal_holder.noise import FairBits, NoiseSampler, exact_noise
 from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries.columns import ColumnBounds

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from pyroaring import BitMap
 
-from shoal_holder.answers import Answers, encoding_allowed
 from shoal_holder.choice import MOST_ROWS, chosen_together
 from shoal_holder.faults import Faults
 from shoal_holder.records import Identity, Records
+from shoal_holder.rounds import Answers, encoding_allowed
 from shoal_hosting.clock import system_clock
 from shoal_protocol.queries import (
     BinCounts,

@@ -21,12 +21,11 @@ from bench.table1.costs import Cost, own_peak_mb
 from bench.table1.services import Services, vector_query, vector_task
 from shoal import Analyst, JobSettings
 from shoal_agent.data_holder import DataHolder
-from shoal_holder.answers import Answers
 from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
-from shoal_holder.site import Sources
-from shoal_holder.timer import SystemTimer
+from shoal_holder.rounds import Answers
+from shoal_holder.site import Sources, SystemTimer
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
 

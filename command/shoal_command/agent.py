@@ -12,12 +12,10 @@ import typer
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from shoal_agent.client_files import enrolment_of, grow, rotate, write_agent
-from shoal_agent.enrolment_files import read_enrolment
-from shoal_agent.keeping import Keeping
+from shoal_agent.client_files import enrolment_of, grow, read_enrolment, rotate, write_agent
 from shoal_agent.restoring import back_up_alone, restore_state, write_recovery_key
 from shoal_agent.settings import Settings
-from shoal_agent.status import HolderStatus
+from shoal_agent.status import HolderStatus, Keeping
 from shoal_command.connection import (
     AgentData,
     AgentDirectory,
@@ -63,8 +61,8 @@ from rich.console import RenderableType
 
 from shoal_agent.client_files import hex_line
 from shoal_agent.console import sentences
-from shoal_agent.deciding import ApprovalsView, request_of, signed_decision
-from shoal_agent.job_view import AskingView
+from shoal_agent.console.own_agent import ApprovalsView, request_of, signed_decision
+from shoal_agent.status import AskingView
 from shoal_command.rendering import rendered
 from shoal_command.terminal import say, show
 from shoal_hosting.peers.service_calls import Endpoint

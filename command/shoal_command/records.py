@@ -14,8 +14,7 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
-from shoal_agent.client_files import enrolment_of
-from shoal_agent.enrolment_files import read_enrolment
+from shoal_agent.client_files import enrolment_of, read_enrolment
 from shoal_command.connection import open_book
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say, shell_command, warn
 from shoal_holder.record_files import open_table, read_records

@@ -12,7 +12,7 @@ import typer
 from nacl.signing import SigningKey, VerifyKey
 from pyroaring import BitMap
 
-from shoal_agent.enrolment_files import Enrolment, read_enrolment
+from shoal_agent.client_files import Enrolment, read_enrolment
 from shoal_command.options import policy_of, policy_options
 from shoal_command.terminal import (
     AsJson,

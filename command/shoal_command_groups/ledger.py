@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from shoal_agent.ledger_pages import (
+from shoal_agent.status import (
     AgentPage,
     ChainPage,
     Exported,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pydantic
 from nacl.signing import SigningKey, VerifyKey
 
-from shoal_agent.enrolment_files import Enrolment, read_enrolment
+from shoal_agent.client_files import Enrolment, read_enrolment
 from shoal_consortium.cards import Card, PartyRole
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.policy import Policy

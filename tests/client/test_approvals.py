@@ -14,8 +14,8 @@ from typer.testing import Result
 
 from shoal_agent.assembly import Service
 from shoal_agent.client_files import hex_line
+from shoal_agent.console.own_agent import ApprovalsView, request_of
 from shoal_agent.crowds.taking_part import BETWEEN_LOOKS
-from shoal_agent.deciding import ApprovalsView, request_of
 from shoal_holder.policy import Policy
 from shoal_hosting.peers import service_calls
 from shoal_hosting.private_files import write_new

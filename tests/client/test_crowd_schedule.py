@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from shoal_holder.crowds.schedule import LAST_MOMENTS, Schedule
-from shoal_holder.fair_bits import FairBits
+from shoal_holder.noise import FairBits
 from tests.world.clock import NOW
 
 END = NOW + timedelta(seconds=1000)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from shoal_holder.fair_bits import FairBits
+from shoal_holder.noise import FairBits
 from tests.world.chance import fixed_bytes
 
 FALSE_ALARM = 1e-6

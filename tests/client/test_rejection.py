@@ -11,16 +11,24 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal_holder.fair_bits import FairBits
-from shoal_holder.negative_binomial import PointWeights, PoissonWeights, points_envelope
-from shoal_holder.negative_binomial import _poisson_envelope as poisson_envelope
 from shoal_holder.noise import (
+    FINE_BITS,
+    MARGIN,
+    SLOTS,
+    FairBits,
     GaussianWeights,
     LaplaceWeights,
+    PointWeights,
+    PoissonWeights,
+    Randomness,
+    draw,
     gaussian_envelope,
+    is_below,
+    keep_of,
     laplace_envelope,
+    points_envelope,
 )
-from shoal_holder.rejection import FINE_BITS, MARGIN, SLOTS, Randomness, draw, is_below, keep_of
+from shoal_holder.noise import _poisson_envelope as poisson_envelope
 from shoal_protocol.privacy.mechanisms import LARGEST_LAPLACE_SCALE, LARGEST_SCALE
 from tests.world.chance import fixed_bytes
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyroaring import BitMap
 
-from shoal_holder import ledger, outbox, spending
+from shoal_holder import ledger, spending
 from shoal_holder.state import State
 from shoal_holder.status import read_jobs
 from shoal_hosting.outcome import ACKNOWLEDGED
@@ -66,7 +66,7 @@ def committed(state: State) -> dict[int, Cost]:
 
 
 def pending(state: State, node: int = 0, round_id: str = ROUND) -> bytes | None:
-    found = outbox.pending_envelope(state, round_id, node)
+    found = state.pending_envelope(round_id, node)
     return found and found[:-SIGNATURE_BYTES]
 
 
@@ -75,7 +75,7 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     with_round(state)
     answer(state, range(2))
     state.settle_join(JOB, ACKNOWLEDGED)
-    outbox.settle_envelope(state, ROUND, 0, ACKNOWLEDGED)
+    state.settle_envelope(ROUND, 0, ACKNOWLEDGED)
     before = (
         read_jobs(state.file),
         ledger.charges(state.file, after=0, count=9),
@@ -167,7 +167,7 @@ def test_settled_envelopes_are_erased_and_their_digests_stay(state: State, path:
     with_round(state)
     answer(state, range(2), b"SECRET")
     for node, outcome in enumerate((ACKNOWLEDGED, "too-late", ACKNOWLEDGED)):
-        outbox.settle_envelope(state, ROUND, node, outcome)
+        state.settle_envelope(ROUND, node, outcome)
     assert [pending(state, node) for node in range(3)] == [None] * 3
     state.end_round(ROUND, "delivered")
     contents = [file.read_bytes() for file in path.parent.iterdir()]

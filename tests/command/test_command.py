@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from shoal_agent.enrolment_files import Enrolment, encode_enrolment, read_enrolment
+from shoal_agent.client_files import Enrolment, encode_enrolment, read_enrolment
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_chain import open_chain

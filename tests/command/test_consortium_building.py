@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_agent.enrolment_files import Enrolment
+from shoal_agent.client_files import Enrolment
 from shoal_consortium.cards import Card, PartyRole, new_party, read_card, write_card
 from shoal_consortium.parties import enrol, first_manifest
 from shoal_protocol.trust.manifest import Consortium

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
-from shoal_agent.enrolment_files import Enrolment, encode_enrolment, read_enrolment
+from shoal_agent.client_files import Enrolment, encode_enrolment, read_enrolment
 from shoal_protocol.wire.encoding import domain
 
 KEY, OTHER = SigningKey(b"\1" * 32), SigningKey(b"\2" * 32)

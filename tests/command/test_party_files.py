@@ -3,7 +3,7 @@
 import pytest
 
 from shoal_agent import client_files
-from shoal_agent.enrolment_files import Enrolment, read_enrolment
+from shoal_agent.client_files import Enrolment, read_enrolment
 from shoal_consortium import consortium_files, party_files
 from shoal_consortium.cards import PartyRole, new_party
 from shoal_consortium.parties import next_manifest

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.jobs.crowd_files import read_crowd_file
 from shoal.jobs.task_files import example, parse_task_file, read_task_file
-from shoal_holder.crowds.admission import crowd_refusal
+from shoal_holder.crowds.vault import crowd_refusal
 from shoal_holder.policy import Policy
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.certificates.study_request import StudyRequest

@@ -17,8 +17,8 @@ from shoal_holder.isolation import NO_SOCKETS, NONE, isolation
 from shoal_holder.keys import given_keys
 from shoal_holder.messages import Hello, Opened
 from shoal_holder.opening import open_vault
-from shoal_holder.reporting import silent
 from shoal_holder.site import Site, Sources
+from shoal_holder.status import silent
 from tests.world.around_holder import POLICY, World, no_noise
 
 MODULES = sorted(

@@ -14,8 +14,8 @@ from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes, VaultRefuse
 from shoal_holder import serving
 from shoal_holder.isolation import NO_SOCKETS
 from shoal_holder.messages import Ask, Hello, Opened, Told
-from shoal_holder.reporting import silent
 from shoal_holder.settings import Settings
+from shoal_holder.status import silent
 from tests.world.around_holder import World
 
 CLIENTS = 12

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.neighbours import worst_neighbours
-from shoal_holder.negative_binomial import laplace_shares
-from shoal_holder.noise import discrete_gaussian
+from shoal_holder.noise import discrete_gaussian, laplace_shares
 from shoal_protocol.queries import (
     BinCounts,
     ClassScoreSum,

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pyroaring import BitMap
 
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_holder.answers import allowed_seconds
+from shoal_holder.rounds import allowed_seconds
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.crowds.draws import CrowdJobRequest, check_crowd_job
 from shoal_protocol.crowds.tasks import (

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from shoal_compute import announcing, store
 from shoal_compute.schema import ledger
-from shoal_holder import answers, approvals, spending
+from shoal_holder import approvals, rounds, spending
 from shoal_holder.crowds import closings as crowd_closings
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
@@ -34,12 +34,12 @@ def _noise_as(
     change: Callable[[Int64Vector, dict[tuple[int, ...], Int64Vector]], Int64Vector],
 ) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
-        draw, first = answers.draw_noise, {}
+        draw, first = rounds.draw_noise, {}
 
         def drawn(spec: RoundSpec, clients: int, noise: NoiseSampler) -> Int64Vector:
             return change(draw(spec, clients, noise), first)
 
-        patch.setattr(answers, "draw_noise", drawn)
+        patch.setattr(rounds, "draw_noise", drawn)
 
     plant.__name__ = change.__name__
     return plant

@@ -18,9 +18,7 @@ from prometheus_client import CollectorRegistry
 from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.keeping import Keeping
-from shoal_agent.ledger_pages import ChargedJob, ChargedJobs, Left
-from shoal_agent.status import HolderStatus
+from shoal_agent.status import ChargedJob, ChargedJobs, HolderStatus, Keeping, Left
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
 from shoal_holder.policy import Policy

@@ -1,4 +1,4 @@
-"""Assembles an agent from its owner's files and a clock, without listening yet."""
+"""Assembles an agent from its owner's files and a clock, log and metrics, not yet listening."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,26 +8,60 @@ from typing import Final
 
 import httpx
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp
 
+from shoal_agent.answering import SETTLED
 from shoal_agent.application import create_agent_application
 from shoal_agent.data_holder import COURIER, IN_THIS_PROCESS, DataHolder
 from shoal_agent.directory import ShutOut
 from shoal_agent.settings import Settings
-from shoal_agent.telemetry import Telemetry
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.messages import Opened
 from shoal_holder.opening import complaint, from_files
-from shoal_holder.reporting import Report
 from shoal_holder.site import Sources
+from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, Report
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.marks import MemoryLost
+from shoal_hosting.marks import LOSSES_ACCEPTED, MemoryLost
+from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.party import read_pin
 from shoal_hosting.private_files import token_of
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.vitals import Vitals
+from shoal_protocol.wire.service_errors import StaleQuery
+
+_OFTEN: Final = frozenset({"contributions charged", "contributions settled"})
+"""Events of every few contributions to a crowd: counted, and in the log for who debugs."""
+_OF_RECORDS: Final = frozenset({RECORDS_TAKEN, RECORDS_NOT_TAKEN})
+"""Events that follow from records: in the owner's log alone, for the metrics may be for anybody."""
+_WARNINGS: Final = frozenset({LOSSES_ACCEPTED, ADOPTED, RECORDS_NOT_TAKEN})
+OUTCOMES: Final = ("acknowledged", "refused")
+
+
+class Telemetry:
+    """A `Report` for the agent. The events are the library's own, so their number is bounded."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._events = Counter(
+            "shoal_agent_events", "What the agent did or met", ("event",), registry=registry
+        )
+        self._envelopes = Counter(
+            "shoal_agent_envelopes", "Envelopes settled", ("outcome",), registry=registry
+        )
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """Log an event and count it."""
+        if event not in _OF_RECORDS:
+            self._events.labels(event.replace(" ", "_")).inc()
+        if event == SETTLED:
+            taken = facts.get("outcome") == ACKNOWLEDGED
+            self._envelopes.labels(OUTCOMES[0] if taken else OUTCOMES[1]).inc()
+        if event in _WARNINGS or StaleQuery.code in str(facts.get("reason")):  # by a wrong clock
+            log.warning(event, **facts)
+        else:
+            (log.debug if event in _OFTEN else log.info)(event, **facts)
+
 
 TOKEN_FILE: Final = "owner.token"
 

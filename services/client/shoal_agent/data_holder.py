@@ -22,15 +22,19 @@ import nacl.utils
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.answering import Answering, NextRounds
+from shoal_agent.answering import Answering, Delivery, NextRounds, Reupload
 from shoal_agent.crowds.beside import Beside
-from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory, ShutOut
-from shoal_agent.job_view import AskingView, JobView, asking_view, job_view
 from shoal_agent.joining import ChargesCheck, Joining
-from shoal_agent.keeping import Keeping, keeping
-from shoal_agent.reupload import Reupload
-from shoal_agent.status import HolderStatus
+from shoal_agent.status import (
+    AskingView,
+    HolderStatus,
+    JobView,
+    Keeping,
+    asking_view,
+    job_view,
+    keeping,
+)
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import JobAsking
 from shoal_holder.crowds.status import CrowdAccounts
@@ -50,14 +54,13 @@ from shoal_holder.messages import (
     Told,
 )
 from shoal_holder.opening import Contents, open_vault
-from shoal_holder.owner_queries import TOLD
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
-from shoal_holder.reporting import Report, silent
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.spending import JobCharges
-from shoal_holder.status import RECORDS_TAKEN, JobStatus
+from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
+from shoal_holder.vault import TOLD
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost

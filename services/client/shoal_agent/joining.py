@@ -29,7 +29,7 @@ from shoal_holder.messages import (
     SettleCharges,
     ShowCharges,
 )
-from shoal_holder.reporting import Report
+from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.peers.exchange import Unavailable

@@ -1,10 +1,308 @@
-"""The status that a data holder shows its owner, in counts."""
+"""What a data holder shows its owner: its status, its jobs, its ledger and what its state keeps.
 
+Also the ledger pages that other services serve, and exported ledger files.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, Final, NamedTuple
 
-from shoal_holder.crowds.status import CrowdStatus
-from shoal_holder.status import JobStatus
+import pydantic
+from pydantic import ConfigDict, Field
+
+from shoal_holder.approvals import JobAsking, OwnerDecision, Stage
+from shoal_holder.crowds.status import CrowdSpending, CrowdStatus, RecordsLeft
+from shoal_holder.exits import ReservedBudget
+from shoal_holder.status import ENVELOPES, JobStatus
+from shoal_protocol.privacy.ledger import Chain, LedgerEntry
+from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
+from shoal_protocol.wire.encoding import Count, Delta, Loss
+from shoal_protocol.wire.errors import MalformedDocument
+
+# Nothing of the state goes by the consortium's `retention_days`: caps and the refusal of replays
+# rest on it.
+
+_EVER: Final = "for ever"
+
+
+class Kept(pydantic.BaseModel):
+    """Documents of one kind: how many there are, until when they stay, and why."""
+
+    kind: str
+    documents: Count
+    stays: str
+    why: str
+
+
+class Keeping(pydantic.BaseModel):
+    """All that the state keeps, kind by kind."""
+
+    kinds: list[Kept]
+
+
+class _Kind(NamedTuple):
+    kind: str
+    why: str
+    stays: str = _EVER
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {
+    ENVELOPES: _Kind("sealed answers", "the same bytes are sent again", "until their round ends"),
+    "crowd_outbox": _Kind("contributions unanswered", "they are sent again", "until answered"),
+    "crowd_evidence": _Kind(
+        "draws and receipts of crowds",
+        "they show whether the trainer cheated",
+        "until the crowd's closing bears them out",
+    ),
+    "jobs": _Kind("jobs, with their joins", "each is joined once"),
+    "asked": _Kind("jobs that asked the owners", "each asks once"),
+    "approvals": _Kind("owners' decisions", "a refusal is for good"),
+    "leaves": _Kind("leaves", "what was left is not answered"),
+    "withdrawals": _Kind("withdrawals", "why a job ended"),
+    "rounds": _Kind("rounds", "each is answered once"),
+    "crowds": _Kind("crowd jobs", "contributions are checked by them"),
+    "contributions": _Kind("contributions", "each is made and charged once"),
+    "adopted": _Kind("rounds that a lost state forgot", "nodes charged them"),
+    "ledger": _Kind("ledger entries", "caps rest on them"),
+    "node_heads": _Kind(
+        "Compute nodes' ledger heads", "a node that was set back is found", "until a later one"
+    ),
+}
+
+
+def keeping(counts: Mapping[str, int]) -> Keeping:
+    """Return how much there is of each kind, from the numbers of rows by the table's name."""
+    return Keeping(kinds=list(_kept(counts)))
+
+
+def _kept(counts: Mapping[str, int]) -> Iterator[Kept]:
+    for table, each in _KINDS.items():
+        yield Kept(kind=each.kind, documents=counts[table], stays=each.stays, why=each.why)
+
+
+class Line(LedgerEntry):
+    """An entry on a page, with its digest."""
+
+    model_config = ConfigDict(extra="ignore", serialize_by_alias=True)
+
+    shown_digest: str = Field(alias="digest")
+
+    def entry(self) -> LedgerEntry:
+        """Return the entry.
+
+        Raises:
+            MalformedDocument: it has another digest than was shown.
+        """
+        entry = LedgerEntry(**{name: getattr(self, name) for name in LedgerEntry.model_fields})
+        if entry.digest != self.shown_digest:
+            raise MalformedDocument(f"ledger entry {entry.number} has another digest than is shown")
+        return entry
+
+
+class TrainerLine(Line):
+    """A line of the trainer's ledger, and what its clients had spent by then."""
+
+    cumulative_mu: Loss
+    cumulative_epsilon: Loss | None  # None is infinite
+    delta: Delta
+
+
+class TrainerPage(pydantic.BaseModel):
+    """A part of the trainer's ledger."""
+
+    entries: list[TrainerLine]
+    next: Count | None
+    withdrawn: list[str]
+
+
+class ChainPage(pydantic.BaseModel):
+    """A part of a data holder's ledger."""
+
+    entries: list[Line]
+    next: Count | None = None
+
+
+class Head(pydantic.BaseModel):
+    """The last entry of a ledger when it was printed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    number: Count
+    digest: str
+
+
+class Exported(pydantic.BaseModel):
+    """The output of a ledger command with --json."""
+
+    entries: list[Line]
+    head: Head | None = None
+
+    def whole(self) -> Chain:
+        """Return the ledger, checked.
+
+        Raises:
+            MalformedDocument: it is no unbroken chain, or does not end where its head says.
+        """
+        chain = verified(self.entries)
+        end = Head(number=chain.head.number, digest=chain.head.digest)
+        if "head" in self.model_fields_set and self.head != end:
+            raise MalformedDocument(
+                f"the head beside the entries is not the last of them, {end.number} with the "
+                f"digest {end.digest}: entries were removed or added, or the head was changed"
+            )
+        return chain
+
+
+class ClientLine(pydantic.BaseModel):
+    """One client's charge for one round."""
+
+    entry: Count
+    job: str
+    number: Count
+    round: str
+    client: Count
+    mu: Loss
+    epsilon: Loss | None  # None is infinite
+    at: str
+
+
+class Spread(pydantic.BaseModel):
+    """The distribution of an amount over clients."""
+
+    least: Loss | None  # None is infinite
+    median: Loss | None
+    most: Loss | None
+
+
+class Left(pydantic.BaseModel):
+    """The epsilon that the client with the least of it may still spend on either kind of job."""
+
+    pure: Loss
+    gaussian: Loss  # at the policy's delta
+
+
+class Spent(pydantic.BaseModel):
+    """The spending of a data holder's clients, and the budget left."""
+
+    clients: Count
+    delta: Delta
+    epsilon: Spread
+    maximum_epsilon: Loss
+    left: Left
+    left_to_records: RecordsLeft | None = None  # None: no crowd job is allowed
+
+
+class AgentPage(pydantic.BaseModel):
+    """A page of the data holder's charges, client by client."""
+
+    spent: Spent
+    crowds: list[CrowdSpending] = []
+    reserved: list[ReservedBudget] = []
+    entries: list[ClientLine]
+    next: Count | None
+
+
+class ChargedJob(pydantic.BaseModel):
+    """What a job in rounds charged so far, newest of it `at`, and what is left to the slots."""
+
+    job: str
+    at: str
+    rounds: Count
+    slots: Count
+    mu: Loss  # the most that the job cost one slot
+    epsilon: Loss | None  # None is infinite
+    left: Left  # to the slot with least of it of those that paid
+
+
+class ChargedJobs(pydantic.BaseModel):
+    """A page of jobs, the one charged last first; `next` is the entry before which to go on."""
+
+    jobs: list[ChargedJob]
+    next: Count | None
+
+
+def verified(lines: Iterable[Line]) -> Chain:
+    """Return the ledger of these lines.
+
+    Raises:
+        MalformedDocument: it is no unbroken chain, or a line has another digest than is shown.
+    """
+    return verify_chain(line.entry() for line in lines)
+
+
+class PartyView(pydantic.BaseModel):
+    """A party of the manifest, and the organisation that runs it."""
+
+    name: str
+    operator: str
+
+
+class Parties(pydantic.BaseModel):
+    """Who asks, who conducts the rounds, and who each answer is shared among."""
+
+    analyst: PartyView
+    trainer: PartyView
+    compute_nodes: list[PartyView]
+
+
+class JobView(pydantic.BaseModel):
+    """A job with its signed request as JSON, whose digest is the job's id."""
+
+    job: str
+    request: dict[str, Any]
+    parties: Parties
+
+
+class AskingView(JobView):
+    """A job of either kind that asked the owners, as `JobAsking`."""
+
+    holder: Count | None
+    asked_at: str
+    until: str
+    needed: Count
+    stage: Stage
+    decisions: tuple[OwnerDecision, ...]
+
+
+def _parties_of(analyst_name: str, manifest: Manifest) -> Parties:
+    analysts = {each.name: _view(each) for each in manifest.analysts}
+    unknown = PartyView(name=analyst_name, operator="not in the manifest")
+    return Parties(
+        analyst=analysts.get(analyst_name, unknown),
+        trainer=_view(manifest.trainer),
+        compute_nodes=[_view(each) for each in manifest.compute_nodes],
+    )
+
+
+def job_view(job: str, encoded: bytes, manifest_of: Callable[[str], Manifest]) -> JobView:
+    """Return the view of a job by its signed request; its parties are of the manifest it names."""
+    request = json.loads(encoded)
+    body = request["body"]
+    parties = _parties_of(body["analyst"], manifest_of(body["manifest"]))
+    return JobView(job=job, request=request, parties=parties)
+
+
+def asking_view(asking: JobAsking, manifest_of: Callable[[str], Manifest]) -> AskingView:
+    """Return the view of a job that asked the owners."""
+    view = job_view(asking.job, asking.request, manifest_of)
+    return AskingView(
+        job=view.job,
+        request=view.request,
+        parties=view.parties,
+        holder=asking.holder,
+        asked_at=asking.asked_at,
+        until=asking.until,
+        needed=asking.needed,
+        stage=asking.stage,
+        decisions=asking.decisions,
+    )
+
+
+def _view(party: ServiceParty | Analyst) -> PartyView:
+    return PartyView(name=party.name, operator=party.operator)
 
 
 @dataclass(frozen=True)

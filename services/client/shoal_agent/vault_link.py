@@ -17,9 +17,9 @@ from pydantic import BaseModel
 from shoal_holder import frames, messages
 from shoal_holder.messages import Answer, Failure, Message, Opened, Refusal, Refused
 from shoal_holder.opening import Contents
-from shoal_holder.reporting import Report
 from shoal_holder.serving import FROM_PROGRAM, FROM_VAULT, TO_VAULT
 from shoal_holder.settings import Settings
+from shoal_holder.status import Report
 from shoal_holder.vault import Vault
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
@@ -181,7 +181,7 @@ class VaultPipes:
         if isinstance(answer, Opened):
             return answer
         self.close()
-        raise VaultRefused(answer.reason if isinstance(answer, Refused) else answer.kind)
+        raise VaultRefused(answer.reason if isinstance(answer, Refused) else type(answer).__name__)
 
     def exchange(self, frame: bytes) -> bytes:
         """Return the answer to a message.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from nacl.exceptions import CryptoError
 from nacl.public import PublicKey, SealedBox
@@ -37,7 +37,6 @@ VACUUM;
 class Backup(Message):
     """What a backup holds: the state file, then the owner's files of these names."""
 
-    kind: Literal["backup"] = "backup"
     authority: Digest
     key: Digest  # the data holder's, of the signature
     made_at: Timestamp

@@ -12,15 +12,16 @@ from typing import Any, Final
 
 from pyroaring import BitMap
 
-from shoal_holder import ledger, machine, node_heads, restoring
+from shoal_holder import ledger, machine, restoring
 from shoal_holder.ledger import ChargedElsewhere
-from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.slots import make_sure
 from shoal_holder.state import State
+from shoal_holder.state_file import StateFile
+from shoal_holder.status import Report
 from shoal_hosting.marks import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
-from shoal_protocol.privacy.ledger import Head
+from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.errors import (
@@ -167,7 +168,7 @@ class ChargeComparison:
         )
         try:
             head = Head(signed.body.head, signed.body.head_digest)
-            node_heads.note(self._state.file, node, head)
+            _note_head(self._state.file, node, head)
         except LedgerBroken as error:
             self.refusal = _set_back(node, error)
             return False
@@ -282,6 +283,30 @@ class ChargeComparison:
 
     def _own(self) -> BitMap:
         return BitMap(self._site.positions())
+
+
+def _note_head(file: StateFile, node: str, head: Head) -> None:
+    """Keep a head that a node has signed, unless a higher one is kept: no older one counts later.
+
+    A node is known by its name: its ledger outlives its keys, and only another name begins another.
+
+    Raises:
+        LedgerBroken: it lies before the one that is kept, or is another one in its place.
+    """
+    kept = Head(*(file.one("SELECT number, digest FROM node_heads WHERE node = ?", node) or EMPTY))
+    if head.number < kept.number:
+        raise LedgerBroken(
+            f"its ledger ends with entry {head.number:,}, and ended with {kept.number:,}"
+        )
+    if head.number == kept.number and head != kept:
+        raise LedgerBroken(f"its ledger's entry {head.number:,} is another one than it was")
+    if head != kept:
+        with file.transaction():
+            file.database.execute(
+                "INSERT INTO node_heads VALUES (?1, ?2, ?3)"
+                " ON CONFLICT (node) DO UPDATE SET number = ?2, digest = ?3",
+                (node, head.number, head.digest),
+            )
 
 
 def _set_back(node: str, error: LedgerBroken) -> str:

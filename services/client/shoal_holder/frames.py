@@ -15,12 +15,13 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 def encode(message: Message) -> bytes:
-    """Return a message's frame: its length, then fields and parts, each behind its own length.
+    """Return a message's frame: its length, then name, fields and parts, each behind its length.
 
     Raises:
         ValueError: the other side would not read so large a message.
     """
-    pieces = (message.model_dump_json().encode(), *message.parts)
+    name, fields = type(message).__name__, message.model_dump_json()
+    pieces = (name.encode(), fields.encode(), *message.parts)
     body = b"".join(_LENGTH.pack(len(each)) + each for each in pieces)
     if len(body) > LARGEST_BYTES:
         raise ValueError("a message must not be larger than what the other side reads")
@@ -39,11 +40,11 @@ def decode(frame: bytes, kinds: Mapping[str, type[MessageT]]) -> MessageT:
         start += _LENGTH.size
         pieces.append(frame[start : start + size])
         start += size
-    if start != len(frame) or not pieces:
+    if start != len(frame):
         raise MalformedDocument("the frame is cut short")
     try:
-        fields = json.loads(pieces[0])
-        return kinds[fields["kind"]].model_validate(fields | {"parts": tuple(pieces[1:])})
+        name, fields, *parts = pieces
+        return kinds[name.decode()].model_validate(json.loads(fields) | {"parts": tuple(parts)})
     except pydantic.ValidationError as error:
         raise MalformedDocument(describe(error, Message)) from None
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -14,9 +14,9 @@ from shoal_holder.admission import check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.exits import LEFT, Joined
-from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
+from shoal_holder.status import Report
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
 from shoal_protocol.wire.documents import Role, Signed, decode, sign

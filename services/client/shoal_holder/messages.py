@@ -1,11 +1,11 @@
 """The closed set of messages between courier and vault.
 
-The courier asks and the vault answers, one message at a time. A message is its fields as JSON, and
-byte strings beside them: documents as they were signed, envelopes as they are sent. Both sides
-refuse what is not in this module.
+The courier asks and the vault answers, one message at a time. A message is its name, its fields as
+JSON, and byte strings beside them: documents as they were signed, envelopes as they are sent. Both
+sides refuse what is not in this module.
 """
 
-from typing import Annotated, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, StringConstraints
 
@@ -22,9 +22,8 @@ Fact = str | Count | Finite | None
 
 
 class Message(Model):
-    """A message; `parts` are the byte strings that come with it."""
+    """A message, named by its class; `parts` are the byte strings that come with it."""
 
-    kind: str
     parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False)
 
 
@@ -44,13 +43,10 @@ class Answer(Message):
 class Done(Answer):
     """The vault did what was asked; it is on disk."""
 
-    kind: Literal["done"] = "done"
-
 
 class Refusal(Answer):
     """The vault refuses: the peer's document is wrong, or names nothing that is here."""
 
-    kind: Literal["refusal"] = "refusal"
     code: Outcome
     detail: str
 
@@ -58,7 +54,6 @@ class Refusal(Answer):
 class Failure(Answer):
     """The vault cannot read or write its state; the state tells whether the request was done."""
 
-    kind: Literal["failure"] = "failure"
     reason: str
 
 
@@ -68,7 +63,6 @@ class Failure(Answer):
 class Opened(Answer):
     """The first message of a vault that started: how it is isolated, and how many slots it has."""
 
-    kind: Literal["opened"] = "opened"
     isolation: str
     key: str  # the fingerprint of the one in force
     enrolled: Count  # slots
@@ -89,23 +83,17 @@ class Opened(Answer):
 class Refused(Answer):
     """The only message of a vault that does not start."""
 
-    kind: Literal["refused"] = "refused"
     reason: str
 
 
 class Hello(Message):
     """The courier's first message."""
 
-    kind: Literal["hello"] = "hello"
-    answer: ClassVar[type[Answer]] = Opened
-
 
 class NextManifest(Message):
     """The manifest version after the one in force, as the authority signed it, and its roster."""
 
-    kind: Literal["next_manifest"] = "next_manifest"
     parts: tuple[bytes, bytes] = Field(exclude=True, repr=False)
-    answer: ClassVar[type[Answer]] = Opened
 
 
 # What nodes charged
@@ -114,7 +102,6 @@ class NextManifest(Message):
 class ChargesAsked(Answer):
     """The signed query to a node, about its ledger after entry `after`."""
 
-    kind: Literal["charges_asked"] = "charges_asked"
     after: Count
     parts: tuple[bytes] = Field(exclude=True, repr=False)
 
@@ -125,33 +112,25 @@ class AskCharges(Message):
     `behind` is by how many versions of the manifest the node is behind, by its word.
     """
 
-    kind: Literal["ask_charges"] = "ask_charges"
     node: Name
     behind: Count = 0
-    answer: ClassVar[type[Answer]] = ChargesAsked
 
 
 class Heard(Answer):
     """Whether there is another question to the node."""
 
-    kind: Literal["heard"] = "heard"
     more: bool
 
 
 class ShowCharges(Message):
     """A node's charges, as it signed them."""
 
-    kind: Literal["show_charges"] = "show_charges"
     node: Name
     parts: tuple[bytes] = Field(exclude=True, repr=False)
-    answer: ClassVar[type[Answer]] = Heard
 
 
 class SettleCharges(Message):
     """Judge the nodes' charges: nothing is joined or answered before."""
-
-    kind: Literal["settle_charges"] = "settle_charges"
-    answer: ClassVar[type[Answer]] = Opened
 
 
 # Jobs and rounds
@@ -177,7 +156,6 @@ class OpenRound(Model):
 class Agenda(Answer):
     """The open jobs and rounds; those whose time is over were ended."""
 
-    kind: Literal["agenda"] = "agenda"
     jobs: tuple[OpenJob, ...]
     rounds: tuple[OpenRound, ...]
     joins: tuple[Digest, ...]  # jobs whose join
@@ -189,9 +167,6 @@ class Agenda(Answer):
 class AskAgenda(Message):
     """Which jobs and rounds are open?"""
 
-    kind: Literal["ask_agenda"] = "ask_agenda"
-    answer: ClassVar[type[Answer]] = Agenda
-
 
 class Decided(Answer):
     """The decision on a job or round that was offered; `reason` says why it is not taken.
@@ -199,7 +174,6 @@ class Decided(Answer):
     A job that is not taken without a reason waits for the owners' approval.
     """
 
-    kind: Literal["decided"] = "decided"
     taken: bool
     reason: str | None = None
 
@@ -207,10 +181,8 @@ class Decided(Answer):
 class OfferJob(Message):
     """A job that the trainer lists, with its request as the analyst signed it."""
 
-    kind: Literal["offer_job"] = "offer_job"
     job: Digest
     parts: tuple[bytes] = Field(exclude=True, repr=False)
-    answer: ClassVar[type[Answer]] = Decided
 
 
 class EndJob(Message):
@@ -219,34 +191,27 @@ class EndJob(Message):
     Accepted unsigned: it costs nobody privacy to answer no more.
     """
 
-    kind: Literal["end_job"] = "end_job"
     job: Digest
     code: Outcome
     parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=1)
-    answer: ClassVar[type[Answer]] = Done
 
 
 class OfferRound(Message):
     """A round of a job, its spec as the trainer signed it."""
 
-    kind: Literal["offer_round"] = "offer_round"
     parts: tuple[bytes] = Field(exclude=True, repr=False)
-    answer: ClassVar[type[Answer]] = Decided
 
 
 class Prepared(Answer):
     """Whether the answer was made, charged and stored; if not, none will be."""
 
-    kind: Literal["prepared"] = "prepared"
     made: bool
 
 
 class Prepare(Message):
     """Make a round's answer. The vault answers when it may leave."""
 
-    kind: Literal["prepare"] = "prepare"
     round_id: Digest
-    answer: ClassVar[type[Answer]] = Prepared
 
 
 # Sending, and its outcomes
@@ -259,42 +224,34 @@ Node = Annotated[int, Field(ge=0, le=255)]
 class Bytes(Answer):
     """The bytes that were asked for; no part if there are none."""
 
-    kind: Literal["bytes"] = "bytes"
     parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=1)
 
 
 class Pending(Message):
     """A job's join, leave or notice, or a round's envelope to a node, if it is unanswered."""
 
-    kind: Literal["pending"] = "pending"
     what: What
     about: Digest  # the job or round
     node: Node = 0
-    answer: ClassVar[type[Answer]] = Bytes
 
 
 class Acknowledged(Message):
     """The receipt query for the envelope that a node acknowledged in a round, if it did."""
 
-    kind: Literal["acknowledged"] = "acknowledged"
     round_id: Digest
     node: Node
-    answer: ClassVar[type[Answer]] = Bytes
 
 
 class RoundDocuments(Answer):
     """A round's spec as the trainer signed it, and its job's request as the analyst did."""
 
-    kind: Literal["round_documents"] = "round_documents"
     parts: tuple[bytes, bytes] = Field(exclude=True, repr=False)
 
 
 class AskSpec(Message):
     """Which documents does a node need that lost a round?"""
 
-    kind: Literal["ask_spec"] = "ask_spec"
     round_id: Digest
-    answer: ClassVar[type[Answer]] = RoundDocuments
 
 
 class Receipt(Message):
@@ -303,20 +260,16 @@ class Receipt(Message):
     Accepted unsigned: to send the same bytes again, or no more, costs nobody privacy.
     """
 
-    kind: Literal["receipt"] = "receipt"
     what: What
     about: Digest
     node: Node = 0
     outcome: Outcome
-    answer: ClassVar[type[Answer]] = Done
 
 
 class AskSigned(Message):
     """What the data holder signs now; no part if it is not enrolled, or declares nothing."""
 
-    kind: Literal["ask_signed"] = "ask_signed"
     what: Literal["query", "declaration"]
-    answer: ClassVar[type[Answer]] = Bytes
 
 
 # Its owner
@@ -325,23 +278,17 @@ class AskSigned(Message):
 class Told(Answer):
     """The answer to the owner's question, as JSON."""
 
-    kind: Literal["told"] = "told"
     parts: tuple[bytes] = Field(exclude=True, repr=False)
 
 
 class Decide(Message):
     """An owner's decision about a job, as it was signed by a key that the policy lists."""
 
-    kind: Literal["decide"] = "decide"
     parts: tuple[bytes] = Field(exclude=True, repr=False)
-    answer: ClassVar[type[Answer]] = Done
 
 
 class AskBackup(Message):
     """A backup for the owner, sealed to a key that is in neither process."""
-
-    kind: Literal["ask_backup"] = "ask_backup"
-    answer: ClassVar[type[Answer]] = Bytes
 
 
 Kept = Literal["kept", "spent", "committed", "reserved", "charges", "ledger", "chain"]
@@ -350,12 +297,10 @@ Kept = Literal["kept", "spent", "committed", "reserved", "charges", "ledger", "c
 class Ask(Message):
     """The owner's question. All but "leave" change nothing."""
 
-    kind: Literal["ask"] = "ask"
     question: Kept | Literal["status", "policy", "approvals", "joined", "leave"]
     job: Digest | None = None
     after: Count = 0
     count: int = Field(default=1000, ge=1, le=10_000)
-    answer: ClassVar[type[Answer]] = Told
 
 
 # All of them
@@ -364,8 +309,8 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 
 def kinds_of(*messages: type[MessageT]) -> dict[str, type[MessageT]]:
-    """Return messages by their kinds, as `decode` takes them."""
-    return {each.model_fields["kind"].default: each for each in messages}
+    """Return messages by their names, as `decode` takes them."""
+    return {each.__name__: each for each in messages}
 
 
 REQUESTS: Final = kinds_of(

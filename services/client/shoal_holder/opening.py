@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
 
 import numpy as np
 from nacl.signing import SigningKey
@@ -15,7 +14,7 @@ from shoal_holder import machine
 from shoal_holder.backup import note_records
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.keys import KeyFile, check_not_writable, given_keys
-from shoal_holder.messages import Answer, Message, Opened
+from shoal_holder.messages import Message
 from shoal_holder.policy import Policy
 from shoal_holder.record_files import read_records
 from shoal_holder.records import Identity, Records
@@ -41,13 +40,11 @@ class Contents(Message):
     where each client's begin, then each accepted manifest and its roster, the pinned one first.
     """
 
-    kind: Literal["contents"] = "contents"
     data_directory: str
     pin: Digest
     accept_loss: str | None
     without_nodes: tuple[str, ...]
     parts: tuple[bytes, ...] = Field(min_length=7, exclude=True, repr=False)
-    answer: ClassVar[type[Answer]] = Opened
 
 
 @dataclass

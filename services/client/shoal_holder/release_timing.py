@@ -47,7 +47,7 @@ def sampling_seconds(blocks: Sequence[tuple[int, NoisePart]]) -> float:
         if isinstance(part, GaussianPart):
             seconds += _DRAW_SECONDS * _most(draws)
         else:
-            # proposals of the Poisson process that shoal_holder.negative_binomial draws
+            # proposals of the Poisson process that shoal_holder.noise draws
             share = part.slots / part.parties
             proposals = 2.0 * draws * share * (math.log2(max(2.0, part.scale)) + 2.0)
             seconds += _LAPLACE_STEP_SECONDS * _most(_most(proposals))

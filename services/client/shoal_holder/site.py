@@ -1,9 +1,10 @@
 """One data holder's key, records, policy, trusted manifests, and sources of time and chance."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import nacl.utils
 import numpy as np
@@ -16,12 +17,34 @@ from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
-from shoal_holder.timer import SystemTimer, Timer
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import Int64Vector
+
+
+class Timer(Protocol):
+    """Measures time that has passed, and waits."""
+
+    def now(self) -> float:
+        """Return seconds since some moment."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; not at all if it is no time."""
+
+
+class SystemTimer:
+    """The timer of this machine, which no correction of its clock moves."""
+
+    def now(self) -> float:
+        """Return seconds since some moment."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; not at all if it is no time."""
+        time.sleep(max(0.0, seconds))
+
 
 GiveSlots = Callable[[Identity, BitMap], list[tuple[int, bytes]]]
 """Returns each id's slot, and what a choice among the individual's rows follows from."""

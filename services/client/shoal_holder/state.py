@@ -46,7 +46,7 @@ class StoredRound:
 class State:
     """The data holder's state: what it did and has yet to do. For one thread at a time.
 
-    `outbox` tracks stored envelopes, `crowds.memory` crowd jobs.
+    `crowds.memory` keeps crowd jobs in the same file.
     """
 
     def __init__(
@@ -259,6 +259,63 @@ class State:
             " WHERE round = ? AND (envelope IS NOT NULL OR outcome = 'pending')",
             (round_id,),
         )
+
+    # Envelopes: one is erased when a node refused it or its round has ended. Until then the same
+    # bytes can be sent again, for a node may lose what it acknowledged.
+
+    def pending_envelope(self, round_id: str, node: int) -> bytes | None:
+        """Return the envelope that a node has not answered yet; None if there is none."""
+        found = self.file.one(
+            "SELECT envelope FROM outbox WHERE round = ? AND node = ? AND outcome = ?",
+            round_id,
+            node,
+            PENDING,
+        )
+        return None if found is None else bytes(found[0])
+
+    def has_pending(self, round_id: str) -> bool:
+        """Tell whether an envelope of a round is not settled."""
+        return bool(
+            self.file.rows(
+                "SELECT 1 FROM outbox WHERE round = ? AND outcome = ? LIMIT 1", round_id, PENDING
+            )
+        )
+
+    def settle_envelope(self, round_id: str, node: int, outcome: str) -> None:
+        """Record a node's answer to an envelope, and erase the envelope if it was refused.
+
+        An acknowledged one stays until the round ends here: the node may lose it.
+        """
+        with self.file.transaction():
+            self.file.database.execute(
+                "UPDATE outbox SET outcome = ?, envelope = CASE ? WHEN ? THEN envelope END"
+                " WHERE round = ? AND node = ? AND outcome = ?",
+                (outcome, outcome, ACKNOWLEDGED, round_id, node, PENDING),
+            )
+
+    def acknowledged_envelope(self, round_id: str, node: int) -> bytes | None:
+        """Return the digest of the envelope that a node acknowledged, if it could be sent again."""
+        found = self.file.one(
+            "SELECT digest FROM outbox WHERE round = ? AND node = ? AND outcome = ?"
+            " AND envelope IS NOT NULL",
+            round_id,
+            node,
+            ACKNOWLEDGED,
+        )
+        return None if found is None else bytes(found[0])
+
+    def send_again(self, round_id: str, node: int) -> None:
+        """Mark an envelope that a node acknowledged and then lost, so that it is sent again."""
+        with self.file.transaction():
+            queued = self.file.database.execute(
+                "UPDATE outbox SET outcome = ? WHERE round = ? AND node = ? AND outcome = ?"
+                " AND envelope IS NOT NULL",
+                (PENDING, round_id, node, ACKNOWLEDGED),
+            )
+            self.file.database.execute(
+                "UPDATE rounds SET reuploaded = reuploaded + ? WHERE round = ?",
+                (queued.rowcount, round_id),
+            )
 
     def adopt(self, forgotten: Sequence[ledger.ChargedElsewhere], now: datetime) -> None:
         """Charge rounds that this ledger lacks; their jobs are answered no more."""

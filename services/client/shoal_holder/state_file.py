@@ -1,6 +1,7 @@
-"""The data holder's SQLite file: its lock, its version and its transactions.
+"""The data holder's SQLite file: its tables, its lock, its transactions, and the mark beside it.
 
-One process at a time. Nothing is acknowledged to anybody before its transaction is on disk.
+The mark counts the commits. One process at a time. Nothing is acknowledged to anybody before its
+transaction is on disk.
 """
 
 import os
@@ -8,12 +9,436 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from shoal_holder.state_memory import Counted, StateMemory, check_log, mark_of
-from shoal_holder.state_schema import SCHEMA, SCHEMA_VERSION
 from shoal_hosting.manifests.manifest_book import foreign
-from shoal_hosting.marks import DAMAGED, RESTORE, schema_refusal
+from shoal_hosting.marks import (
+    DAMAGED,
+    RESTORE,
+    Mark,
+    MemoryLost,
+    Stored,
+    check_file,
+    open_marking,
+    pages_are_whole,
+    schema_refusal,
+)
+from shoal_protocol.privacy.ledger import EMPTY, Head
+
+SCHEMA_VERSION: Final = 17
+
+_VERSIONS: Final = """
+CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
+    version INTEGER PRIMARY KEY
+);
+"""
+
+_MEMORY: Final = """
+CREATE TABLE memory (                -- what is marked beside the file
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    database TEXT NOT NULL,          -- as the mark names it
+    commits INTEGER NOT NULL         -- that wrote something
+);
+CREATE TRIGGER memory_keeps BEFORE DELETE ON memory
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+_MACHINE: Final = """
+CREATE TABLE machine (               -- of those that ever held this key
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    epoch INTEGER NOT NULL,          -- raised whenever a state is restored
+    instance TEXT NOT NULL,
+    restored_at TEXT,                -- when its epoch began; NULL where nothing was lost
+    is_restoring INTEGER NOT NULL DEFAULT 0,  -- until the nodes' charges were taken over
+    is_superseded INTEGER NOT NULL DEFAULT 0,
+    known TEXT,                      -- slots of those whom the state knew that was restored
+    least_mu REAL,                   -- what all other slots start at; NULL where nothing was lost
+    least_epsilon REAL,              -- NULL is infinite
+    crowds_epsilon REAL NOT NULL DEFAULT 0  -- the most that crowd jobs were ever allowed of a slot
+);
+CREATE TRIGGER machine_keeps BEFORE DELETE ON machine
+BEGIN SELECT RAISE(ABORT, 'the epoch only grows'); END;
+CREATE TRIGGER machine_grows BEFORE UPDATE ON machine
+WHEN NEW.epoch < OLD.epoch OR NEW.crowds_epsilon < OLD.crowds_epsilon
+OR (NEW.epoch = OLD.epoch AND NEW.is_superseded < OLD.is_superseded)
+BEGIN SELECT RAISE(ABORT, 'epoch and allowance only grow'); END;
+"""
+
+_BACKUP: Final = """
+CREATE TABLE backup (                -- the last one
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    made_at TEXT,                    -- NULL before the first
+    records INTEGER,                 -- when the file of records changed by which slots are given
+    has_records INTEGER              -- the same as the last backup has it
+);
+INSERT INTO backup (one) VALUES (1);
+"""
+
+_JOBS: Final = """
+CREATE TABLE owner (authority TEXT NOT NULL);
+CREATE TABLE jobs (
+    job TEXT PRIMARY KEY,
+    request BLOB NOT NULL,
+    mu REAL NOT NULL,                -- what it may cost each client
+    epsilon REAL,                    -- NULL is infinite
+    ended TEXT                       -- why we have no more part in it; NULL while we have
+);
+CREATE TABLE joins (
+    job TEXT PRIMARY KEY REFERENCES jobs,
+    slots TEXT NOT NULL,             -- whose records the job may use: a bitmap in base64
+    document BLOB NOT NULL,
+    outcome TEXT NOT NULL            -- pending, acknowledged, or the code of a refusal
+) WITHOUT ROWID;
+CREATE TABLE rounds (
+    round TEXT PRIMARY KEY,
+    job TEXT NOT NULL REFERENCES jobs,
+    number INTEGER NOT NULL,
+    spec BLOB NOT NULL,
+    ended TEXT,                      -- why nothing more is sent; NULL while something may be
+    reuploaded INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
+    UNIQUE (job, number)
+);
+"""
+
+_LEAVING: Final = """
+CREATE TABLE leaves (                -- of jobs that were left
+    job TEXT PRIMARY KEY REFERENCES jobs,
+    document BLOB NOT NULL,
+    outcome TEXT NOT NULL            -- as of a join
+) WITHOUT ROWID;
+CREATE TABLE withdrawals (           -- as analysts signed them
+    job TEXT PRIMARY KEY REFERENCES jobs,
+    document BLOB NOT NULL
+) WITHOUT ROWID;
+"""
+
+_APPROVALS: Final = """
+CREATE TABLE asked (                 -- jobs of either kind that owners decide about
+    job TEXT PRIMARY KEY,
+    analyst TEXT NOT NULL,
+    manifest TEXT NOT NULL,          -- that the request is bound to
+    request BLOB NOT NULL,
+    asked_at TEXT NOT NULL,
+    until TEXT NOT NULL,             -- when it takes nobody any more
+    told TEXT NOT NULL               -- to the trainer: nothing, or a notice's state
+) WITHOUT ROWID;
+CREATE TABLE approvals (             -- the last decision of each owner, as it was signed
+    job TEXT NOT NULL REFERENCES asked,
+    owner TEXT NOT NULL,             -- by the name that the policy lists
+    document BLOB NOT NULL,
+    PRIMARY KEY (job, owner)
+) WITHOUT ROWID;
+CREATE TRIGGER approvals_keep BEFORE DELETE ON approvals
+BEGIN SELECT RAISE(ABORT, 'a decision stays'); END;
+"""
+
+_CROWD_JOBS: Final = """
+CREATE TABLE crowds (                -- crowd jobs that are contributed to
+    job TEXT PRIMARY KEY,
+    request BLOB NOT NULL,
+    opening BLOB NOT NULL,
+    ended TEXT,                      -- why nothing more is contributed; NULL while something may be
+    closing BLOB,
+    verdict TEXT                     -- what the closing says of our draws and receipts
+);
+"""
+
+_CONTRIBUTIONS: Final = """
+CREATE TABLE contributions (
+    contribution TEXT PRIMARY KEY,   -- digest of record and submission: the ledger's "round"
+    job TEXT NOT NULL REFERENCES crowds,
+    client INTEGER NOT NULL,
+    number INTEGER NOT NULL,         -- of the client's contributions to the job
+    record INTEGER NOT NULL,         -- the place in the job's choice; empty or not, none can tell
+    submission TEXT NOT NULL,        -- digest of the document
+    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    UNIQUE (job, client, number)
+);
+CREATE TABLE crowd_outbox (          -- what nobody has answered
+    contribution TEXT PRIMARY KEY REFERENCES contributions,
+    document BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE crowd_evidence (        -- what the trainer signed, until the closing bears it out
+    contribution TEXT PRIMARY KEY REFERENCES contributions,
+    draw BLOB NOT NULL,              -- packed
+    receipt BLOB
+) WITHOUT ROWID;
+CREATE INDEX contributions_of ON contributions (client, record);
+CREATE INDEX contributions_pending ON contributions (job) WHERE outcome = 'pending';
+CREATE TRIGGER contributions_keep BEFORE DELETE ON contributions
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER contributions_stay
+BEFORE UPDATE OF contribution, job, client, number, record, submission ON contributions
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER contributions_add BEFORE INSERT ON contributions
+WHEN EXISTS (
+    SELECT 1 FROM contributions WHERE contribution = NEW.contribution
+    OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
+)
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+_CROWD_NONCES: Final = """
+CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not on file
+    job TEXT NOT NULL REFERENCES crowds,
+    client INTEGER NOT NULL,
+    nonce TEXT NOT NULL,
+    PRIMARY KEY (job, client)
+) WITHOUT ROWID;
+"""
+
+_ADOPTED: Final = """
+CREATE TABLE adopted (               -- rounds of a ledger that was lost, as Compute nodes have them
+    round TEXT PRIMARY KEY,
+    job TEXT NOT NULL,
+    number INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TRIGGER adopted_keep BEFORE DELETE ON adopted
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER adopted_stay BEFORE UPDATE ON adopted
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+_LEDGER: Final = """
+CREATE TABLE ledger (                -- hash-chained
+    number INTEGER PRIMARY KEY,      -- without gaps
+    previous TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    round TEXT NOT NULL,             -- a round, or a contribution to a crowd
+    job TEXT NOT NULL,
+    place INTEGER,                   -- of a round in its job
+    population TEXT NOT NULL,        -- who is charged: a bitmap in base64
+    clients INTEGER NOT NULL,        -- how many these are
+    mu REAL NOT NULL,
+    epsilon REAL,                    -- NULL is infinite
+    at TEXT NOT NULL,
+    digest TEXT NOT NULL             -- of all of the above but the place
+);
+CREATE INDEX ledger_rounds ON ledger (round);
+CREATE INDEX ledger_places ON ledger (job, place);
+"""
+
+_LEDGER_HEAD: Final = """
+CREATE TABLE ledger_head (           -- the ledger's last entry
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    number INTEGER NOT NULL,
+    digest TEXT NOT NULL
+);
+INSERT INTO ledger_head VALUES (1, 0, lower(hex(zeroblob(32))));
+CREATE TRIGGER ledger_head_keeps BEFORE DELETE ON ledger_head
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+# REPLACE removes the rows that are in its way without asking the triggers on DELETE
+_LEDGER_RULES: Final = """
+CREATE TRIGGER ledger_keeps BEFORE DELETE ON ledger
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_stays BEFORE UPDATE ON ledger
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_adds BEFORE INSERT ON ledger
+WHEN EXISTS (SELECT 1 FROM ledger WHERE number = NEW.number)
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_knows BEFORE INSERT ON ledger
+WHEN NOT EXISTS (SELECT 1 FROM rounds WHERE (round, job) = (NEW.round, NEW.job))
+AND NOT EXISTS (SELECT 1 FROM contributions WHERE (contribution, job) = (NEW.round, NEW.job))
+AND NOT EXISTS (SELECT 1 FROM adopted WHERE (round, job) = (NEW.round, NEW.job))
+BEGIN SELECT RAISE(ABORT, 'the ledger charges what is on file'); END;
+"""
+
+_NODE_HEADS: Final = """
+CREATE TABLE node_heads (            -- the last entries that Compute nodes signed, of their ledgers
+    node TEXT PRIMARY KEY,           -- its name
+    number INTEGER NOT NULL,
+    digest TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TRIGGER node_heads_keep BEFORE DELETE ON node_heads
+BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
+CREATE TRIGGER node_heads_grow BEFORE UPDATE ON node_heads
+WHEN NEW.number <= OLD.number OR NEW.node <> OLD.node
+BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
+"""
+
+_OUTBOX: Final = """
+CREATE TABLE outbox (                -- of each round's one answer
+    round TEXT NOT NULL REFERENCES rounds,
+    node INTEGER NOT NULL,
+    digest BLOB NOT NULL,            -- of the envelope; stays when that is erased
+    envelope BLOB,                   -- until the round has ended, or a node refused it
+    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    PRIMARY KEY (round, node)
+) WITHOUT ROWID;
+"""
+
+_SLOTS: Final = """
+CREATE TABLE identity (              -- where records have ids
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    key BLOB NOT NULL,               -- of the digests of ids; it never changes
+    id_column TEXT NOT NULL
+);
+CREATE TABLE slots (
+    individual BLOB PRIMARY KEY,     -- digest of the id
+    slot INTEGER NOT NULL UNIQUE,
+    is_sure INTEGER NOT NULL DEFAULT 0  -- all nodes were asked since: the state was the newest
+) WITHOUT ROWID;
+CREATE TABLE choice (                -- where records have none, and several of a client
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    seed BLOB NOT NULL               -- of the order of each client's rows; it never changes
+);
+CREATE TRIGGER identity_keeps BEFORE DELETE ON identity
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+CREATE TRIGGER identity_stays BEFORE UPDATE ON identity
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+CREATE TRIGGER slots_keep BEFORE DELETE ON slots
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+CREATE TRIGGER slots_stay BEFORE UPDATE OF individual, slot ON slots
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+CREATE TRIGGER slots_add BEFORE INSERT ON slots
+WHEN EXISTS (SELECT 1 FROM slots WHERE individual = NEW.individual OR slot = NEW.slot)
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+"""
+
+SCHEMA: Final = (
+    _VERSIONS
+    + _MEMORY
+    + _MACHINE
+    + _BACKUP
+    + _JOBS
+    + _LEAVING
+    + _APPROVALS
+    + _CROWD_JOBS
+    + _CONTRIBUTIONS
+    + _CROWD_NONCES
+    + _ADOPTED
+    + _LEDGER
+    + _LEDGER_HEAD
+    + _LEDGER_RULES
+    + _NODE_HEADS
+    + _OUTBOX
+    + _SLOTS
+)
+
+
+class Counted(NamedTuple):
+    """A commit: how many there are with it, and the ledger's last entry."""
+
+    commits: int
+    ledger: Head
+
+
+def check_log(path: Path) -> None:
+    """Do what `check_file` says of a state file that is about to be opened.
+
+    Raises:
+        ValueError: it is older than its log.
+        OSError: it or its mark cannot be read.
+    """
+    try:
+        check_file(path, mark_of(path))
+    except MemoryLost as error:
+        raise ValueError(str(error)) from None
+
+
+class StateMemory:
+    """Counts commits and marks them before anybody hears of them; a read is not counted."""
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        path: Path,
+        *,
+        accept: str | None,
+        is_restored: bool = False,
+    ) -> None:
+        """Hold the state file at `path`, which is open and locked, against its mark.
+
+        One that `is_restored` begins with a new mark.
+
+        Raises:
+            ValueError: it lacks charges that were made with it, or is damaged.
+            OSError: the mark cannot be read or written.
+        """
+        if not pages_are_whole(database, path):
+            raise ValueError(f"{path}: {DAMAGED}")
+        self._unsure = False  # whether a commit that failed reached the disk
+
+        def stored(mark: Mark | None) -> Stored:
+            return _stored(database, mark)
+
+        def begin(mark: Mark) -> None:
+            database.execute(
+                "INSERT OR REPLACE INTO memory VALUES (1, ?, ?)", (mark.database, mark.commits)
+            )
+
+        try:
+            self._marking = open_marking(
+                mark_of(path),
+                stored,
+                begin,
+                accept=accept,
+                vouched=lambda: is_restored,
+                database=path,
+            )
+        except MemoryLost as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def losses(self) -> int:
+        """Return how many losses of the state file were accepted so far."""
+        return self._marking.losses
+
+    def ending(self, database: sqlite3.Connection, changes_before: int) -> Counted | None:
+        """Count a transaction that is about to commit, if it wrote something."""
+        if database.total_changes == changes_before and not self._unsure:
+            return None
+        [(commits,)] = database.execute(
+            "UPDATE memory SET commits = commits + 1 RETURNING commits"
+        ).fetchall()
+        self._unsure = True
+        return Counted(commits, _head(database))
+
+    def ended(self, counted: Counted | None) -> None:
+        """Mark all commits, including those that an earlier call failed to mark.
+
+        Raises:
+            sqlite3.OperationalError: it is committed and not marked: nothing may leave yet.
+        """
+        if counted is not None:
+            self._unsure = False
+            self._marking.committed(*counted)
+        try:
+            self._marking.settle()
+        except OSError as error:
+            raise sqlite3.OperationalError("what was committed cannot be marked") from error
+
+    def close(self) -> None:
+        """Let go of the mark."""
+        self._marking.close()
+
+
+def mark_of(path: Path) -> Path:
+    return path.with_suffix(".mark")
+
+
+def _stored(database: sqlite3.Connection, mark: Mark | None) -> Stored:
+    commits, holds = None, True
+    found = database.execute("SELECT database, commits FROM memory").fetchone()
+    head = _head(database)
+    if mark is not None:
+        commits = found[1] if found is not None and found[0] == mark.database else None
+        entry = "SELECT 1 FROM ledger WHERE (number, digest) = (?, ?)"
+        holds = mark.ledger == EMPTY or bool(database.execute(entry, mark.ledger).fetchone())
+    is_new = found is None or found[1] == 0
+    marked = () if found is None else ((found[0], found[1]),)
+    return Stored(commits, head, holds, untouched=is_new and head == EMPTY, marked=marked)
+
+
+def _head(database: sqlite3.Connection) -> Head:
+    row = database.execute("SELECT number, digest FROM ledger_head").fetchone()
+    if row is None:
+        raise ValueError(
+            "the ledger's head is gone; restore the file from where its ledger is whole"
+        )
+    return Head(*row)
 
 
 class StateFile:

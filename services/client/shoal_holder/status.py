@@ -1,12 +1,23 @@
-"""Counts of what a data holder did; it names digests and codes, never a client."""
+"""What a data holder did, in counts, and the events that it reports; neither names a client."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.wire.encoding import decode_clients
+
+
+class Report(Protocol):
+    """Called with an event and its facts: digests, counts, codes. Never a client or a value."""
+
+    def __call__(self, event: str, /, **facts: object) -> None: ...
+
+
+def silent(event: str, /, **facts: object) -> None:
+    """Report nothing."""
+
 
 RECORDS_TAKEN: Final = "new records were taken"
 RECORDS_NOT_TAKEN: Final = "the new records cannot be used, and those before stay"

@@ -8,12 +8,15 @@ round, or have the same bytes sent again.
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from shoal_holder import exits, frames, machine, messages, outbox
-from shoal_holder.approvals import Approvals, owners_missing
+from pydantic import TypeAdapter
+
+from shoal_holder import exits, frames, ledger, machine, messages, spending
+from shoal_holder.approvals import Approvals, JobAsking, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
+from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
@@ -53,19 +56,45 @@ from shoal_holder.messages import (
     ShowCharges,
     Told,
 )
-from shoal_holder.owner_queries import OwnerQueries
+from shoal_holder.policy import Policy
 from shoal_holder.rounds import Rounds
 from shoal_holder.site import Site
+from shoal_holder.spending import JobCharges, StatedCost, stated
 from shoal_holder.state import State
-from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, count_adopted
+from shoal_holder.status import (
+    ADOPTED,
+    RECORDS_NOT_TAKEN,
+    RECORDS_TAKEN,
+    JobStatus,
+    count_adopted,
+    kept,
+    read_jobs,
+)
 from shoal_hosting.marks import LOSSES_ACCEPTED
 from shoal_hosting.outcome import LOST
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
+from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, sign_envelope
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, sign, sign_again
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
+
+TOLD: Final[dict[str, TypeAdapter[Any]]] = {
+    "status": TypeAdapter(tuple[JobStatus, ...]),
+    "kept": TypeAdapter(dict[str, int]),
+    "policy": TypeAdapter(Policy),
+    "approvals": TypeAdapter(list[JobAsking]),
+    "spent": TypeAdapter(list[tuple[str, list[StatedCost]]]),  # of whom: a bitmap
+    "committed": TypeAdapter(dict[int, StatedCost]),
+    "ledger": TypeAdapter(list[ledger.ClientCharge]),
+    "charges": TypeAdapter(list[JobCharges]),
+    "chain": TypeAdapter(list[LedgerEntry]),
+    "reserved": TypeAdapter(list[ReservedBudget]),
+    "joined": TypeAdapter(Joined),
+    "leave": TypeAdapter(Joined),
+}
+"""What each of the owner's questions is answered with."""
 
 
 class Vault:
@@ -101,7 +130,6 @@ class Vault:
         self._jobs = Jobs(site, state, self._charges, self._approvals, self._report)
         self._faults = Faults(state.file.directory, site.clock)
         self._rounds = Rounds(site, state, self._charges, self._report, self._faults)
-        self._owner_queries = OwnerQueries(site, state, self._jobs, self._approvals)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
             NextManifest: self._next_manifest,
@@ -157,7 +185,7 @@ class Vault:
         about = "a message"
         try:
             request = frames.decode(frame, self._requests)
-            about = request.kind
+            about = type(request).__name__
             answer = self._handlers[type(request)](request)
         except ProtocolError as error:
             answer = Refusal(code=error.code, detail=str(error))
@@ -285,13 +313,13 @@ class Vault:
 
     def _envelope(self, round_id: str, node: int) -> bytes | None:
         """Return an envelope that waits for a node, signed by the key in force."""
-        envelope = outbox.pending_envelope(self._state, round_id, node)
+        envelope = self._state.pending_envelope(round_id, node)
         if envelope is None:
             return None
         return sign_envelope(envelope[:-SIGNATURE_BYTES], self._site.key)
 
     def _acknowledged(self, asked: Acknowledged) -> Bytes:
-        digest = outbox.acknowledged_envelope(self._state, asked.round_id, asked.node)
+        digest = self._state.acknowledged_envelope(asked.round_id, asked.node)
         holder = self._site.holder
         if digest is None or holder is None:
             return _bytes(None)
@@ -307,9 +335,9 @@ class Vault:
         match told.what:
             case "envelope":
                 if told.outcome == LOST:
-                    outbox.send_again(self._state, told.about, told.node)
+                    self._state.send_again(told.about, told.node)
                 else:
-                    outbox.settle_envelope(self._state, told.about, told.node, told.outcome)
+                    self._state.settle_envelope(told.about, told.node, told.outcome)
                 self._rounds.end_if_over(told.about)
             case "join":
                 self._state.settle_join(told.about, told.outcome)
@@ -358,7 +386,43 @@ class Vault:
         return _bytes(sign(body, Role.HOLDER, site.key).encode())
 
     def _told(self, asked: Ask) -> Told:
-        return Told(parts=(self._owner_queries.answer(asked),))
+        answer = TOLD[asked.question].dump_json(self._answer_of(asked))
+        return Told(parts=(answer,))
+
+    def _answer_of(self, asked: Ask) -> Any:
+        """Return the answer to a question of the owner; all but leaving a job change nothing.
+
+        Raises:
+            UnknownJob, WrongPhase: as `exits.joined` and `Jobs.leave`.
+        """
+        state = self._state
+        match asked.question:
+            case "status":
+                return read_jobs(state.file)
+            case "kept":
+                return kept(state.file)
+            case "policy":
+                return self._site.policy
+            case "approvals":
+                return self._approvals.page(after=asked.after, count=asked.count, job=asked.job)
+            case "spent":
+                return spending.spent_alike(state.file)
+            case "committed":
+                sums = state.committed()
+                return {client: stated(cost) for client, cost in sums.of(sums.charged).items()}
+            case "ledger":
+                return ledger.charges(state.file, after=asked.after, count=asked.count)
+            case "charges":
+                everything = state.committed()
+                return spending.by_job(state.file, everything, asked.after, asked.count)
+            case "chain":
+                return ledger.entries(state.file, after=asked.after, count=asked.count)
+            case "reserved":
+                return exits.reserved(state.file)
+            case "joined":
+                return exits.joined(state.file, asked.job or "")
+            case "leave":
+                return self._jobs.leave(asked.job or "")
 
 
 def _bytes(found: bytes | None) -> Bytes:

@@ -52,7 +52,7 @@ def _work(
 
     found = evaluate(directory, mapping)
     if bounds:
-        from shoal_loader.checking import report
+        from shoal_loader.loading import report
 
         known = () if dictionary is None else dictionary.variables
         public = {each.name: each.limits for each in known if each.name in mapping.columns}

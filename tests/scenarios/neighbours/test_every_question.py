@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from shoal_holder import answers, faults
+from shoal_holder import faults, rounds
 from shoal_holder.crowds import contributor
 from shoal_holder.crowds.contributor import Ready
 from shoal_holder.vault import Vault
@@ -101,7 +101,7 @@ class Planted:
         whole, tried = Vault.answer, faults.without_failing
 
         def answer(vault: Vault, frame: bytes) -> bytes:
-            self._message += b'"kind":"prepare"' in frame or b'"kind":"crowd_' in frame
+            self._message += frame[8:].startswith((b"Prepare", b"Crowd"))  # its name
             positions = vault._site.positions().items()
             [self.slot] = (slot for slot, position in positions if position == PLACE)
             sys.setprofile(self._see)
@@ -123,7 +123,7 @@ class Planted:
 
         with (
             patch.object(Vault, "answer", answer),
-            patch.object(answers, "without_failing", trying),
+            patch.object(rounds, "without_failing", trying),
             patch.object(contributor, "without_failing", trying),
         ):
             yield

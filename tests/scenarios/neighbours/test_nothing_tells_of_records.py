@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal_holder.answers import Answers
 from shoal_holder.crowds.contributor import Contributor, Ready
 from shoal_holder.jobs import Jobs
+from shoal_holder.rounds import Answers
 from shoal_holder.site import Site
 from tests.scenarios.neighbours.holders import (
     CASES,

@@ -1,23 +1,97 @@
-"""Asks a data holder's agent what its owner may ask, and says what to do where it does not tell."""
+"""Asks a data holder's agent what its owner may ask, and signs the owner's decisions about jobs.
 
+It runs where the owner is, with the owner's key, and never in the agent.
+"""
+
+from datetime import datetime
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx
 import pydantic
+from nacl.signing import SigningKey
 
-from shoal_agent.deciding import ApprovalsView
-from shoal_agent.deciding import request_of as checked_request
-from shoal_agent.job_view import JobView
-from shoal_agent.ledger_pages import AgentPage, ChargedJobs
-from shoal_agent.status import HolderStatus
+from shoal_agent.status import AgentPage, AskingView, ChargedJobs, HolderStatus, JobView, Left
 from shoal_holder.policy import Policy
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.peers.service_calls import Endpoint, call
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.wire.documents import describe
+from shoal_protocol.jobs.membership import Decision, approval_of
+from shoal_protocol.wire.documents import Signed, decode, describe, sign
+from shoal_protocol.wire.encoding import Count, canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+
+
+class ApprovalsView(pydantic.BaseModel):
+    """A page of the jobs that ask an agent: `missing` says why none can be approved.
+
+    `owners` has the listed names and keys in hex; `left` is before a job that is not joined yet.
+    """
+
+    approval: str
+    needed: Count
+    owners: dict[str, str]
+    missing: str | None
+    left: Left
+    jobs: tuple[AskingView, ...]
+    next: Count | None = None
+
+    def asking(self, job: str) -> AskingView:
+        """Return the job with this id.
+
+        Raises:
+            ValueError: it does not ask.
+        """
+        for each in self.jobs:
+            if each.job == job:
+                return each
+        raise ValueError("no such job asks its owners; see `shoal agent approvals`")
+
+    def owner_of(self, key: SigningKey) -> str:
+        """Return the name under which an owner's key is listed.
+
+        Raises:
+            ValueError: it is not.
+        """
+        public = bytes(key.verify_key).hex()
+        for name, listed in self.owners.items():
+            if listed == public:
+                return name
+        raise ValueError(
+            f"the data holder's policy does not list this key among its `owners`: {public}"
+        )
+
+
+def request_of(view: JobView) -> JobRequest | CrowdJobRequest:
+    """Return a job's request, which an agent that lies might show for another job's.
+
+    Raises:
+        ValueError: it is another job's.
+        ProtocolError: it is none.
+    """
+    signed: Signed[Any] = decode(canonical_json(view.request), JobRequest, CrowdJobRequest)
+    if signed.digest != view.job:
+        raise ValueError("the agent shows another job's request: do not trust this agent")
+    request: JobRequest | CrowdJobRequest = signed.body
+    return request
+
+
+def signed_decision(
+    shown: ApprovalsView, job: str, decision: Decision, *, key: SigningKey, now: datetime
+) -> bytes:
+    """Return an owner's decision about a job, signed.
+
+    Raises:
+        ValueError: the job does not ask, its request is another's, or the key is not listed.
+    """
+    view = shown.asking(job)
+    request, owner = request_of(view), shown.owner_of(key)
+    if view.holder is None:
+        raise ValueError("the data holder is not enrolled: no job asks it")
+    body = approval_of(request, holder=view.holder, owner=owner, decision=decision, now=now)
+    return sign(body, owner, key).encode()
+
 
 OTHER_VERSION: Final = "Run the console in the agent's own version of Shoal."
 
@@ -111,7 +185,7 @@ class OwnAgent:
             ) from None
 
 
-def request_of(view: JobView) -> JobRequest | CrowdJobRequest:
+def shown_request(view: JobView) -> JobRequest | CrowdJobRequest:
     """Return a job's request, whatever the agent shows: its digest is the job's id.
 
     Raises:
@@ -119,7 +193,7 @@ def request_of(view: JobView) -> JobRequest | CrowdJobRequest:
     """
     heading = "The agent does not show the job"
     try:
-        return checked_request(view)
+        return request_of(view)
     except ValueError as error:
         raise Trouble(HTTPStatus.BAD_GATEWAY, heading, f"{error}.") from None
     except ProtocolError as error:

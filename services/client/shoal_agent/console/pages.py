@@ -16,10 +16,14 @@ from starlette.responses import Response
 
 from shoal_agent.client_files import DIGEST
 from shoal_agent.console import sentences
-from shoal_agent.console.own_agent import OwnAgent, Trouble, request_of
-from shoal_agent.deciding import ApprovalsView, signed_decision
-from shoal_agent.job_view import AskingView, JobView
-from shoal_agent.status import HolderStatus
+from shoal_agent.console.own_agent import (
+    ApprovalsView,
+    OwnAgent,
+    Trouble,
+    shown_request,
+    signed_decision,
+)
+from shoal_agent.status import AskingView, HolderStatus, JobView
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import START, Console, Form, application, go
@@ -118,8 +122,8 @@ class _Pages:
         return self._show(
             request,
             "asks.html",
-            waiting=[(each, request_of(each)) for each in shown.jobs if each.stage == WAITS],
-            decided=[(each, request_of(each)) for each in shown.jobs if each.stage != WAITS][
+            waiting=[(each, shown_request(each)) for each in shown.jobs if each.stage == WAITS],
+            decided=[(each, shown_request(each)) for each in shown.jobs if each.stage != WAITS][
                 :NEWEST_JOBS
             ],
             troubles=[*filter(None, [shown.missing]), *sentences.troubles(status)],
@@ -136,7 +140,7 @@ class _Pages:
         if asking is None and job not in status.refused:
             raise _unknown("no job with this id asks your agent")
         view = asking or await self._agent.job(job)
-        asked = request_of(view)
+        asked = shown_request(view)
         left = cannot = None
         if asking is not None and asking.stage == WAITS:
             left = sentences.left_after(asked, shown.left, (await self._agent.policy()).cap)
@@ -169,7 +173,7 @@ class _Pages:
             request,
             "decide.html",
             asking=asking,
-            asked=request_of(asking),
+            asked=shown_request(asking),
             analyst=sentences.party(asking.parties.analyst),
             owner=owner,
             decision=decision,
@@ -318,7 +322,7 @@ def _job_in(request: Request, status: HolderStatus) -> JobStatus:
 
 def _in_rounds(view: JobView) -> JobRequest:
     """Return the request of a job in rounds."""
-    request = request_of(view)
+    request = shown_request(view)
     if isinstance(request, JobRequest):
         return request
     raise _unknown("it is a crowd’s")

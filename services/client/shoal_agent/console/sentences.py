@@ -7,9 +7,7 @@ from datetime import datetime, timedelta
 from statistics import NormalDist
 from typing import Any
 
-from shoal_agent.job_view import AskingView, Parties, PartyView
-from shoal_agent.ledger_pages import Left
-from shoal_agent.status import HolderStatus
+from shoal_agent.status import AskingView, HolderStatus, Left, Parties, PartyView
 from shoal_holder.crowds.status import CrowdStatus, is_cheating
 from shoal_holder.exits import LEFT
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS

@@ -11,7 +11,7 @@ from shoal_agent.directory import Directory
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
 from shoal_holder.messages import Told
-from shoal_holder.reporting import Report
+from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_protocol.sharing.shares import RandomBytes
 

@@ -32,7 +32,7 @@ from shoal_holder.crowds.messages import (
     WantedLog,
 )
 from shoal_holder.messages import Decided, Done
-from shoal_holder.reporting import Report
+from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.outcome import OVER
 from shoal_hosting.peers.exchange import Unavailable

@@ -15,9 +15,9 @@ from shoal_holder.crowds import memory
 from shoal_holder.crowds.crowd import Crowd
 from shoal_holder.crowds.memory import Evidence
 from shoal_holder.crowds.status import WRONG_RECEIPT, in_words, is_cheating
-from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
+from shoal_holder.status import Report
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     Draw,

@@ -20,13 +20,12 @@ from shoal_holder.crowds.crowd import Crowd, verified
 from shoal_holder.crowds.memory import Prepared
 from shoal_holder.crowds.records_used import Limits, allowed_places, contributions_left, record_cap
 from shoal_holder.crowds.schedule import Schedule
-from shoal_holder.fair_bits import FairBits
 from shoal_holder.faults import Faults, without_failing
-from shoal_holder.noise import NoiseSampler
+from shoal_holder.noise import FairBits, NoiseSampler
 from shoal_holder.release_timing import encoding_seconds, release_time, sampling_seconds
-from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
+from shoal_holder.status import Report
 from shoal_protocol.crowds.draws import Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
