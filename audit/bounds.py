@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.privacy.job_costs import gaussian_epsilon
 
 Tail = Callable[[float], float]
 """x -> the probability that a statistic in the first world exceeds x."""

@@ -8,7 +8,7 @@ from scipy import stats
 
 from audit.bounds import Counts, LowerBounds, lower_bounds, sharpest_threshold
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.privacy.job_costs import gaussian_epsilon
 
 THRESHOLDS: Final = 2
 

@@ -18,10 +18,9 @@ from audit.neighbours import Floats
 from shoal_holder.crowds.contributor import draw_noise
 from shoal_holder.fair_bits import FairBits
 from shoal_holder.noise import NoiseSampler, exact_noise
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import contribute, design_rows, steps
+from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import Int64Vector
 

@@ -23,7 +23,7 @@ from shoal_compute.bulks import Packed
 from shoal_compute.summing import Summing, add_shares
 from shoal_holder.contribution import draw_noise
 from shoal_holder.noise import NoiseSampler, exact_noise
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.privacy.job_costs import gaussian_epsilon
 from shoal_protocol.queries import NoiseDesign
 from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec

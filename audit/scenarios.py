@@ -22,7 +22,7 @@ from audit.game import Game
 from shoal_consortium import quickstart
 from shoal_holder.noise import exact_noise
 from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.privacy.job_costs import gaussian_epsilon
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import (
     Column,
@@ -32,10 +32,9 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
 )
+from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, ThresholdSharing
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.encoding import Int64Vector

@@ -46,9 +46,9 @@ from shoal_protocol.queries import (
     VectorSum,
     WeightedRowMatrix,
 )
-from shoal_protocol.queries.first_moments import LONGEST_VECTOR
+from shoal_protocol.queries.columns import Spline, Term
 from shoal_protocol.queries.models import LogisticRegressionModel
-from shoal_protocol.queries.terms import Spline, Term
+from shoal_protocol.queries.moments import LONGEST_VECTOR
 
 TOLERATED: Final = 0.9
 RUNS: Final = 2

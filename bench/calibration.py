@@ -23,9 +23,9 @@ from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.queries import SecondMomentMatrix
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.sums import matrix_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import (
     LinearRegressionPosterior,

@@ -27,11 +27,11 @@ from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import SecondMomentMatrix
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result
-from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.sharing.ring import to_ring
+from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,

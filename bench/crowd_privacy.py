@@ -14,7 +14,7 @@ from figures.draw_and_discard.later_noise import (
 )
 from figures.draw_and_discard.privacy import snapshot_epsilon
 from shoal_protocol.crowds.tasks import CrowdTask, Variant
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 
 DELTA = 1e-5
 OF_NOISE = ((1.0, 10), (1.0, 100), (1.0, 1000), (4.0, 30), (4.0, 100), (8.0, 100))

@@ -18,10 +18,9 @@ from shoal_agent import read_holder_key
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Process
 from shoal_hosting.party import load_party
-from shoal_protocol.crowds.documents import CrowdJobRequest, Draw, Submission
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import contribute
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.crowds.draws import CrowdJobRequest, Draw, Submission
+from shoal_protocol.crowds.tasks import CrowdTask, contribute
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.documents import decode, sign

@@ -27,8 +27,8 @@ from shoal_hosting.peers.exchange import Connection
 from shoal_protocol.jobs.totals import JobEnd
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Query, SecondMomentMatrix
+from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.roster_changes import with_enrolled

@@ -24,8 +24,7 @@ from typing import Final
 
 import structlog
 
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, ThresholdSharing
 from tests.world.audit import audit
 from tests.world.durable import DurableSteps
 from tests.world.federation import Federation

@@ -21,7 +21,7 @@ from statsmodels.duration.hazard_regression import PHReg
 
 from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,7 @@ from bench.crowd_privacy import make_task
 from figures.draw_and_discard.hiding import hidden_epsilon
 from figures.draw_and_discard.later_noise import exact_epsilon, paper_epsilon
 from shoal_learning.crowds.simulation import discrete_laplace
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import FloatArray, IntArray, steps
+from shoal_protocol.crowds.tasks import CrowdTask, FloatArray, IntArray, steps
 
 FAILURE: Final = 1e-6
 DELTA: Final = 0.01  # far above what is claimed in earnest: 1e-5 would take too many runs to see

@@ -30,8 +30,8 @@ from shoal_consortium.processes import Federation, Process
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_hosting.tls_certificates import pinned_tls
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import pack
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.certificates.release_certificate import pack
+from shoal_protocol.studies.variational import LogisticRegressionTask
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
 TARGET: Final = "target"

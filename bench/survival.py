@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
 
 Floats = NDArray[np.float64]

@@ -19,9 +19,12 @@ from numpy.random import PCG64, Generator
 
 from shoal_learning import thresholds
 from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.linear_regression.round_rules import Thresholds, thresholds_for
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.linear_regression import (
+    LinearRegressionTask,
+    Thresholds,
+    thresholds_for,
+)
 
 NOISE_RATIO: Final = 5.0  # about that of epsilon 1
 

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from figures.sources import Files
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.logistic_regression import (
+from shoal_protocol.privacy.job_costs import gaussian_epsilon
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.variational import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
 )

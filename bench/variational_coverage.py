@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_learning.variational import Variational
-from shoal_protocol.posteriors.convergence import Verdict
-from shoal_protocol.posteriors.variational import VariationalPosterior
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.posteriors.variational import VariationalPosterior, Verdict
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models.numpyro_models import compile_model
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
-from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask
+from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroPosterior, NumpyroTask
 
 Floats = NDArray[np.float64]
 

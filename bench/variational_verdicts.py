@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors.convergence import Verdict
-from shoal_protocol.posteriors.variational import VariationalPosterior
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.posteriors.variational import VariationalPosterior, Verdict
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.variational import LogisticRegressionTask
 
 Floats = NDArray[np.float64]
 

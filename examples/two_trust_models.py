@@ -19,8 +19,7 @@ from shoal.jobs.federation import Learning
 from shoal.planning import Study, compare, trust
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulation import in_turn, simulate
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import design_rows
+from shoal_protocol.crowds.tasks import CrowdTask, design_rows
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 PHONES = int(os.environ.get("SHOAL_PHONES", "20000"))

@@ -14,10 +14,10 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.privacy.calibration import noise_for
-from shoal_protocol.privacy.fineness import effective_noise_clients
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.privacy.job_costs import noise_for
+from shoal_protocol.privacy.mechanisms import effective_noise_clients
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 
 Floats = NDArray[np.float64]

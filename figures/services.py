@@ -28,7 +28,7 @@ from shoal_consortium.processes import Federation, Process
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 
 COMPUTE_NODES: Final = 3

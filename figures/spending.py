@@ -7,7 +7,7 @@ import math
 
 from figures.published import FIRST_ROUND
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
-from shoal_protocol.privacy.together import epsilon_of
+from shoal_protocol.privacy.job_costs import epsilon_of
 
 
 def published_cost(*, epsilon: float, delta: float, understated: float) -> float:

@@ -8,7 +8,7 @@ from bench import reading
 
 ONLY_WHERE_THE_POLICY_ALLOWS = (
     *("shoal_protocol.crowds", "shoal_holder.crowds."),
-    *("shoal_protocol.sharing.shamir", "shoal_protocol.sharing.prime_field"),
+    "shoal_protocol.sharing.shamir",
     "shoal_hosting.installed_models",
     *("shoal_protocol.queries.models.numpyro_models", "shoal_protocol.queries.models.latents"),
 )

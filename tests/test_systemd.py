@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from shoal_agent.settings import Settings
-from shoal_hosting.service_settings import ServiceSettings
+from shoal_hosting.running import ServiceSettings
 from shoal_hosting.settings import read_settings
 
 SYSTEMD: Final = Path(__file__).parents[1] / "examples" / "systemd"

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from shoal_learning.crowds.model import CrowdModel as CrowdModel
     from shoal_learning.simulated_federation import SimulatedFederation as SimulatedFederation
     from shoal_protocol.crowds.tasks import CrowdTask as CrowdTask
-    from shoal_protocol.queries.bounds import ColumnBounds as ColumnBounds
-    from shoal_protocol.sharing.threshold import ThresholdSharing as ThresholdSharing
+    from shoal_protocol.queries.columns import ColumnBounds as ColumnBounds
+    from shoal_protocol.sharing.schemes import ThresholdSharing as ThresholdSharing
 
 _WHERE = {
     "Analyst": "shoal.jobs.analyst",
-    "ColumnBounds": "shoal_protocol.queries.bounds",
+    "ColumnBounds": "shoal_protocol.queries.columns",
     "CrowdFederation": "shoal.jobs.federation",
     "CrowdJob": "shoal.jobs.analyst",
     "CrowdModel": "shoal_learning.crowds.model",
@@ -44,7 +44,7 @@ _WHERE = {
     "ManifestBook": "shoal_hosting.manifests.manifest_book",
     "OutOfBudget": "shoal.jobs.job_failures",
     "SimulatedFederation": "shoal_learning.simulated_federation",
-    "ThresholdSharing": "shoal_protocol.sharing.threshold",
+    "ThresholdSharing": "shoal_protocol.sharing.schemes",
 }
 __all__ = sorted(_WHERE)
 

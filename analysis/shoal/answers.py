@@ -25,12 +25,16 @@ from shoal_learning.quasi_likelihood import NoisyMoments
 from shoal_learning.regression.judging import judged_linear
 from shoal_learning.regression.linear import coefficients_of, log_evidence
 from shoal_learning.regression.measured import Measured
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, RegressionPosterior
-from shoal_protocol.posteriors.intervals import normal_intervals, require_level
+from shoal_protocol.posteriors.base import (
+    LEVEL,
+    BasePosterior,
+    RegressionPosterior,
+    normal_intervals,
+    require_level,
+)
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.moments import MomentsPosterior
-from shoal_protocol.studies.moments.posterior import SCATTER, pairs_of
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.moments import SCATTER, MomentsPosterior, pairs_of
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask, Verdict
 
 Floats = NDArray[np.float64]

@@ -32,7 +32,7 @@ from shoal_learning.crowds.theory import Contraction
 from shoal_learning.regression import Regression
 from shoal_learning.simulation import Federation, with_noise
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -44,20 +44,19 @@ from shoal_protocol.crowds.tasks import MOST_INSTANCES, MOST_WEIGHTS, Clipping, 
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.privacy.accounting import Cap, price
-from shoal_protocol.privacy.calibration import noise_for
+from shoal_protocol.privacy.job_costs import noise_for
 from shoal_protocol.queries import Query
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models.regressions import Family, probability
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.regression import RegressionTask, TargetFamily
-from shoal_protocol.trust.limits import LARGEST_POPULATION
+from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Document, Model, Signed
-from shoal_protocol.wire.encoding import encode_clients
-from shoal_protocol.wire.numbers import Clients
+from shoal_protocol.wire.encoding import Clients, encode_clients
 
 Positive = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
 

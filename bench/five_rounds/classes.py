@@ -16,8 +16,8 @@ from bench.five_rounds import sets
 from bench.five_rounds.measuring import PRICES, Fits, federation_of
 from shoal_learning.regression.multinomial import MultinomialRegression
 from shoal_learning.simulation import run
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.class_scores import class_probabilities
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.studies.multinomial_regression import (
     MultinomialRegressionPosterior,
     MultinomialRegressionTask,

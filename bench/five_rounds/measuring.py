@@ -21,10 +21,13 @@ from figures.ada_ssp import ada_ssp
 from shoal_learning.regression import Regression
 from shoal_learning.regression.score_likelihood import slope_of
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of
-from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
-from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
+from shoal_protocol.studies.regression import (
+    MeasuredCoefficients,
+    MeasuredRegressionPosterior,
+    RegressionTask,
+)
 
 Floats = NDArray[np.float64]
 

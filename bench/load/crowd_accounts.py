@@ -11,8 +11,7 @@ from bench.load.lines import Line
 from bench.load.metering import Meter
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_holder.crowds.crowd import Crowd
-from shoal_protocol.crowds.documents import CrowdClosing
-from shoal_protocol.crowds.draws import InstanceChain, check_closing, drawn_instance
+from shoal_protocol.crowds.draws import CrowdClosing, InstanceChain, check_closing, drawn_instance
 from shoal_protocol.wire.errors import MalformedDocument
 
 _CLOSES_WITHIN_SECONDS: Final = 20

@@ -26,9 +26,8 @@ from shoal_holder.noise import exact_noise
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.crowds.documents import Draw, SubmissionReceipt, weights_digest
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import design_rows, steps
+from shoal_protocol.crowds.draws import Draw, SubmissionReceipt, weights_digest
+from shoal_protocol.crowds.tasks import CrowdTask, design_rows, steps
 from shoal_protocol.wire.documents import Signed, decode
 
 _NOISE_TOGETHER: Final = 1000  # one draw for many phones costs far less than many draws

@@ -33,7 +33,7 @@ from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_hosting.peers.peer import OK
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ComputeParty

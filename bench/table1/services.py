@@ -36,7 +36,7 @@ from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import frame
-from shoal_protocol.studies.vector_sum import VectorSumTask
+from shoal_protocol.studies.single_numbers import VectorSumTask
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import Uint64Vector

@@ -53,7 +53,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.private_files import replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.trust.roster import key_fingerprint
-from shoal_protocol.wire.numbers import Count
+from shoal_protocol.wire.encoding import Count
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -69,7 +69,7 @@ from shoal_command.rendering import rendered
 from shoal_command.terminal import say, show
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.private_files import write_new
-from shoal_protocol.jobs.approvals import WAITS, Decision
+from shoal_protocol.jobs.membership import WAITS, Decision
 
 
 def retention(

@@ -24,11 +24,10 @@ from shoal_protocol.certificates.release_certificate import (
     stated,
 )
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.adversaries import coalitions
-from shoal_protocol.privacy.epsilons import epsilon_at
+from shoal_protocol.privacy.job_costs import coalitions, epsilon_at
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.numpyro_model import NumpyroTask
+from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest

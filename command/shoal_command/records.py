@@ -21,9 +21,9 @@ from shoal_command.terminal import AsJson, ExitStatus, fail, present, say, shell
 from shoal_holder.record_files import open_table, read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from shoal_consortium.cards import fingerprint
 from shoal_consortium.party_files import make_authority_directory, read_party_card, read_signing_key
 from shoal_consortium.publishing import Outcome, publish_directory
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_protocol.log.witnessed import lying_witnesses
+from shoal_protocol.log.notes import lying_witnesses
 from shoal_protocol.queries import QueryName
 from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, ServiceParty
 from shoal_protocol.trust.policy import Policy

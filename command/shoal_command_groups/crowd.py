@@ -31,7 +31,7 @@ from shoal_command.terminal import (
 )
 from shoal_command_groups.job_views import Described, listed_crowds, until
 from shoal_learning.crowds.model import CrowdModel
-from shoal_protocol.crowds.documents import CrowdJobRequest
+from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.queries.models.regressions import Family
 
 app = typer.Typer(

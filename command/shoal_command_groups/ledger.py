@@ -32,9 +32,9 @@ from shoal_command.connection import (
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.crowds.status import RecordsLeft
 from shoal_holder.exits import ReservedBudget
-from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.epsilons import epsilon_at
+from shoal_protocol.privacy.job_costs import epsilon_at
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
 from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError

@@ -19,11 +19,9 @@ from shoal_consortium.log_reading import (
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_protocol.certificates.checks import LinkedVersions
-from shoal_protocol.log.entries import Entry
-from shoal_protocol.log.monitoring import ForkedLog
-from shoal_protocol.log.notes import read_note
-from shoal_protocol.log.proofs import WrongProof
-from shoal_protocol.log.witnessed import lying_witnesses
+from shoal_protocol.log.entries import Entry, ForkedLog
+from shoal_protocol.log.notes import lying_witnesses, read_note
+from shoal_protocol.log.tiles import WrongProof
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import ProtocolError
 

@@ -22,7 +22,7 @@ from shoal.planning import (
 )
 from shoal_command.options import with_options_of
 from shoal_command.terminal import AsJson, present
-from shoal_protocol.privacy.adversaries import coalitions
+from shoal_protocol.privacy.job_costs import coalitions
 from shoal_protocol.sharing.schemes import sharing_of
 
 _NAMES = {"distributed_compute": "in rounds (DCA)", "draw_and_discard": "Draw and Discard"}

@@ -9,7 +9,7 @@ import typer
 from shoal_command.connection import PartyDirectory, own_service
 from shoal_command.rendering import rendered
 from shoal_command.terminal import AsJson, Yes, confirm, present
-from shoal_protocol.wire.numbers import Count
+from shoal_protocol.wire.encoding import Count
 
 
 class _Kind(pydantic.BaseModel):

@@ -16,7 +16,7 @@ from typing import Final
 from shoal_consortium.dictionary_files import FILL_IN
 from shoal_holder.record_files import open_table
 from shoal_holder.tables import flag_of, number_of
-from shoal_protocol.wire.texts import MISSING_TEXTS
+from shoal_protocol.wire.encoding import MISSING_TEXTS
 
 MOST_LEVELS: Final = 20
 FEWEST_PERSONS: Final = 5

@@ -12,22 +12,21 @@ from typing import Final
 
 from shoal_hosting.manifests.manifest_book import write_durably
 from shoal_hosting.peers.service_calls import Endpoint, Refused, call
-from shoal_protocol.log.entries import Entry, decode_entry
-from shoal_protocol.log.monitoring import Finding, ForkedLog, Monitor, check_same
-from shoal_protocol.log.notes import Note, read_note
-from shoal_protocol.log.proofs import WrongProof, leaf_hash
+from shoal_protocol.log.entries import Entry, Finding, ForkedLog, Monitor, check_same, decode_entry
+from shoal_protocol.log.notes import Note, check_cosigned, cosigners, read_note, signed_checkpoint
 from shoal_protocol.log.tiles import (
     ENTRIES,
     WIDTH,
     Tree,
+    WrongProof,
     bundles,
     decode_bundle,
     encode_bundle,
+    leaf_hash,
     root_of,
     tile_path,
     widths,
 )
-from shoal_protocol.log.witnessed import check_cosigned, cosigners, signed_checkpoint
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.wire.errors import ProtocolError
 

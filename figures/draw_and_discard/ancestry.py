@@ -11,7 +11,7 @@ Proofs: docs/mathematics.md.
 import math
 from dataclasses import dataclass
 
-from shoal_protocol.privacy.curves import require_probability
+from shoal_protocol.privacy.mechanisms import require_probability
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.privacy.curves import (
+from shoal_protocol.privacy.mechanisms import (
     require_at_least_zero,
     require_positive,
     require_probability,

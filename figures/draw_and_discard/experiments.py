@@ -24,7 +24,7 @@ from figures.draw_and_discard.theorems import (
 from figures.running import run_all
 from shoal_learning.crowds.simulation import Contributors, simulate
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models.regressions import Family
 
 Floats = NDArray[np.float64]

@@ -21,7 +21,7 @@ from figures.draw_and_discard.convolution import (
     lattice_shift,
 )
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
-from shoal_protocol.privacy.curves import require_probability
+from shoal_protocol.privacy.mechanisms import require_probability
 
 FloatArray = NDArray[np.float64]
 

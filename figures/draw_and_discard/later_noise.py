@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from figures.draw_and_discard.convolution import laplace_sum_epsilon
-from shoal_protocol.privacy.curves import require_positive, require_probability
+from shoal_protocol.privacy.mechanisms import require_positive, require_probability
 
 PAPERS_SENSITIVITY: Final = math.sqrt(0.5)
 """sqrt(2) clip, which the paper takes for how far two steps are apart, over the true 2 clip."""

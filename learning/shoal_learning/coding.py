@@ -15,10 +15,10 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from shoal_protocol.posteriors.rows import array_of, is_missing, numbers_of, require_plain
+from shoal_protocol.posteriors.base import array_of, is_missing, numbers_of, require_plain
 from shoal_protocol.trust.dictionary import EPOCH, MOST_LEVELS, Category, Date, Flag, Number
 from shoal_protocol.wire.documents import describe
-from shoal_protocol.wire.texts import MISSING_TEXTS, canonical_text
+from shoal_protocol.wire.encoding import MISSING_TEXTS, canonical_text
 
 Variable = Number | Flag | Category | Date
 Variables = Mapping[str, tuple[float, float] | Sequence[str] | Variable]

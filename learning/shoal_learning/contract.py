@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from shoal_protocol.queries import Query, QueryName
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 
 

@@ -26,27 +26,30 @@ from shoal_learning.variational import Variational
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries.models.numpyro_models import CompiledModel
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.bernoulli import BernoulliTask
 from shoal_protocol.studies.cells import CellStudy
 from shoal_protocol.studies.cohort_card import CohortCardTask
 from shoal_protocol.studies.kaplan_meier import KaplanMeierTask
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.logistic_regression import (
-    LogisticRegressionPosterior,
-    LogisticRegressionTask,
-)
 from shoal_protocol.studies.moments import MomentsTask
 from shoal_protocol.studies.multinomial_regression import MultinomialRegressionTask
-from shoal_protocol.studies.multivariate_normal import MultivariateNormalTask
-from shoal_protocol.studies.normal import NormalTask
-from shoal_protocol.studies.normal_mean import NormalMeanTask
-from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask, names_of
+from shoal_protocol.studies.normals import MultivariateNormalTask, NormalTask
 from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
-from shoal_protocol.studies.poisson import PoissonTask
 from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.studies.regression import RegressionTask
+from shoal_protocol.studies.single_numbers import (
+    BernoulliTask,
+    NormalMeanTask,
+    PoissonTask,
+    VectorSumTask,
+)
 from shoal_protocol.studies.validation import ValidationTask
-from shoal_protocol.studies.vector_sum import VectorSumTask
+from shoal_protocol.studies.variational import (
+    LogisticRegressionPosterior,
+    LogisticRegressionTask,
+    NumpyroPosterior,
+    NumpyroTask,
+    names_of,
+)
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
 

@@ -18,14 +18,15 @@ from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aw
 from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix
 from shoal_protocol.queries.sums import matrix_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import (
     FitMeasurements,
     LinearRegressionPosterior,
     LinearRegressionTask,
+    Thresholds,
+    query_for,
 )
-from shoal_protocol.studies.linear_regression.round_rules import Thresholds, query_for
 from shoal_protocol.studies.measurements import (
     measured_spreads,
     record_count,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.curvature import Bend, bend_of, drawn, fitted, semidefinite, symmetric
-from shoal_protocol.posteriors.convergence import MOST_CORRELATED, Convergence
+from shoal_protocol.posteriors.variational import MOST_CORRELATED, Convergence
 
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]

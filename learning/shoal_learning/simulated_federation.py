@@ -21,11 +21,11 @@ from shoal_protocol.certificates.posterior_report import PosteriorReport, Privac
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, compile_model
 from shoal_protocol.studies import Posterior, Task
-from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.studies.regression import Verdict
+from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,10 @@ from shoal_learning.coding import (
     near_to,
     variable_of,
 )
-from shoal_protocol.posteriors.rows import array_of, columns_of, require_plain
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Level
-from shoal_protocol.trust.codings import Coding, event_fault_of
-from shoal_protocol.trust.dictionary import Category, Date
-from shoal_protocol.wire.texts import near_text
+from shoal_protocol.posteriors.base import array_of, columns_of, require_plain
+from shoal_protocol.queries.columns import ColumnBounds, Level
+from shoal_protocol.trust.dictionary import Category, Coding, Date, event_fault_of
+from shoal_protocol.wire.encoding import near_text
 
 # Tells whoever owns the records which of their values lie beyond the bounds of a task.
 #

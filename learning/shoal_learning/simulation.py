@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from shoal_learning.contract import Learner, RequestedRound
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.privacy.calibration import noise_for
-from shoal_protocol.privacy.fineness import effective_noise_clients
-from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
+from shoal_protocol.privacy.job_costs import noise_for
+from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.queries import Mechanism, Query, Tables
-from shoal_protocol.queries.gradients import Gradients
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.scores import Gradients
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 
 

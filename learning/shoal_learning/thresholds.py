@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from shoal_learning.quasi_likelihood import ridge_estimates
 from shoal_protocol.queries import Column, Mechanism, SecondMomentMatrix
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.linear_regression.round_rules import Thresholds, thresholds_for
+from shoal_protocol.studies.linear_regression import (
+    LinearRegressionTask,
+    Thresholds,
+    thresholds_for,
+)
 
 Floats = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.noise_aware import Inferred, Path, inferred, prior_deviations
 from shoal_protocol.queries import GradientSum
 from shoal_protocol.queries.sums import gradient_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.variational import VariationalStudy
 from shoal_protocol.wire.errors import RefusedSpec

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shoal_protocol.privacy.accounting import Cost, price
-from shoal_protocol.privacy.calibration import noise_for
+from shoal_protocol.privacy.job_costs import noise_for
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise, DiscreteLaplaceNoise
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.encoding import canonical_json

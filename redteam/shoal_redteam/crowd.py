@@ -10,19 +10,21 @@ from shoal_holder.crowds.contributor import draw_noise
 from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
 from shoal_hosting.peers.peer import CREATED, OK, Answer
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
+    InstanceChain,
     LogEntry,
     Submission,
     SubmissionReceipt,
+    broken_draws,
+    broken_receipts,
+    check_closing,
 )
-from shoal_protocol.crowds.draws import InstanceChain, broken_draws, broken_receipts, check_closing
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import contribute
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.crowds.tasks import CrowdTask, contribute
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import ProtocolError

@@ -5,9 +5,16 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from shoal_protocol.log.notes import Checkpoint, cosign, read_note, sign_note
-from shoal_protocol.log.proofs import leaf_hash
-from shoal_protocol.log.witnessed import LogProof, origin_of, witness_name
+from shoal_protocol.log.notes import (
+    Checkpoint,
+    LogProof,
+    cosign,
+    origin_of,
+    read_note,
+    sign_note,
+    witness_name,
+)
+from shoal_protocol.log.tiles import leaf_hash
 from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, PartialSum

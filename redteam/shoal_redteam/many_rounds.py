@@ -7,11 +7,11 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import GradientSum
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.studies.variational import LogisticRegressionTask
 from shoal_protocol.wire.documents import Signed
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack

@@ -24,12 +24,12 @@ from shoal_protocol.rounds.attestations import (
     StoredAnswers,
     cohort_digest,
 )
+from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, frame
 from shoal_protocol.sharing.received import parse
-from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound

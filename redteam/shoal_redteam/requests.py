@@ -3,13 +3,19 @@
 from datetime import datetime
 from typing import Final
 
-from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand
-from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms, Terms
+from shoal_protocol.jobs.job_request import (
+    AS_STATED,
+    JobRequest,
+    PrivacyDemand,
+    Range,
+    RoundTerms,
+    Terms,
+)
 from shoal_protocol.queries import Mechanism, Query
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.schemes import Sharing
-from shoal_protocol.trust.limits import LARGEST_POPULATION
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.policy import LARGEST_POPULATION
 
 ROUNDS: Final = 64
 

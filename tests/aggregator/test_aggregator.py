@@ -11,7 +11,7 @@ from sqlalchemy import select
 from shoal_aggregator import schema
 from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
-from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
+from shoal_protocol.rounds.outcomes import IMPOSSIBLE
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.aggregator.conftest import Assemble, post

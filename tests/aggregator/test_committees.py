@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from shoal_aggregator.assembly import Service
-from shoal_protocol.rounds.attestations import PartialSum, Result
-from shoal_protocol.rounds.cohorts import digest_in
-from shoal_protocol.sharing.additive import AdditiveSharing
-from shoal_protocol.sharing.ring import from_ring
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.rounds.attestations import PartialSum, Result, digest_in
+from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
+from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.conftest import post, told_of

@@ -8,8 +8,7 @@ import pytest
 from shoal_aggregator import log
 from shoal_aggregator.assembly import Service
 from shoal_protocol.log.entries import Entry, LogRequest
-from shoal_protocol.log.proofs import check_consistency, check_inclusion, leaf_hash
-from shoal_protocol.log.tiles import decode_bundle
+from shoal_protocol.log.tiles import check_consistency, check_inclusion, decode_bundle, leaf_hash
 from tests.aggregator.conftest import Assemble
 from tests.world import examples
 from tests.world.logs import certificate, digest, rounds, tree, version

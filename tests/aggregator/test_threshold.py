@@ -16,9 +16,9 @@ from shoal_protocol.rounds.attestations import (
     cohort_digest,
 )
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.prime_field import MODULUS
-from shoal_protocol.sharing.ring import from_ring
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ThresholdSharing
+from shoal_protocol.sharing.shamir import MODULUS
+from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64

@@ -22,7 +22,7 @@ from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.epsilons import epsilon_left
+from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.wire.encoding import format_time
 from tests.client.test_policy import RULES
 from tests.holder.test_new_records import MAPPING, load

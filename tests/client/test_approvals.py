@@ -20,8 +20,8 @@ from shoal_holder.policy import Policy
 from shoal_hosting.peers import service_calls
 from shoal_hosting.private_files import write_new
 from shoal_hosting.tls_certificates import self_signed
-from shoal_protocol.crowds.documents import CrowdJobRequest
-from shoal_protocol.jobs.approvals import ApprovalNotice, approval_of
+from shoal_protocol.crowds.draws import CrowdJobRequest
+from shoal_protocol.jobs.membership import ApprovalNotice, approval_of
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import format_time
 from tests.client.test_agent import owner_token, start

@@ -24,7 +24,7 @@ from shoal_hosting.marks import MemoryLost
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.sharing import received
 from shoal_protocol.sharing.envelope import epoch_of
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.trust.roster_changes import with_key
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json, domain, encode_clients

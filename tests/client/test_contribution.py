@@ -22,8 +22,8 @@ from shoal_protocol.privacy.mechanisms import (
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import received, summation
-from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.encoding import Int64Vector
 from tests.world.around_holder import COLUMNS, QUERY, World, no_noise
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.jobs.analyst import Analyst, CrowdJob
-from shoal_protocol.crowds.documents import CrowdClosing
+from shoal_protocol.crowds.draws import CrowdClosing
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.client.test_crowd_lies import another_seed, other_end, rewritten
 from tests.world.around_holder_crowds import CrowdWorld, Lies

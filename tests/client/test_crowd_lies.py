@@ -13,7 +13,7 @@ import pytest
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.status import is_cheating
-from shoal_protocol.crowds.documents import CrowdClosing, Draw, LogEntry, SubmissionReceipt
+from shoal_protocol.crowds.draws import CrowdClosing, Draw, LogEntry, SubmissionReceipt
 from shoal_protocol.wire.encoding import canonical_json
 from tests.world.around_holder import state_of
 from tests.world.around_holder_crowds import CrowdWorld, Lies

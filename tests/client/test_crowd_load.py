@@ -12,7 +12,7 @@ from bench.load.crowds import CrowdLoad
 from shoal_holder.crowds.crowd import Crowd, Outcome, Sent
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.crowds.documents import Draw
+from shoal_protocol.crowds.draws import Draw
 from shoal_protocol.wire.documents import Signed
 from tests.world.around_holder import World
 from tests.world.crowd_examples import (

@@ -18,8 +18,8 @@ from shoal_holder.policy import Policy
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
-from shoal_protocol.crowds.documents import Submission
-from shoal_protocol.crowds.updates import design_rows, steps
+from shoal_protocol.crowds.draws import Submission
+from shoal_protocol.crowds.tasks import design_rows, steps
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
 from shoal_protocol.wire.encoding import Int64Vector
 from tests.world.around_holder import COLUMNS, problem

@@ -20,7 +20,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
-from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
+from shoal_protocol.studies.linear_regression import query_for, thresholds_for
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.trust.succession import following_version

@@ -8,7 +8,7 @@ from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures
 from shoal_agent.crowds.trainer import LogPage
 from shoal_holder.crowds.crowd import Crowd
-from shoal_protocol.crowds.documents import weights_digest
+from shoal_protocol.crowds.draws import weights_digest
 from tests.world.around_holder import World
 from tests.world.crowd_examples import (
     CLOSING,

@@ -12,10 +12,8 @@ from shoal_holder.policy import Policy
 from shoal_hosting import installed_models
 from shoal_hosting.installed_models import digest_of
 from shoal_protocol.queries import GradientSum
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
-from shoal_protocol.studies.numpyro_model import NumpyroTask
-from shoal_protocol.studies.variational import VariationalStudy
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroTask, VariationalStudy
 from tests.world.around_holder import COLUMNS, POLICY, World
 from tests.world.installed_models import install_examples
 

@@ -17,7 +17,7 @@ from shoal_holder.policy import Policy
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.security import server_tls
-from shoal_protocol.jobs.approvals import approval_of
+from shoal_protocol.jobs.membership import approval_of
 from shoal_protocol.wire.documents import sign
 from tests.world.around_holder import POLICY, PRIVACY, World
 from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture

@@ -6,11 +6,8 @@ from typing import Any
 import pytest
 
 from shoal_holder.policy import Policy
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Level, Power, Term
-from shoal_protocol.sharing.additive import AdditiveSharing
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.queries.columns import ColumnBounds, Level, Power, Term
+from shoal_protocol.sharing.schemes import ADDITIVE, AdditiveSharing, Sharing, ThresholdSharing
 from shoal_protocol.studies.cohort_card import CohortCardTask, NumberVariable
 from tests.world.around_holder import POLICY, QUERY, World
 

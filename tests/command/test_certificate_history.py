@@ -11,16 +11,22 @@ from typer.testing import Result
 
 from shoal_consortium import consortium_files
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import read_certificate
-from shoal_protocol.log.notes import Checkpoint, Note, cosign, sign_note, signatures_in
-from shoal_protocol.log.proofs import leaf_hash
-from shoal_protocol.log.witnessed import LogProof, origin_of, witness_name
+from shoal_protocol.certificates.release_certificate import read_certificate
+from shoal_protocol.log.notes import (
+    Checkpoint,
+    LogProof,
+    Note,
+    cosign,
+    sign_note,
+    signatures_in,
+    witness_name,
+)
+from shoal_protocol.log.tiles import leaf_hash
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_revoked
-from shoal_protocol.trust.succession import following_version
-from shoal_protocol.wire.beside import with_log_proof
-from shoal_protocol.wire.documents import sign
+from shoal_protocol.trust.succession import following_version, origin_of
+from shoal_protocol.wire.documents import sign, with_log_proof
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.command.running import run
 from tests.protocol.test_succession import NODES, NOW, following, proved, replaced

@@ -8,8 +8,15 @@ import pytest
 
 from shoal_consortium import consortium_files
 from shoal_protocol.log.entries import Entry
-from shoal_protocol.log.notes import Checkpoint, Note, cosign, read_note, sign_note
-from shoal_protocol.log.witnessed import origin_of, witness_name
+from shoal_protocol.log.notes import (
+    Checkpoint,
+    Note,
+    cosign,
+    origin_of,
+    read_note,
+    sign_note,
+    witness_name,
+)
 from shoal_protocol.trust.succession import following_version
 from tests.command.running import refused, shoal, words
 from tests.protocol.test_succession import NOW, following, proved

@@ -13,7 +13,7 @@ from shoal_hosting import work
 from shoal_hosting.manifests import manifest_book
 from shoal_hosting.storage.database import StorageThread
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.privacy.curves import gaussian_mu
+from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.service_errors import StorageUnavailable

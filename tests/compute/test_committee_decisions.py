@@ -10,8 +10,8 @@ from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import StoredRound
 from shoal_protocol.rounds.attestations import StoredAnswers
 from shoal_protocol.sharing.envelope import Header, seal
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
-from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import NotInPopulation

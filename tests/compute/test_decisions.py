@@ -13,7 +13,7 @@ from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
 from shoal_protocol.rounds.attestations import AbandonmentReason, Holdings, cohort_digest, cohort_of
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase

@@ -26,7 +26,7 @@ from shoal_compute.gossip import (
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
-from shoal_protocol.trust.limits import LARGEST_POPULATION
+from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument

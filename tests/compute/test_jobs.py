@@ -10,8 +10,8 @@ from pyroaring import BitMap
 
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
-from shoal_protocol.privacy.curves import gaussian_mu
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.privacy.mechanisms import gaussian_mu
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.requests import ROUNDS

@@ -6,9 +6,16 @@ from hashlib import sha256
 import httpx
 
 from shoal_protocol.log.entries import Entry
-from shoal_protocol.log.notes import Checkpoint, Note, read_note, sign_note
-from shoal_protocol.log.submissions import ADD_CHECKPOINT, Submission
-from shoal_protocol.log.witnessed import cosigners, origin_of
+from shoal_protocol.log.notes import (
+    ADD_CHECKPOINT,
+    Checkpoint,
+    Note,
+    Submission,
+    cosigners,
+    read_note,
+    sign_note,
+)
+from shoal_protocol.trust.succession import origin_of
 from tests.world.around_node import Federation
 from tests.world.logs import MANIFEST, certificate, key_of, rounds, signed, tree, version
 from tests.world.parties import client_of, problem_code

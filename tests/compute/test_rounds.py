@@ -12,7 +12,7 @@ from shoal_protocol.rounds.attestations import (
     PartialSum,
     Vote,
 )
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import sign
 from tests.world.around_node import (
     Federation,

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from pyroaring import BitMap
 
-from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
@@ -26,7 +25,7 @@ from shoal_protocol.rounds.outcomes import (
     verified_partial_sums,
     verified_result,
 )
-from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.receipt_query import decode_answer, encode_query

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, Holdings, Vote
+from shoal_protocol.rounds.round_spec import AskedHolders
 from tests.containers.ledger import Outbox, Round, reckon
 from tests.world import examples
 

@@ -10,15 +10,18 @@ import pytest
 
 from bench.crowd_trainer import Trainer, submissions, task_of
 from shoal_consortium.processes import Federation
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
+    InstanceChain,
     LogEntry,
     SubmissionReceipt,
+    broken_draws,
+    broken_receipts,
+    check_closing,
 )
-from shoal_protocol.crowds.draws import InstanceChain, broken_draws, broken_receipts, check_closing
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
 from tests.world.loopback import pinned_client

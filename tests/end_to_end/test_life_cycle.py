@@ -16,7 +16,7 @@ from bench import rounds
 from shoal_consortium.processes import Federation, Process
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.certificates.release_certificate import read_certificate
 from tests.command.running import shoal
 from tests.end_to_end.test_many_rounds import BATCH, CLIENTS, reach
 

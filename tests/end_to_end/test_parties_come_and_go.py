@@ -21,7 +21,7 @@ from shoal_consortium.processes import Federation, Process, logged
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import PIN
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.certificates.release_certificate import read_certificate
 from tests.command.running import shoal
 from tests.end_to_end.test_life_cycle import Authority, standing_still
 from tests.end_to_end.test_many_rounds import BATCH, CLIENTS, WAIT_SECONDS, reach

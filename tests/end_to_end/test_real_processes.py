@@ -26,7 +26,7 @@ from shoal_agent import DataHolder, ManifestBook, Policy, read_holder_key, read_
 from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Federation as Processes
 from shoal_hosting.party import read_pin
-from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.phases import JobPhase

@@ -15,9 +15,16 @@ from shoal.estimators import (
 from shoal.formulas import Design, Known, design, parse
 from shoal.jobs.job_failures import JobRefused
 from shoal_learning.simulated_federation import SimulatedFederation
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import design_of, variables_of
-from shoal_protocol.queries.terms import Level, Log, Power, Spline, Term
+from shoal_protocol.queries.columns import (
+    ColumnBounds,
+    Level,
+    Log,
+    Power,
+    Spline,
+    Term,
+    design_of,
+    variables_of,
+)
 from shoal_protocol.trust.dictionary import Flag, Number
 
 VARIABLES: dict[str, Any] = {

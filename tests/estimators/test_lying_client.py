@@ -6,7 +6,7 @@ from shoal.estimators import LinearRegression
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, with_noise
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior
 
 CLIENTS = 1000

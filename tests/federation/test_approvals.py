@@ -8,7 +8,7 @@ import pytest
 
 from shoal.jobs.job_states import JobState
 from shoal_agent.deciding import request_of
-from shoal_protocol.jobs.approvals import Decision, approval_of
+from shoal_protocol.jobs.membership import Decision, approval_of
 from shoal_protocol.wire.documents import sign
 from tests.world.examples import signing_key
 from tests.world.federation import Federation

@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from shoal.jobs.job_failures import OutOfBudget
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.log.submissions import ADD_CHECKPOINT, read_submission
+from shoal_protocol.log.notes import ADD_CHECKPOINT, read_submission
 from shoal_protocol.privacy.accounting import compose
-from shoal_protocol.privacy.epsilons import epsilon_at
+from shoal_protocol.privacy.job_costs import epsilon_at
 from tests.command.running import shoal
 from tests.federation.test_damaged_databases import DATABASES, content
 from tests.world.audit import audit, look_at

@@ -14,8 +14,8 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cost, price
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import encode_clients

@@ -11,13 +11,16 @@ from pyroaring import BitMap
 from shoal.jobs.job_failures import JobRefused
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
-from shoal_protocol.certificates.packing import read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.release_certificate import LostRound, ReleaseCertificate, prices
+from shoal_protocol.certificates.release_certificate import (
+    LostRound,
+    ReleaseCertificate,
+    prices,
+    read_certificate,
+)
 from shoal_protocol.privacy.accounting import compose
-from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.batches import Owners, largest_part
-from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.service_errors import RefusedCertificate

@@ -5,7 +5,7 @@ from pathlib import Path
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import decode, sign
 from tests.federation.test_consortium_changes import publish, second_version
 from tests.world.audit import audit

@@ -15,8 +15,12 @@ from shoal.estimators import CohortCard
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import run
-from shoal_protocol.studies.cohort_card import CategoryVariable, CohortCardTask, NumberVariable
-from shoal_protocol.studies.cohort_card.posterior import CohortCardPosterior
+from shoal_protocol.studies.cohort_card import (
+    CategoryVariable,
+    CohortCardPosterior,
+    CohortCardTask,
+    NumberVariable,
+)
 from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.wire.errors import RefusedSpec
 from tests.world.federation import Federation

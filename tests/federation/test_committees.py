@@ -9,9 +9,8 @@ from shoal_command.certificate import certificate_facts
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.rounds.attestations import Holdings, PartialSum, Result, Vote
 from shoal_protocol.rounds.round_audit import account_of
-from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.received import parse
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
 from shoal_protocol.wire.documents import from_json
 from tests.federation.test_certificates import learned
 from tests.world.audit import audit

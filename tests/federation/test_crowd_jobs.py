@@ -14,7 +14,7 @@ from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.policy import Policy
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.phases import CrowdPhase
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust

@@ -13,11 +13,11 @@ import pytest
 
 from shoal.jobs.job_failures import JobRefused
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.privacy.curves import gaussian_mu
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import contradictions
+from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import Signed
 from tests.hosting.test_ledger import EMPTIED, tamper
 from tests.world import around_node as nodes

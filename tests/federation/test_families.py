@@ -6,14 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.bernoulli import BernoulliTask
-from shoal_protocol.studies.categorical import CategoricalTask
-from shoal_protocol.studies.multivariate_normal import MultivariateNormalTask
-from shoal_protocol.studies.normal import NormalTask
-from shoal_protocol.studies.normal_mean import NormalMeanTask
-from shoal_protocol.studies.one_round import DistributionStudy
-from shoal_protocol.studies.poisson import PoissonTask
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.cells import CategoricalTask
+from shoal_protocol.studies.normals import MultivariateNormalTask, NormalTask
+from shoal_protocol.studies.single_numbers import BernoulliTask, NormalMeanTask, PoissonTask
+from shoal_protocol.studies.study import DistributionStudy
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
 

@@ -9,9 +9,8 @@ import pytest
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import run
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.categorical import CategoricalTask
-from shoal_protocol.studies.histogram import HistogramTask
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies.cells import CategoricalTask, HistogramTask
 from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 

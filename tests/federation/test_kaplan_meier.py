@@ -15,7 +15,7 @@ from shoal.estimators import KaplanMeier
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import run
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
 
 SHAPE, SCALE = 1.3, 40.0

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.log.entries import (
     CertificateEntry,
     EndEntry,
@@ -21,10 +21,16 @@ from shoal_protocol.log.entries import (
     RoundEntry,
     decode_entry,
 )
-from shoal_protocol.log.notes import Note, read_note
-from shoal_protocol.log.submissions import ADD_CHECKPOINT, read_submission
+from shoal_protocol.log.notes import (
+    ADD_CHECKPOINT,
+    Note,
+    TooFewWitnesses,
+    check_cosigned,
+    cosigners,
+    read_note,
+    read_submission,
+)
 from shoal_protocol.log.tiles import bundles, decode_bundle, tile_path
-from shoal_protocol.log.witnessed import TooFewWitnesses, check_cosigned, cosigners
 from shoal_protocol.trust.manifest import SignedManifest
 from shoal_protocol.trust.manifest_bundle import framed
 from tests.world.federation import PRIVACY, Federation

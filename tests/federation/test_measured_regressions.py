@@ -8,9 +8,8 @@ import pytest
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries import ClassScoreSum, HazardScoreSum, ScoreSum
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Log, Power, Term
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.columns import ColumnBounds, Log, Power, Term
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.multinomial_regression import MultinomialRegressionTask, TargetLevel
 from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
 from shoal_protocol.studies.regression import RegressionTask, TargetFamily

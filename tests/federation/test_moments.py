@@ -8,7 +8,7 @@ import numpy as np
 from shoal.answers import Answers
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.moments import MomentsTask
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust

@@ -9,9 +9,9 @@ import pytest
 from shoal_hosting.installed_models import digest_of, model_for
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies.variational import NumpyroPosterior, NumpyroTask
 from tests.privacy.test_taint import rounds_of
 from tests.world.batches import BATCH, CONSORTIUM, POLICY
 from tests.world.federation import Federation

@@ -12,9 +12,8 @@ from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import Outcome, run
 from shoal_protocol.queries import EdgeCut, Tables
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.quantiles import QuantilesPosterior, QuantilesTask
-from shoal_protocol.studies.quantiles.zooming import laws, next_edges
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.quantiles import QuantilesPosterior, QuantilesTask, laws, next_edges
 from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.wire.errors import RefusedSpec
 from tests.world.federation import Federation

@@ -14,7 +14,7 @@ from shoal_compute import attesting
 from shoal_compute.rounds import Round
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.encoding import Uint64Vector
 from tests.world.audit import audit
 from tests.world.durable import Death, DurableSteps, When

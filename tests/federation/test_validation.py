@@ -7,7 +7,7 @@ import pytest
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries import PredictionScores
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.validation import Site, ValidationPosterior, ValidationTask
 from shoal_protocol.wire.errors import RefusedSpec
 from tests.world.federation import Federation

@@ -14,8 +14,8 @@ from shoal_hosting.installed_models import (
     model_for,
     refusal,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.numpyro_model import NumpyroTask
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.variational import NumpyroTask
 from tests.world.installed_models import install
 
 COLUMN = ColumnBounds(name="y", lower=0.0, upper=1.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal_learning.families.cohort_card import CountTree, NoisyLevel
-from shoal_protocol.posteriors.known import REACHES, quantile_points
+from shoal_protocol.posteriors.forms import REACHES, quantile_points
 
 BINS = 16
 

@@ -15,14 +15,11 @@ from shoal_learning.families.normals import noisy_scatter, normalised_prior
 from shoal_learning.families.scatter import draw_normals
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.bernoulli import BernoulliTask
-from shoal_protocol.studies.categorical import CategoricalTask
-from shoal_protocol.studies.multivariate_normal import MultivariateNormalTask
-from shoal_protocol.studies.normal import NormalTask
-from shoal_protocol.studies.normal_mean import NormalMeanTask
-from shoal_protocol.studies.poisson import PoissonTask
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies.cells import CategoricalTask
+from shoal_protocol.studies.normals import MultivariateNormalTask, NormalTask
+from shoal_protocol.studies.single_numbers import BernoulliTask, NormalMeanTask, PoissonTask
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 EPSILONS = {GAUSSIAN: 1.0, LAPLACE: 0.2}  # about the same noise

@@ -5,9 +5,9 @@ import pytest
 
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.logistic_regression import (
+from shoal_protocol.studies.variational import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
 )

@@ -18,8 +18,8 @@ from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,

@@ -15,10 +15,9 @@ from shoal_learning.regression.score_likelihood import slope_of
 from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Query
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds, Level, Term
 from shoal_protocol.queries.scores import Family, mean_of
-from shoal_protocol.queries.terms import Level, Term
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import RegressionTask, TargetFamily
 from shoal_protocol.wire.errors import RefusedSpec
 

@@ -7,9 +7,9 @@ from shoal_learning.learners import learner_for
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.simulation import Federation, run
 from shoal_learning.variational import Variational
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.studies.variational import LogisticRegressionTask
 
 CLIENTS = 600
 SIDES = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in "abc"]

@@ -14,8 +14,8 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.families.moments import Moments
 from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.moments import MomentsPosterior, MomentsTask
 from shoal_protocol.wire.errors import RefusedSpec

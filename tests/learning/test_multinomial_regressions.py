@@ -12,8 +12,8 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.regression.multinomial import MultinomialRegression
 from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.queries.class_scores import class_probabilities
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.queries.scores import class_probabilities
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.multinomial_regression import MultinomialRegressionTask, TargetLevel
 from shoal_protocol.wire.errors import RefusedSpec
 from tests.learning.test_measured_regressions import nonsense

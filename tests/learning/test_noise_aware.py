@@ -13,9 +13,9 @@ from shoal_learning.curvature import drawn, fitted
 from shoal_learning.learners import learner_for
 from shoal_learning.noise_aware import Path, inferred
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors.convergence import FALSE_ALARMS, Convergence
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.logistic_regression import (
+from shoal_protocol.posteriors.variational import FALSE_ALARMS, Convergence
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.variational import (
     LogisticRegressionTask,
 )
 

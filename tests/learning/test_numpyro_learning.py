@@ -8,8 +8,8 @@ import pytest
 from shoal_hosting.installed_models import digest_of, model_for
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.variational import NumpyroPosterior, NumpyroTask
 from tests.world.installed_models import install_examples
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal_learning.simulated_federation import SimulatedFederation
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 
 TASK = LinearRegressionTask(

@@ -9,7 +9,7 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Column, SecondMoments
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 

@@ -10,13 +10,10 @@ from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries import Column
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.logistic_regression import (
-    LogisticRegressionPosterior,
-    LogisticRegressionTask,
-)
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.study import check_round_rules
+from shoal_protocol.studies.variational import LogisticRegressionPosterior, LogisticRegressionTask
 
 X1, X2 = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x1", "x2"))
 OUTCOME = ColumnBounds(name="outcome", lower=0.0, upper=1.0)

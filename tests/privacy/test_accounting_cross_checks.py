@@ -19,12 +19,20 @@ from dp_accounting.rdp import rdp_privacy_accountant as rdp
 from numpy.typing import NDArray
 
 from shoal_protocol.privacy.accounting import Cap, Cost, compose, price
-from shoal_protocol.privacy.adversaries import Release, statements
-from shoal_protocol.privacy.calibration import noise_for
-from shoal_protocol.privacy.curves import gaussian_delta, gaussian_mu
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
-from shoal_protocol.privacy.fineness import fold_excess, lattice_excess
-from shoal_protocol.privacy.together import epsilon_of, mixed_delta
+from shoal_protocol.privacy.job_costs import (
+    Release,
+    epsilon_of,
+    gaussian_epsilon,
+    mixed_delta,
+    noise_for,
+    statements,
+)
+from shoal_protocol.privacy.mechanisms import (
+    fold_excess,
+    gaussian_delta,
+    gaussian_mu,
+    lattice_excess,
+)
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.queries.sums import matrix_from
 from tests.world.examples import one_block

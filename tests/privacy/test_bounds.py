@@ -12,7 +12,7 @@ from scipy import stats
 from audit import scenarios
 from audit.bounds import Counts, at_least, at_most, lower_bounds
 from audit.claims import Claim, Measured
-from shoal_protocol.privacy.curves import gaussian_delta, gaussian_mu
+from shoal_protocol.privacy.mechanisms import gaussian_delta, gaussian_mu
 
 GAUSSIAN = [
     Claim(epsilon=epsilon, delta=1e-5, mu=gaussian_mu(epsilon=epsilon, delta=1e-5))

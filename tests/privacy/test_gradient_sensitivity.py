@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.queries import Column, GradientSum, NoiseDesign
+from shoal_protocol.queries.design import squared_radius_limit
 from shoal_protocol.queries.models import (
     InstalledModel,
     LogisticRegressionModel,
 )
-from shoal_protocol.queries.quantisation import squared_radius_limit
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, search
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")

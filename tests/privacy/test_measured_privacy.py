@@ -15,7 +15,7 @@ from audit import crowd_scenarios, scenarios
 from audit.report import problems
 from audit.running import Outcome, processes, run
 from audit.scenarios import Scenario
-from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.rounds.round_spec import check_spec
 from shoal_protocol.wire.errors import RefusedSpec
 
 pytestmark = pytest.mark.slow

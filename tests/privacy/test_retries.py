@@ -9,8 +9,8 @@ import pytest
 
 from shoal_holder.noise import exact_noise
 from shoal_holder.site_files import STATE_FILE
-from shoal_protocol.privacy.curves import gaussian_mu
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.privacy.job_costs import gaussian_epsilon
+from shoal_protocol.privacy.mechanisms import gaussian_mu
 from tests.world.around_holder import World
 
 CLIENTS = 12

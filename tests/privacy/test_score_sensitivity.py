@@ -19,8 +19,7 @@ from shoal_protocol.queries import (
     ScoreSum,
     WeightedRowMatrix,
 )
-from shoal_protocol.queries.gradients import LARGEST_COORDINATE
-from shoal_protocol.queries.scores import Family, mean_of, weight_of
+from shoal_protocol.queries.scores import LARGEST_COORDINATE, Family, mean_of, weight_of
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, search
 from tests.world.strategies import make_query, score_sums
 

@@ -36,9 +36,8 @@ from shoal_protocol.queries import (
     VectorSum,
     WeightedRowMatrix,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds, Level, Log, Power, Spline, Term
 from shoal_protocol.queries.scores import Family
-from shoal_protocol.queries.terms import Level, Log, Power, Spline, Term
 from tests.privacy.sensitivity_search import (
     EXTREME_FLOATS,
     distance,

@@ -16,10 +16,9 @@ import pytest
 from audit import scenarios
 from audit.neighbours import worst_neighbours
 from shoal_agent.data_holder import DataHolder
-from shoal_protocol.sharing import additive, prime_field, shamir, summation
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing import schemes, shamir, summation
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, ThresholdSharing
 from shoal_protocol.sharing.shares import SEED_BYTES, RandomBytes, Share, ShareKind
-from shoal_protocol.sharing.threshold import ThresholdSharing
 from tests.privacy.uniformity import bits_p, correlation_p, difference_p, p_values
 from tests.world.chance import fixed_bytes
 
@@ -27,7 +26,7 @@ LEVEL = 1e-10
 NODES = 3
 RUNS = 2_000  # one split each
 LONG = 20_000  # coordinates of one split
-RING, FIELD = 2**64, prime_field.MODULUS
+RING, FIELD = 2**64, shamir.MODULUS
 SCHEMES = [
     (ADDITIVE, NODES, NODES - 1),
     (ThresholdSharing(threshold=2), NODES, 1),
@@ -172,11 +171,11 @@ def biased_masks(seed: bytes, dimension: int) -> np.ndarray:
     return threshold_expand(seed, dimension) * np.uint64(2) % np.uint64(3 * 2**59)
 
 
-additive_expand, threshold_expand = additive.expand, shamir.expand
+additive_expand, threshold_expand = schemes.expand, shamir.expand
 
 
 def test_weak_shares_with_bounded_masks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(additive, "expand", bounded_masks)
+    monkeypatch.setattr(schemes, "expand", bounded_masks)
     shares = at_once(ADDITIVE, NODES, (0, 1), int(FIRST[0]), fixed_bytes("bounded"))
     assert smallest(p_values(shares, RING))[0] < LEVEL
     inputs = np.linspace(-(2.0**50), 2.0**50, RUNS).astype(np.int64)
@@ -234,13 +233,13 @@ def test_each_residue_comes_from_exactly_eight_words_and_the_modulus_from_none(
     def read(count: int) -> np.ndarray:
         return np.array([next(stream) for _ in range(count)], np.uint64)
 
-    assert np.all(prime_field.uniform(read, 8) == residue)
+    assert np.all(shamir.uniform(read, 8) == residue)
     assert next(stream, None) is None  # all sixteen were read, and eight of them passed over
 
 
 def test_masks_are_the_key_stream_itself_so_that_each_ring_element_comes_from_one_word() -> None:
     seed = bytes(range(SEED_BYTES))
-    words = additive.expand(seed, 4)
+    words = schemes.expand(seed, 4)
     shares = ADDITIVE.split(
         np.zeros(4, np.uint64), holder=0, nodes=2, random_bytes=lambda size: seed
     )

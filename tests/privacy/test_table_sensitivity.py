@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal_protocol.queries import Axis, Column, EdgeCut, LevelCut, NoiseDesign, Table, Tables
+from shoal_protocol.queries.columns import Power, Term
 from shoal_protocol.queries.sums import tables_from
-from shoal_protocol.queries.terms import Power, Term
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")

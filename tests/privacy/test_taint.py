@@ -13,7 +13,7 @@ import pytest
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_protocol.rounds.attestations import PartialSum, Result
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64

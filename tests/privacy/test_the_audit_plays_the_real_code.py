@@ -22,8 +22,7 @@ from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import parse
-from shoal_protocol.sharing.ring import from_ring
-from shoal_protocol.sharing.shares import Share
+from shoal_protocol.sharing.shares import Share, from_ring
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.world import examples
 from tests.world.audit import look_at

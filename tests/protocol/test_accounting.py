@@ -8,9 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose, price
-from shoal_protocol.privacy.calibration import noise_for
-from shoal_protocol.privacy.curves import gaussian_mu, pure_mu
-from shoal_protocol.privacy.epsilons import epsilon_left
+from shoal_protocol.privacy.job_costs import epsilon_left, noise_for
+from shoal_protocol.privacy.mechanisms import gaussian_mu, pure_mu
 
 MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 

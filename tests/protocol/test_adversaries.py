@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
-from shoal_protocol.privacy.adversaries import Release, Statement, statements
-from shoal_protocol.privacy.calibration import noise_for
+from shoal_protocol.privacy.job_costs import Release, Statement, epsilon_of, noise_for, statements
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
-from shoal_protocol.privacy.together import epsilon_of
 from tests.world.examples import one_block
 
 SENSITIVITY = 1e9  # fine enough for one slot's noise, too

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.accounting import Cap, Cost, compose
-from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.accounting import Balances, Cap, Cost, compose
 
 costs = st.one_of(
     st.floats(1e-3, 5.0).map(Cost.gaussian),

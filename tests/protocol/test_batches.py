@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.accounting import Cost, compose
-from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.batches import check_batch, choose_batch, largest_part
 from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import RefusedSpec

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.certificates import packing
+from shoal_protocol.certificates import release_certificate
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import pack, unpack
+from shoal_protocol.certificates.release_certificate import pack, unpack
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate
@@ -139,9 +139,9 @@ def test_what_is_no_whole_compressed_certificate_is_refused(broken: bytes) -> No
 
 
 def test_a_certificate_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "LARGEST_BYTES", len(CERTIFICATE))
+    monkeypatch.setattr(release_certificate, "LARGEST_BYTES", len(CERTIFICATE))
     assert unpack(pack(CERTIFICATE)) == CERTIFICATE
-    monkeypatch.setattr(packing, "LARGEST_BYTES", len(CERTIFICATE) - 1)
+    monkeypatch.setattr(release_certificate, "LARGEST_BYTES", len(CERTIFICATE) - 1)
     refuse(pack(CERTIFICATE))
     refuse(pack(bytes(100 * len(CERTIFICATE))))
 

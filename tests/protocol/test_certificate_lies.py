@@ -16,8 +16,8 @@ from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.queries import Query
-from shoal_protocol.rounds import spec_checks
-from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
+from shoal_protocol.rounds import round_spec
+from shoal_protocol.rounds.outcomes import IMPOSSIBLE
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Document
 from shoal_protocol.wire.encoding import encode_clients
@@ -619,7 +619,7 @@ LIES_ABOUT_HOLDERS = {
 @pytest.mark.parametrize("name", LIES_ABOUT_HOLDERS)
 def test_a_lie_about_data_holders_is_found_by_whoever_has_the_roster(name: str) -> None:
     making, said = LIES_ABOUT_HOLDERS[name]
-    with patch.object(spec_checks, "check_holders"):  # whoever made the spec did not check it
+    with patch.object(round_spec, "check_holders"):  # whoever made the spec did not check it
         encoded = making.encode()
     with pytest.raises(RefusedCertificate) as refused:
         verify_certificate(encoded, making.manifest, known=making.consortia)

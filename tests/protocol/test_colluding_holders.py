@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.rounds.asked_holders import AskedHolders
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.rounds.batches import make_spec
+from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec, check_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import roster_of

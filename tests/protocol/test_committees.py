@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.adversaries import coalition
+from shoal_protocol.privacy.job_costs import coalition
 from shoal_protocol.rounds.attestations import (
     Holdings,
     PartialSum,
@@ -19,15 +19,16 @@ from shoal_protocol.rounds.attestations import (
     Result,
     StoredAnswers,
     Vote,
+    asked_of,
+    check_nodes,
+    cohort_in,
+    digest_in,
 )
-from shoal_protocol.rounds.cohorts import asked_of, check_nodes, cohort_in, digest_in
 from shoal_protocol.rounds.outcomes import check_partial_sums
 from shoal_protocol.rounds.round_audit import account_of
 from shoal_protocol.sharing import committee_sums, summation
-from shoal_protocol.sharing.additive import AdditiveSharing
-from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.sharing.schemes import AdditiveSharing, Sharing, ThresholdSharing
 from shoal_protocol.sharing.shares import ShareKind
-from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort
 from shoal_protocol.wire.vectors import encode_uint64

@@ -5,7 +5,7 @@ import pytest
 
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.posteriors.variational import MOST_CORRELATED, packed
-from shoal_protocol.studies.logistic_regression import LogisticRegressionPosterior
+from shoal_protocol.studies.variational import LogisticRegressionPosterior
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument

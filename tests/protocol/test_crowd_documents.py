@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal_protocol.crowds import draws
-from shoal_protocol.crowds.checks import check_crowd_job, check_submission, largest_change
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
     Draw,
     LogEntry,
+    RefusedDraw,
+    RefusedSubmission,
     Submission,
+    check_crowd_job,
+    check_submission,
+    largest_change,
     weights_digest,
 )
-from shoal_protocol.crowds.errors import RefusedDraw, RefusedSubmission
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
 from shoal_protocol.jobs.membership import check_ending
 from shoal_protocol.wire.documents import Signed, decode

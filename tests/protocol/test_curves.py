@@ -9,8 +9,8 @@ from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.privacy import curves, together
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.privacy import job_costs, mechanisms
+from shoal_protocol.privacy.job_costs import gaussian_epsilon
 
 EPSILONS = (0.0, 1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 31.6, 100.0)
 DELTAS = (1e-15, 1e-12, 1e-8, 1e-5, 1e-4, 1e-2, 0.3)
@@ -29,14 +29,14 @@ def exact_delta(epsilon: float, mu: float) -> mpmath.mpf:
 
 @pytest.mark.parametrize(("epsilon", "delta"), GRID)
 def test_the_mu_allowed_for_a_budget_keeps_to_it_and_wastes_next_to_nothing(epsilon, delta):
-    mu = curves.gaussian_mu(epsilon=epsilon, delta=delta)
+    mu = mechanisms.gaussian_mu(epsilon=epsilon, delta=delta)
     assert exact_delta(epsilon, mu) <= delta
     assert exact_delta(max(0.0, epsilon - 2e-6), mu * (1.0 + 1e-5)) >= delta
 
 
 @given(epsilon=epsilons, mu=mus)
 def test_a_claimed_delta_is_never_below_the_true_one(epsilon, mu):
-    assert curves.gaussian_delta(epsilon=epsilon, mu=mu) >= exact_delta(epsilon, mu)
+    assert mechanisms.gaussian_delta(epsilon=epsilon, mu=mu) >= exact_delta(epsilon, mu)
 
 
 @given(mu=mus, delta=deltas)
@@ -50,7 +50,7 @@ def test_a_claimed_epsilon_is_never_below_the_true_one(mu, delta):
 @pytest.mark.parametrize(("epsilon", "delta"), [(e, d) for e, d in GRID if e > 0 and d >= 1e-12])
 def test_dp_accounting_agrees_and_never_asks_for_more(epsilon, delta):
     theirs = 1.0 / get_sigma_gaussian(epsilon, delta)
-    ours = curves.gaussian_mu(epsilon=epsilon, delta=delta)
+    ours = mechanisms.gaussian_mu(epsilon=epsilon, delta=delta)
     assert ours == pytest.approx(theirs, rel=1e-3)
     assert get_epsilon_gaussian(1.0 / ours, delta) <= epsilon
     claimed = gaussian_epsilon(mu=ours, delta=delta)
@@ -65,11 +65,11 @@ def test_the_classical_gaussian_rule_breaks_its_promise_at_large_epsilon(epsilon
     assert exact_delta(epsilon, classical_mu) > delta
     spent = gaussian_epsilon(mu=classical_mu, delta=delta)
     assert spent == pytest.approx(true_epsilon, abs=0.05)
-    assert curves.gaussian_mu(epsilon=epsilon, delta=delta) < classical_mu
+    assert mechanisms.gaussian_mu(epsilon=epsilon, delta=delta) < classical_mu
 
 
 def test_losing_noise_costs_what_it_should():
-    full = curves.gaussian_mu(epsilon=1.0, delta=1e-5)
+    full = mechanisms.gaussian_mu(epsilon=1.0, delta=1e-5)
     for lost, epsilon in ((0.1, 1.06), (0.5, 1.47), (0.9, 3.62)):
         left = gaussian_epsilon(mu=full / math.sqrt(1.0 - lost), delta=1e-5)
         assert left == pytest.approx(epsilon, abs=0.006)
@@ -89,7 +89,7 @@ def pure_mu(epsilon: float) -> mpmath.mpf:
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-9, 9.9e-5, 1.1e-4, 0.01, 1.0, 3.0, 31.6, 100.0, 400.0])
 def test_the_mu_of_a_pure_epsilon_is_never_below_the_true_one_and_wastes_next_to_nothing(epsilon):
-    true, ours = pure_mu(epsilon), curves.pure_mu(epsilon=epsilon)
+    true, ours = pure_mu(epsilon), mechanisms.pure_mu(epsilon=epsilon)
     assert ours >= true
     assert ours == pytest.approx(float(true), rel=1e-9)
 
@@ -99,27 +99,29 @@ def test_the_mu_of_a_pure_epsilon_is_never_below_the_true_one_and_wastes_next_to
 def test_whatever_is_purely_private_is_gaussian_private_with_its_mu(epsilon, claimed):
     # randomised response is the worst of all that is epsilon-private
     true = max(0.0, (math.exp(epsilon) - math.exp(claimed)) / (1.0 + math.exp(epsilon)))
-    assert curves.gaussian_delta(epsilon=claimed, mu=curves.pure_mu(epsilon=epsilon)) >= true
+    assert (
+        mechanisms.gaussian_delta(epsilon=claimed, mu=mechanisms.pure_mu(epsilon=epsilon)) >= true
+    )
 
 
 def test_parts_of_a_pure_epsilon_never_cost_more_mu_than_the_whole():
     for epsilon in (1e-3, 0.1, 1.0, 10.0, 100.0):
-        whole = curves.pure_mu(epsilon=epsilon) ** 2
+        whole = mechanisms.pure_mu(epsilon=epsilon) ** 2
         for share in (0.01, 0.2, 0.5):
-            one = curves.pure_mu(epsilon=share * epsilon) ** 2
-            other = curves.pure_mu(epsilon=(1.0 - share) * epsilon) ** 2
+            one = mechanisms.pure_mu(epsilon=share * epsilon) ** 2
+            other = mechanisms.pure_mu(epsilon=(1.0 - share) * epsilon) ** 2
             assert one + other <= whole * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
 def test_numbers_that_mean_nothing_are_refused(bad):
     for call in (
-        lambda: curves.gaussian_delta(epsilon=bad, mu=1.0),
-        lambda: curves.gaussian_delta(epsilon=1.0, mu=bad),
+        lambda: mechanisms.gaussian_delta(epsilon=bad, mu=1.0),
+        lambda: mechanisms.gaussian_delta(epsilon=1.0, mu=bad),
         lambda: gaussian_epsilon(mu=bad, delta=0.1),
         lambda: gaussian_epsilon(mu=1.0, delta=bad),
-        lambda: curves.gaussian_mu(epsilon=bad, delta=0.1),
-        lambda: curves.pure_mu(epsilon=bad),
+        lambda: mechanisms.gaussian_mu(epsilon=bad, delta=0.1),
+        lambda: mechanisms.pure_mu(epsilon=bad),
     ):
         with pytest.raises(ValueError):
             call()
@@ -159,12 +161,12 @@ def test_the_delta_of_pure_releases_is_never_below_the_true_one_however_small_th
     epsilon = part * math.fsum(pure)
     true, claimed = (
         exact_pure_delta(epsilon, pure),
-        together.mixed_delta(epsilon=epsilon, mu=0.0, pure=pure),
+        job_costs.mixed_delta(epsilon=epsilon, mu=0.0, pure=pure),
     )
     assert claimed >= true
     assert claimed <= true * (1 + 1e-6) + 1e-9 * math.fsum(pure) + 2e-323  # subnormal
 
 
 def test_small_pure_releases_beside_a_gaussian_are_not_lost():
-    alone = together.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13])
-    assert together.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13] * 400) > alone > 0.0
+    alone = job_costs.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13])
+    assert job_costs.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13] * 400) > alone > 0.0

@@ -7,8 +7,7 @@ import pytest
 from nacl.signing import SigningKey
 from pydantic import ValidationError
 
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Level, Log, Power, Term
+from shoal_protocol.queries.columns import ColumnBounds, Level, Log, Power, Term
 from shoal_protocol.trust.dictionary import (
     Category,
     DataDictionary,

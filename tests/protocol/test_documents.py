@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
 import shoal_protocol
-from shoal_protocol.jobs.approvals import Approval, check_approval
+from shoal_protocol.jobs.membership import Approval, check_approval
 from shoal_protocol.rounds import attestations
 from shoal_protocol.trust import dictionary, manifest
 from shoal_protocol.trust.dictionary import DataDictionary, Number

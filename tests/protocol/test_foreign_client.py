@@ -21,10 +21,9 @@ from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.received import parse
-from shoal_protocol.sharing.ring import from_ring
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
+from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, encode_clients, parse_canonical_json

@@ -7,11 +7,10 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from shoal_protocol.queries import Column, GradientSum, Query
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import InstalledModel, LogisticRegressionModel
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
-from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.studies.study import check_round_rules
+from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroTask
 from shoal_protocol.wire.errors import RefusedSpec
 
 AGE = ColumnBounds(name="age", lower=20.0, upper=80.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal_protocol.certificates.study_request import StudyRequest, check_study
 from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand, check_job
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.privacy.job_costs import gaussian_epsilon
 from shoal_protocol.queries import QueryName
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import decode, sign

@@ -13,14 +13,14 @@ from nacl.signing import SigningKey
 
 from shoal_protocol.log import notes, tiles
 from shoal_protocol.log.notes import COSIGNATURE, ED25519, Checkpoint, NoteKey, read_note
-from shoal_protocol.log.proofs import (
+from shoal_protocol.log.tiles import (
     EMPTY_ROOT,
+    Tree,
     WrongProof,
     check_consistency,
     check_inclusion,
     leaf_hash,
 )
-from shoal_protocol.log.tiles import Tree
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 
 FACTS = json.loads(Path(__file__).with_name("log_facts.json").read_text())

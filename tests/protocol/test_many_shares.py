@@ -5,16 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.sharing import many_streams, prime_field, shamir, summation
-from shoal_protocol.sharing.prime_field import MODULUS
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing import shamir, summation
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, ThresholdSharing
+from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind, key_stream, read_words
-from shoal_protocol.sharing.threshold import ThresholdSharing
 from tests.world.examples import DIMENSION, seed
 
 NAME = b"twelve bytes"
 THRESHOLD = ThresholdSharing(threshold=2)
-LENGTHS = [1, 7, 8, 9, 66, many_streams.SHORT, many_streams.SHORT + 1]
+LENGTHS = [1, 7, 8, 9, 66, summation.SHORT, summation.SHORT + 1]
 
 
 def seeds(count: int) -> bytes:
@@ -25,7 +24,7 @@ def seeds(count: int) -> bytes:
 def test_many_streams_are_those_of_a_library(length: int) -> None:
     together = 4096 // -(-length // 8)
     for count in (0, 1, together - 1, together + 1):
-        found = [row for some in many_streams.streams(seeds(count), NAME, length) for row in some]
+        found = [row for some in summation.streams(seeds(count), NAME, length) for row in some]
         assert len(found) == count
         for number in {0, 1, count // 2, count - 1} & set(range(count)):
             expected = read_words(key_stream(seed(f"stream {number}"), NAME), length)
@@ -34,7 +33,7 @@ def test_many_streams_are_those_of_a_library(length: int) -> None:
 
 def test_a_seed_that_is_cut_short_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
-        next(many_streams.streams(bytes(SEED_BYTES + 1), NAME, 1))
+        next(summation.streams(bytes(SEED_BYTES + 1), NAME, 1))
 
 
 @pytest.mark.parametrize("scheme", [ADDITIVE, THRESHOLD])
@@ -56,17 +55,17 @@ def test_packed_shares_add_up_to_what_they_do_one_by_one(
 
 def test_a_word_that_is_no_residue_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """One in 2**61 is: here a stream is given one."""
-    honest = next(many_streams.streams(seeds(3), shamir.STREAM, DIMENSION)).copy()
+    honest = next(summation.streams(seeds(3), shamir.STREAM, DIMENSION)).copy()
     honest[1, 2] = np.uint64(MODULUS)
     passed_over = np.arange(DIMENSION, dtype=np.uint64)
-    monkeypatch.setattr(many_streams, "streams", lambda *_: iter([honest]))
+    monkeypatch.setattr(summation, "streams", lambda *_: iter([honest]))
     monkeypatch.setattr(shamir, "expand", lambda given, _: {seed("stream 1"): passed_over}[given])
     found = summation.add_packed(THRESHOLD, ShareKind.SEED, seeds(3), DIMENSION)
     rows = [honest[0] & np.uint64(MODULUS), passed_over, honest[2] & np.uint64(MODULUS)]
-    assert np.array_equal(found, prime_field.sum_of(rows, DIMENSION))
+    assert np.array_equal(found, shamir.sum_of(rows, DIMENSION))
 
 
 @given(st.lists(st.sampled_from([0, 1, MODULUS // 2, MODULUS - 1]), min_size=1, max_size=200))
 def test_rows_of_residues_add_up_in_the_field(values: list[int]) -> None:
     rows = np.array(values, np.uint64)[:, None]
-    assert prime_field.sum_of_rows(rows).tolist() == [sum(values) % MODULUS]
+    assert shamir.sum_of_rows(rows).tolist() == [sum(values) % MODULUS]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.privacy import curves, fineness, mechanisms
+from shoal_protocol.privacy import mechanisms
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise, GaussianPart, LaplacePart
 from shoal_protocol.queries import NoiseBlock, NoiseDesign
 
@@ -30,7 +30,7 @@ DESIGN = design((1, 1.0))
 )
 def test_a_federation_with_nobody_left_to_add_noise_is_refused(population, dropouts, colluders):
     with pytest.raises(ValueError, match=r"noise|negative"):
-        fineness.effective_noise_clients(
+        mechanisms.effective_noise_clients(
             population=population, dropouts=dropouts, colluders=colluders
         )
 
@@ -68,7 +68,7 @@ def test_noise_that_is_fine_enough_costs_no_more_than_continuous_noise(mu, epsil
     total = scale * math.sqrt(clients)
     shift = round(mu * total)
     true = lattice_delta(total, shift, epsilon)
-    claimed = curves.gaussian_delta(epsilon=epsilon, mu=shift / total)
+    claimed = mechanisms.gaussian_delta(epsilon=epsilon, mu=shift / total)
     assert true <= claimed
     assert true == pytest.approx(claimed, rel=1e-3, abs=1e-12)
 
@@ -81,7 +81,7 @@ def test_coarse_noise_is_not_accounted_as_continuous():
     assert DiscreteGaussianNoise(scale=4.1).is_fine_enough(DESIGN, parties=many, mu=1.0)
     assert not DiscreteGaussianNoise(scale=5.0).is_fine_enough(DESIGN, parties=2, mu=1.0)
     worst = max(
-        lattice_delta(5.0, 5, epsilon) / curves.gaussian_delta(epsilon=epsilon, mu=1.0)
+        lattice_delta(5.0, 5, epsilon) / mechanisms.gaussian_delta(epsilon=epsilon, mu=1.0)
         for epsilon in np.linspace(0.5, 4.0, 50)
     )
     assert worst > 1.01
@@ -93,7 +93,7 @@ def test_neighbours_far_apart_need_finer_noise():
     for mu in (5.0, 11.0, 20.0, 40.0):
         squares = 1.0 + 2.0 * math.sqrt(60.0) + 120.0
         far = (math.sqrt(squares) + mu) ** 2 + 1.0
-        bound = fineness.lattice_excess(scale=scale, parties=1, dimension=1, mu=mu)
+        bound = mechanisms.lattice_excess(scale=scale, parties=1, dimension=1, mu=mu)
         assert far / (24.0 * scale**2) <= bound
     noise = DiscreteGaussianNoise(scale=500_000.0)
     assert noise.is_fine_enough(design((1, 1.0)), parties=1, mu=11.0)
@@ -181,20 +181,20 @@ def test_the_laplace_tail_is_finite_and_grows_with_what_must_hold(scale, parties
 def test_a_sum_that_fits_keeps_two_bits_spare(largest, population, tail):
     arguments = {"largest_value": largest, "population": population, "tail": tail}
     worst = population * largest + math.ceil(tail)
-    bits = next(m for m in range(3, 80) if fineness.fits_modulus(modulus_bits=m, **arguments))
+    bits = next(m for m in range(3, 80) if mechanisms.fits_modulus(modulus_bits=m, **arguments))
     assert 4 * (2 * worst + 1) <= 2**bits < 8 * (2 * worst + 1)
 
 
 @pytest.mark.parametrize("bad", [-1.0, 0.0, math.nan, math.inf])
 def test_numbers_that_mean_nothing_are_refused(bad):
     for call in (
-        lambda: fineness.lattice_excess(scale=bad, parties=2, dimension=1, mu=1.0),
-        lambda: fineness.fold_excess(scale=0.7, parties=2),
-        lambda: fineness.fold_excess(scale=4.0, parties=0),
+        lambda: mechanisms.lattice_excess(scale=bad, parties=2, dimension=1, mu=1.0),
+        lambda: mechanisms.fold_excess(scale=0.7, parties=2),
+        lambda: mechanisms.fold_excess(scale=4.0, parties=0),
         lambda: GaussianPart(scale=1.0).tail(clients=1, dimension=1, failure=bad),
         lambda: GaussianPart(scale=1.0).tail(clients=0, dimension=1),
         lambda: LaplacePart(scale=1.0, parties=1).tail(clients=1, dimension=0),
-        lambda: fineness.fits_modulus(largest_value=-1, population=1, tail=1.0, modulus_bits=64),
+        lambda: mechanisms.fits_modulus(largest_value=-1, population=1, tail=1.0, modulus_bits=64),
         lambda: DiscreteGaussianNoise(scale=bad),
     ):
         with pytest.raises(ValueError):

@@ -22,21 +22,24 @@ from pyroaring import BitMap
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_holder.answers import allowed_seconds
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.crowds.checks import check_crowd_job
-from shoal_protocol.crowds.documents import CrowdJobRequest
-from shoal_protocol.crowds.tasks import CrowdTask, Variant
-from shoal_protocol.crowds.updates import contribute, design_rows, first_weights, steps
+from shoal_protocol.crowds.draws import CrowdJobRequest, check_crowd_job
+from shoal_protocol.crowds.tasks import (
+    CrowdTask,
+    Variant,
+    contribute,
+    design_rows,
+    first_weights,
+    steps,
+)
 from shoal_protocol.jobs.charges import Charges
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand, check_job
-from shoal_protocol.privacy.accounting import Cost, compose
-from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.accounting import Balances, Cost, compose
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.queries import GradientSum, Mechanism, Query, QueryName
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.queries.models.regressions import Family
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.policy import Policy

@@ -13,7 +13,7 @@ import shoal_trainer.jobs
 from shoal_hosting.server.problems import HTTP_PROBLEMS
 from shoal_protocol.rounds.attestations import AbandonmentReason
 from shoal_protocol.sharing.received import OVERHEAD_BYTES, SMALLEST_ENVELOPE
-from shoal_protocol.trust.limits import LARGEST_POPULATION
+from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.encoding import LARGEST_SET
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import AGGREGATION, JOB, ROUND

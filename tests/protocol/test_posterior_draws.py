@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shoal_protocol.posteriors.draws import MOST_VALUES, effective_sample_size, encoded, split_r_hat
+from shoal_protocol.posteriors.forms import MOST_VALUES, effective_sample_size, encoded, split_r_hat
 from shoal_protocol.studies import Posterior
-from shoal_protocol.studies.normal import NormalPosterior
+from shoal_protocol.studies.normals import NormalPosterior
 
 MEAN = np.array([1.0, 2.0])
 COVARIANCE = np.array([[0.04, -0.01], [-0.01, 0.09]])

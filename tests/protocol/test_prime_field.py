@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.sharing import prime_field
-from shoal_protocol.sharing.prime_field import LARGEST_INTEGER, MODULUS
+from shoal_protocol.sharing import shamir
+from shoal_protocol.sharing.shamir import LARGEST_INTEGER, MODULUS
 
 EDGES = [0, 1, 2, 2**29, 2**32 - 1, 2**32, 2**60, MODULUS // 2, MODULUS - 2, MODULUS - 1]
 residues = st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)
@@ -21,18 +21,18 @@ def test_the_modulus_is_a_prime_by_the_lucas_lehmer_test() -> None:
     for _ in range(59):
         value = (value * value - 2) % MODULUS
     assert value == 0
-    assert MODULUS == 2**prime_field.MODULUS_BITS - 1
+    assert MODULUS == 2**shamir.MODULUS_BITS - 1
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
 def test_any_word_is_reduced_exactly(values: list[int]) -> None:
-    reduced = prime_field.reduce(as_vector(values))
+    reduced = shamir.reduce(as_vector(values))
     assert reduced.tolist() == [value % MODULUS for value in values]
 
 
 @given(st.lists(residues, min_size=1, max_size=30), residues | st.integers(-MODULUS, 3 * MODULUS))
 def test_products_with_a_constant_are_those_of_integers(values: list[int], constant: int) -> None:
-    products = prime_field.times(as_vector(values), constant)
+    products = shamir.times(as_vector(values), constant)
     assert products.tolist() == [value * constant % MODULUS for value in values]
 
 
@@ -40,28 +40,28 @@ def test_products_with_a_constant_are_those_of_integers(values: list[int], const
 @pytest.mark.parametrize("other", EDGES)
 def test_arithmetic_at_the_edges_is_exact(one: int, other: int) -> None:
     a, b = as_vector([one]), as_vector([other])
-    assert prime_field.plus(a, b).tolist() == [(one + other) % MODULUS]
-    assert prime_field.minus(a, b).tolist() == [(one - other) % MODULUS]
-    assert prime_field.times(a, other).tolist() == [one * other % MODULUS]
+    assert shamir.plus(a, b).tolist() == [(one + other) % MODULUS]
+    assert shamir.minus(a, b).tolist() == [(one - other) % MODULUS]
+    assert shamir.times(a, other).tolist() == [one * other % MODULUS]
 
 
 @given(st.lists(residues, max_size=40))
 def test_a_long_sum_never_leaves_the_field(values: list[int]) -> None:
-    total = prime_field.sum_of((as_vector([value]) for value in values), 1)
+    total = shamir.sum_of((as_vector([value]) for value in values), 1)
     assert total.tolist() == [sum(values) % MODULUS]
 
 
 @given(st.lists(st.integers(-LARGEST_INTEGER, LARGEST_INTEGER), min_size=1))
 def test_integers_come_back_from_the_field(values: list[int]) -> None:
-    encoded = prime_field.to_field(np.array(values, np.int64))
+    encoded = shamir.to_field(np.array(values, np.int64))
     assert encoded.tolist() == [value % MODULUS for value in values]
-    assert prime_field.from_field(encoded).tolist() == values
+    assert shamir.from_field(encoded).tolist() == values
 
 
 @pytest.mark.parametrize("value", [LARGEST_INTEGER + 1, -LARGEST_INTEGER - 1, 2**63 - 1, -(2**63)])
 def test_an_integer_that_has_no_residue_of_its_own_is_refused(value: int) -> None:
     with pytest.raises(ValueError, match="too large"):
-        prime_field.to_field(np.array([0, value], np.int64))
+        shamir.to_field(np.array([0, value], np.int64))
 
 
 def test_the_one_word_that_would_not_be_uniform_is_passed_over() -> None:
@@ -71,7 +71,7 @@ def test_the_one_word_that_would_not_be_uniform_is_passed_over() -> None:
     def draw(count: int) -> np.ndarray:
         return as_vector([next(words) for _ in range(count)])
 
-    assert prime_field.uniform(draw, 4).tolist() == [5, 7, 9, 11]
+    assert shamir.uniform(draw, 4).tolist() == [5, 7, 9, 11]
 
 
 @given(st.sets(st.integers(0, 300), min_size=1, max_size=8), st.integers(0, 300), st.data())
@@ -81,6 +81,6 @@ def test_lagranges_weights_give_a_polynomials_value_anywhere(points, x, data) ->
     def value(at: int) -> int:
         return sum(each * at**power for power, each in enumerate(coefficients)) % MODULUS
 
-    weights = prime_field.weights_at(x, points)
+    weights = shamir.weights_at(x, points)
     found = sum(weight * value(at) for weight, at in zip(weights, points, strict=True))
     assert found % MODULUS == value(x)

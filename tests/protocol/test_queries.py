@@ -23,7 +23,8 @@ from shoal_protocol.queries import (
     VectorSum,
     WeightedRowMatrix,
 )
-from shoal_protocol.queries.quantisation import squared_radius_limit
+from shoal_protocol.queries.columns import Log, Term
+from shoal_protocol.queries.design import squared_radius_limit
 from shoal_protocol.queries.sums import (
     class_scores_from,
     column_moments_from,
@@ -32,7 +33,6 @@ from shoal_protocol.queries.sums import (
     matrix_from,
     scores_from,
 )
-from shoal_protocol.queries.terms import Log, Term
 from tests.world.strategies import class_score_sums, hazard_sums, make_query, queries, score_sums
 
 KINDS = (

@@ -18,15 +18,16 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.linear_regression import (
     Centring,
     LinearRegressionTask,
     RegressionMethod,
+    query_for,
+    thresholds_for,
 )
-from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
 from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import RefusedSpec

@@ -23,8 +23,8 @@ from shoal_protocol.rounds.attestations import (
     cohort_of,
 )
 from shoal_protocol.rounds.round_audit import Account, account_of
-from shoal_protocol.sharing.ring import to_ring
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ThresholdSharing
+from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.vectors import encode_uint64

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms, Terms
+from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms, Terms
 from shoal_protocol.queries import Mechanism, ScoreSum
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.errors import RefusedSpec
 
 AGE = ColumnBounds(name="age", lower=18.0, upper=90.0)

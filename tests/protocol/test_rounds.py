@@ -11,14 +11,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.accounting import Cap, Cost, price
-from shoal_protocol.privacy.balances import Balances
-from shoal_protocol.privacy.calibration import noise_for
+from shoal_protocol.privacy.accounting import Balances, Cap, Cost, price
+from shoal_protocol.privacy.job_costs import noise_for
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.trust.limits import LARGEST_POPULATION
+from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
+from shoal_protocol.sharing.schemes import ThresholdSharing
+from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import encode_clients

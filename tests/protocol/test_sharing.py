@@ -11,10 +11,8 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.additive import expand
-from shoal_protocol.sharing.ring import from_ring, to_ring
-from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
+from shoal_protocol.sharing.schemes import ADDITIVE, expand
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind, from_ring, to_ring
 from shoal_protocol.wire.service_errors import WrongLength, WrongShareKind
 from tests.world.examples import random_bytes
 from tests.world.strategies import clients, node_counts, ring_vectors, seeds, signed_vectors

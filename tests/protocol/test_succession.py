@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from shoal_protocol.log.entries import decode_entry
-from shoal_protocol.log.proofs import WrongProof
-from shoal_protocol.log.witnessed import LogProof, TooFewWitnesses
+from shoal_protocol.log.notes import LogProof, TooFewWitnesses
+from shoal_protocol.log.tiles import WrongProof
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, SignedManifest
 from shoal_protocol.trust.succession import following_version, log_entry
 from shoal_protocol.wire.documents import sign

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.rounds.possible_sums import FALSE_ALARM, is_possible
+from shoal_protocol.rounds.outcomes import FALSE_ALARM, is_possible
 from tests.world import examples
 
 SPEC = examples.spec(query=examples.MATRIX.model_copy(update={"radius": 0.75}))

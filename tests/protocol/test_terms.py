@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal_protocol.queries import Column, Counts, SecondMomentMatrix
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import design_of, variables_of
-from shoal_protocol.queries.terms import Centred, Level, Log, OtherLevel, Power, Spline, Term
+from shoal_protocol.queries.columns import (
+    Centred,
+    ColumnBounds,
+    Level,
+    Log,
+    OtherLevel,
+    Power,
+    Spline,
+    Term,
+    design_of,
+    variables_of,
+)
 
 AGE = {"variable": "age", "lower": 18.0, "upper": 90.0}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal_protocol.wire.texts import canonical_text, near_text
+from shoal_protocol.wire.encoding import canonical_text, near_text
 
 
 @pytest.mark.parametrize("written", [" é", "e\u0301", "é\u00a0", "\ufeffé", "\u2003e\u0301\t\r\n"])

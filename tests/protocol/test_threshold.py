@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal_protocol.sharing import prime_field, summation
-from shoal_protocol.sharing.prime_field import LARGEST_INTEGER, MODULUS
+from shoal_protocol.sharing import shamir, summation
+from shoal_protocol.sharing.schemes import ThresholdSharing
+from shoal_protocol.sharing.shamir import LARGEST_INTEGER, MODULUS
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
-from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.service_errors import WrongLength, WrongResidue, WrongShareKind
 from tests.world.examples import random_bytes
 from tests.world.strategies import clients, seeds
@@ -127,12 +127,12 @@ def test_t_minus_one_shares_fit_every_secret_with_exactly_one_polynomial(
     known = {0: other, **{node + 1: values[node] for node in coalition}}
     imagined = {node: values[node] for node in coalition}
     for node in set(range(nodes)) - set(coalition):
-        weights = prime_field.weights_at(node + 1, known)
+        weights = shamir.weights_at(node + 1, known)
         terms = [
-            prime_field.times(vector, weight)
+            shamir.times(vector, weight)
             for vector, weight in zip(known.values(), weights, strict=True)
         ]
-        imagined[node] = prime_field.sum_of(terms, secret.size)
+        imagined[node] = shamir.sum_of(terms, secret.size)
         if secret.tolist() == other.tolist():
             assert imagined[node].tolist() == values[node].tolist()
     combined = summation.combine(scheme, imagined, nodes=nodes)
@@ -153,7 +153,7 @@ def test_over_a_small_field_every_view_of_t_minus_one_nodes_is_equally_likely(
             if scheme.kind_for(holder=client, node=node, nodes=nodes) is ShareKind.SEED
         ]
         points = [0, *(node + 1 for node in seeded)]
-        weights = [prime_field.weights_at(node + 1, points, modulus=prime) for node in range(nodes)]
+        weights = [shamir.weights_at(node + 1, points, modulus=prime) for node in range(nodes)]
         views: dict[tuple[int, ...], Counter[tuple[int, ...]]] = {
             coalition: Counter()
             for coalition in itertools.combinations(range(nodes), threshold - 1)
@@ -188,9 +188,9 @@ def test_three_of_the_shares_of_threshold_three_are_not_independent() -> None:
     # so the test above could fail: given the secret, two shares fix every other one
     scheme, dimension = ThresholdSharing(threshold=3), 20_000
     values = values_of(scheme, np.zeros(dimension, np.uint64), holder=2, nodes=5, label="chi")
-    weights = prime_field.weights_at(3, [0, 1, 2])[1:]
-    fixed = prime_field.sum_of(
-        [prime_field.times(values[node], weights[node]) for node in range(2)], dimension
+    weights = shamir.weights_at(3, [0, 1, 2])[1:]
+    fixed = shamir.sum_of(
+        [shamir.times(values[node], weights[node]) for node in range(2)], dimension
     )
     one, other = fixed >> np.uint64(57), values[2] >> np.uint64(57)
     counts = np.bincount((one * np.uint64(16) + other).astype(np.int64), minlength=256)

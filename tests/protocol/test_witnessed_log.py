@@ -2,19 +2,20 @@
 
 import pytest
 
-from shoal_protocol.log.entries import Entry
-from shoal_protocol.log.monitoring import ForkedLog, Monitor, check_same
-from shoal_protocol.log.notes import Note, cosign, read_note
-from shoal_protocol.log.proofs import WrongProof
-from shoal_protocol.log.witnessed import (
+from shoal_protocol.log.entries import Entry, ForkedLog, Monitor, check_same
+from shoal_protocol.log.notes import (
     LogProof,
+    Note,
     TooFewWitnesses,
     check_cosigned,
+    cosign,
     cosigners,
     lying_witnesses,
+    read_note,
     read_proof,
     witness_name,
 )
+from shoal_protocol.log.tiles import WrongProof
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 from tests.world import examples
 from tests.world.logs import (

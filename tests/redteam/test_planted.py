@@ -17,10 +17,10 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.server import openapi
 from shoal_hosting.server.application import BodyLimits
 from shoal_protocol.certificates import checks
-from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.accounting import Balances
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.mechanisms import NoisePart
-from shoal_protocol.rounds import spec_checks
+from shoal_protocol.rounds import round_spec
 from shoal_protocol.sharing import received
 from shoal_protocol.sharing.received import Envelope
 from shoal_protocol.trust import succession
@@ -146,7 +146,7 @@ def any_signer(patch: pytest.MonkeyPatch) -> None:
 
 def any_roster(patch: pytest.MonkeyPatch) -> None:
     """A population may hold clients that nobody enrolled."""
-    patch.setattr(spec_checks, "_check_parties", nothing)
+    patch.setattr(round_spec, "_check_parties", nothing)
 
 
 def no_ledger(patch: pytest.MonkeyPatch) -> None:

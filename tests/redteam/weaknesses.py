@@ -17,11 +17,10 @@ from shoal_holder.crowds import closings as crowd_closings
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
 from shoal_protocol.certificates import checks, study_request
-from shoal_protocol.crowds import checks as crowd_checks
+from shoal_protocol.crowds import draws as crowd_checks
 from shoal_protocol.jobs import job_request
-from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.balances import Balances
-from shoal_protocol.rounds import outcomes, spec_checks
+from shoal_protocol.privacy.accounting import Balances, Cap, Cost
+from shoal_protocol.rounds import outcomes, round_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Int64Vector
@@ -120,7 +119,7 @@ def a_higher_cap(patch: pytest.MonkeyPatch) -> None:
 
 def rough_prices(patch: pytest.MonkeyPatch) -> None:
     """Prices that are a little too low pass."""
-    patch.setattr(spec_checks, "_LEAST_OF_COST", 1.0 - 1e-5)
+    patch.setattr(round_spec, "_LEAST_OF_COST", 1.0 - 1e-5)
 
 
 def endless_patience(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from shoal_compute.schema import ledger
-from shoal_protocol.log.submissions import ADD_CHECKPOINT
+from shoal_protocol.log.notes import ADD_CHECKPOINT
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import problem_code

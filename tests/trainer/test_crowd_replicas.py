@@ -11,12 +11,13 @@ from sqlalchemy import text
 
 from shoal_hosting.storage.database import StorageThread, open_engine
 from shoal_hosting.storage.database_schema import check_schema
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdOpening,
+    commitment,
+    replaced_instance,
     weights_digest,
 )
-from shoal_protocol.crowds.draws import commitment, replaced_instance
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import schema
 from shoal_trainer.assembly import Replica, Service

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from shoal_protocol.crowds.checks import largest_change
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdOpening,
     Draw,
     SubmissionReceipt,
+    commitment,
+    drawn_instance,
+    largest_change,
     weights_digest,
 )
-from shoal_protocol.crowds.draws import commitment, drawn_instance
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json

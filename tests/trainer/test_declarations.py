@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal_protocol.certificates import foreseen_refusals
+from shoal_protocol.certificates import study_request
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_trainer import declarations
 from shoal_trainer.assembly import Service
@@ -40,7 +40,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def judge(request, each, **how):  # type: ignore[no-untyped-def]
         holders.append(each.holder)
-        return foreseen_refusals.foreseen_refusal(request, each, **how)
+        return study_request.foreseen_refusal(request, each, **how)
 
     monkeypatch.setattr(declarations, "foreseen_refusal", judge)
     monkeypatch.setattr(declarations, "_PAGE", 3)

@@ -15,9 +15,9 @@ from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost, compose
-from shoal_protocol.privacy.epsilons import gaussian_epsilon
+from shoal_protocol.privacy.job_costs import gaussian_epsilon
 from shoal_protocol.rounds.attestations import PartialSumReference
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import LinearRegressionTask

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from shoal_hosting.installed_models import digest_of
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.numpyro_model import NumpyroTask
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.jobs import check_request
 from tests.world import examples

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
-from shoal_protocol.crowds.documents import CrowdJobRequest
-from shoal_protocol.jobs.approvals import ApprovalNotice, State
+from shoal_protocol.crowds.draws import CrowdJobRequest
+from shoal_protocol.jobs.membership import ApprovalNotice, State
 from shoal_protocol.wire.documents import sign
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble

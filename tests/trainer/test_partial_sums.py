@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from shoal_protocol.rounds.attestations import Result
-from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
+from shoal_protocol.rounds.outcomes import IMPOSSIBLE
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64

@@ -8,7 +8,7 @@ import pytest
 from shoal_aggregator.aggregator import Summed, add_up
 from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.outcomes import verified_partial_sums, verified_result
-from shoal_protocol.sharing.prime_field import MODULUS
+from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongResidue
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64

@@ -38,16 +38,13 @@ from shoal_protocol.queries import (
     VectorSum,
     WeightedRowMatrix,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds, Level, Term
 from shoal_protocol.queries.models import LogisticRegressionModel
-from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.sharing import committee_sums, summation
-from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.envelope import Header, frame, seal
-from shoal_protocol.sharing.prime_field import MODULUS
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing.schemes import ADDITIVE, AdditiveSharing, Sharing, ThresholdSharing
+from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.sharing.shares import Share, ShareKind
-from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.roster_changes import roster_of, with_enrolled, with_grown, with_key

@@ -12,18 +12,17 @@ from pydantic import TypeAdapter
 from pyroaring import BitMap
 
 from shoal_protocol.certificates import posterior_report, release_certificate, study_request
-from shoal_protocol.crowds import documents as crowd
-from shoal_protocol.crowds import draws, updates
+from shoal_protocol.crowds import draws, tasks
+from shoal_protocol.crowds import draws as crowd
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.jobs import approvals, charges, declarations, membership, totals
+from shoal_protocol.jobs import charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
 from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
-from shoal_protocol.rounds import attestations, spec_checks
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.sharing import additive, committee_sums, shamir, summation
+from shoal_protocol.rounds import attestations, round_spec
+from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
+from shoal_protocol.sharing import committee_sums, schemes, shamir, summation
 from shoal_protocol.sharing.envelope import Header, envelope_digest, frame, seal
 from shoal_protocol.sharing.received import parse, unframe
 from shoal_protocol.sharing.schemes import Sharing
@@ -52,8 +51,8 @@ KINDS: Mapping[str, type[Document]] = {
         membership.Join,
         membership.Leave,
         declarations.HolderDeclaration,
-        approvals.Approval,
-        approvals.ApprovalNotice,
+        membership.Approval,
+        membership.ApprovalNotice,
         study_request.JobCheck,
         study_request.JobsQuery,
         LogRequest,
@@ -63,7 +62,7 @@ KINDS: Mapping[str, type[Document]] = {
         charges.Charges,
         posterior_report.PosteriorReport,
         release_certificate.ReleaseCertificate,
-        spec_checks.RoundSpec,
+        round_spec.RoundSpec,
         attestations.Holdings,
         attestations.Vote,
         attestations.PartialSum,
@@ -119,7 +118,7 @@ def decode_roster(given: Inputs) -> Output:
 
 
 def expand_seed(given: Inputs) -> Output:
-    expand = {"additive": additive.expand, "threshold": shamir.expand}[given["scheme"]]
+    expand = {"additive": schemes.expand, "threshold": shamir.expand}[given["scheme"]]
     return {"bytes": expand(bytes.fromhex(given["seed"]), given["dimension"]).tobytes().hex()}
 
 
@@ -338,13 +337,13 @@ def digest_weights(given: Inputs) -> Output:
 
 def take_step(given: Inputs) -> Output:
     task = CrowdTask.model_validate(given["task"])
-    rows, targets = updates.design_rows(task, np.array([given["record"]]))
+    rows, targets = tasks.design_rows(task, np.array([given["record"]]))
     weights = np.array(given["weights"], np.int64)
-    return {"values": updates.steps(task, weights, rows[0], targets[0]).tolist()}
+    return {"values": tasks.steps(task, weights, rows[0], targets[0]).tolist()}
 
 
 def contribute_step(given: Inputs) -> Output:
-    sent = updates.contribute(
+    sent = tasks.contribute(
         CrowdTask.model_validate(given["task"]),
         np.array(given["weights"], np.int64),
         np.array(given["step"], np.int64),

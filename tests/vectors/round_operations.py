@@ -7,7 +7,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.accounting import NOTHING
-from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds import batches
 
 Inputs = Mapping[str, Any]

@@ -30,14 +30,13 @@ from shoal_protocol.jobs.membership import HolderQuery, Join
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import QueryName
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing import envelope, received, summation
-from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.linear_regression.round_rules import query_for
+from shoal_protocol.sharing.shares import from_ring
+from shoal_protocol.studies.linear_regression import LinearRegressionTask, query_for
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, decode_clients

@@ -16,8 +16,7 @@ import numpy as np
 from shoal_agent import data_holder as holder_module
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.policy import Policy
-from shoal_protocol.crowds.checks import check_submission
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
@@ -27,13 +26,16 @@ from shoal_protocol.crowds.documents import (
     LogEntry,
     Submission,
     SubmissionReceipt,
+    check_submission,
+    commitment,
+    drawn_instance,
+    replaced_instance,
     weights_digest,
 )
-from shoal_protocol.crowds.draws import commitment, drawn_instance, replaced_instance
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.privacy.mechanisms import NoisePart
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import Document, Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, canonical_json
 from shoal_protocol.wire.errors import ProtocolError

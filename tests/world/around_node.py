@@ -18,7 +18,7 @@ from shoal_compute import node as node_module
 from shoal_compute.assembly import Service, assemble
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.rounds import cohorts
+from shoal_protocol.rounds import attestations
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -354,7 +354,7 @@ def holdings(
     spec: RoundSpec, node: str, clients: Iterable[int], attempt: str = "first"
 ) -> Signed[Holdings]:
     """Return holdings of those of these clients that share with the node."""
-    asked = cohorts.asked_of(spec, node, spec.clients() | BitMap(clients))
+    asked = attestations.asked_of(spec, node, spec.clients() | BitMap(clients))
     held = examples.held(sorted(asked & BitMap(clients)), attempt)
     body = Holdings.attest(
         held,
@@ -379,7 +379,7 @@ def vote(
         round=spec.digest,
         node=node,
         nodes=tuple(holders or spec.compute_nodes),
-        cohort=cohorts.digest_in(spec, chosen, tuple(holders or spec.compute_nodes)),
+        cohort=attestations.digest_in(spec, chosen, tuple(holders or spec.compute_nodes)),
         cohort_size=len(chosen.holders),
     )
     return sign(body, node, signing_key(node))

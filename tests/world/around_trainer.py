@@ -19,7 +19,7 @@ from shoal_protocol.rounds.attestations import (
     cohort_digest,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.ring import to_ring
+from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Consortium,

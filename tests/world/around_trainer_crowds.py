@@ -10,18 +10,16 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
+    InstanceChain,
     LogEntry,
     Submission,
     SubmissionReceipt,
-)
-from shoal_protocol.crowds.draws import (
-    InstanceChain,
     broken_draws,
     broken_receipts,
     check_closing,
@@ -29,7 +27,7 @@ from shoal_protocol.crowds.draws import (
     check_opening,
 )
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import DocumentT, Signed, decode, sign
 from shoal_trainer.assembly import Replica, Service, assemble, assemble_replica
 from tests.world import examples

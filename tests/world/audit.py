@@ -16,10 +16,9 @@ from pyroaring import BitMap
 from shoal_aggregator import log
 from shoal_holder.slots import slots_by_id
 from shoal_hosting.party import load_party
-from shoal_protocol.log.submissions import ADD_CHECKPOINT, read_submission
+from shoal_protocol.log.notes import ADD_CHECKPOINT, read_submission
 from shoal_protocol.privacy.accounting import Cost, compose
-from shoal_protocol.rounds import cohorts
-from shoal_protocol.rounds.asked_holders import AskedHolders
+from shoal_protocol.rounds import attestations
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
@@ -28,7 +27,7 @@ from shoal_protocol.rounds.attestations import (
     StoredAnswers,
     Vote,
 )
-from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
 from shoal_protocol.sharing.received import Envelope, parse, unframe
@@ -110,7 +109,7 @@ def _note(seen: Seen, value: Any) -> None:
     body = signed.body
     seen.signed[body.round, body.kind, signed.signer].add(signed.digest)
     if isinstance(body, Holdings):
-        asked = cohorts.asked_of(
+        asked = attestations.asked_of(
             seen.specs[body.round], signed.signer, seen.asked(body.round).holders
         )
         seen.holdings[body.round, signed.signer] = body.held(asked)
@@ -178,10 +177,10 @@ def cohort_in(seen: Seen, round_id: str, digest: str) -> BitMap:
     assert all(len(nodes) >= seen.specs[round_id].threshold for nodes in voted)
     spec = seen.specs[round_id]
     found = {
-        nodes: cohorts.cohort_in(spec, {node: seen.holdings[round_id, node] for node in nodes})
+        nodes: attestations.cohort_in(spec, {node: seen.holdings[round_id, node] for node in nodes})
         for nodes in voted
     }
-    assert {cohorts.digest_in(spec, each, nodes) for nodes, each in found.items()} == {digest}
+    assert {attestations.digest_in(spec, each, nodes) for nodes, each in found.items()} == {digest}
     return next(iter(found.values())).holders
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.studies.variational import LogisticRegressionTask
 from tests.world.trust import CONSORTIUM_POLICY, HOLDER_POLICY, SITES
 
 ROUNDS: Final = 10

@@ -26,14 +26,14 @@ from shoal_protocol.rounds.attestations import (
     Result,
     cohort_digest,
 )
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.batches import make_spec
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.ring import to_ring
-from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.linear_regression.round_rules import (
+from shoal_protocol.sharing.schemes import ThresholdSharing
+from shoal_protocol.sharing.shares import to_ring
+from shoal_protocol.studies.linear_regression import (
+    LinearRegressionTask,
     Thresholds,
     query_for,
     thresholds_for,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shoal_protocol.crowds import draws
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
@@ -19,10 +19,9 @@ from shoal_protocol.crowds.documents import (
     SubmissionReceipt,
     weights_digest,
 )
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import contribute, design_rows, steps
+from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
 from shoal_protocol.privacy.ledger import GENESIS
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import Role, Signed
 from tests.world.examples import OPENED_AT, POLICY, client_key, consortium, named, seed
 

@@ -13,16 +13,21 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
-from shoal_protocol.jobs.approvals import ApprovalNotice, approval_of
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal, Join, Leave
+from shoal_protocol.jobs.membership import (
+    ApprovalNotice,
+    HolderQuery,
+    JobWithdrawal,
+    Join,
+    Leave,
+    approval_of,
+)
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.log.entries import CertificateEntry, LogRequest
-from shoal_protocol.posteriors.convergence import Convergence
-from shoal_protocol.posteriors.variational import packed
+from shoal_protocol.posteriors.variational import Convergence, packed
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
@@ -33,7 +38,7 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
 )
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -45,16 +50,14 @@ from shoal_protocol.rounds.attestations import (
     Vote,
     cohort_digest,
 )
+from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.envelope import Header, seal
-from shoal_protocol.sharing.ring import to_ring
-from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
+from shoal_protocol.sharing.shares import RandomBytes, to_ring
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
-from shoal_protocol.studies.logistic_regression import LogisticRegressionPosterior
+from shoal_protocol.studies.variational import LogisticRegressionPosterior
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,

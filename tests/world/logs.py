@@ -11,10 +11,26 @@ from shoal_consortium.log_reading import tree_of
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party
 from shoal_protocol.log.entries import CertificateEntry, EndEntry, Entry, ManifestEntry, RoundEntry
-from shoal_protocol.log.notes import Checkpoint, Note, cosign, read_note, sign_note
-from shoal_protocol.log.proofs import leaf_hash
-from shoal_protocol.log.tiles import ENTRIES, WIDTH, Tree, bundles, encode_bundle, tile_path, widths
-from shoal_protocol.log.witnessed import LogProof, origin_of, witness_name
+from shoal_protocol.log.notes import (
+    Checkpoint,
+    LogProof,
+    Note,
+    cosign,
+    origin_of,
+    read_note,
+    sign_note,
+    witness_name,
+)
+from shoal_protocol.log.tiles import (
+    ENTRIES,
+    WIDTH,
+    Tree,
+    bundles,
+    encode_bundle,
+    leaf_hash,
+    tile_path,
+    widths,
+)
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.succession import log_entry
 from tests.world import examples

@@ -22,10 +22,9 @@ from shoal_protocol.queries import (
     VectorSum,
     WeightedRowMatrix,
 )
-from shoal_protocol.queries.gradients import LARGEST_COORDINATE
 from shoal_protocol.queries.models import LogisticRegressionModel
-from shoal_protocol.queries.scores import Family, mean_of, weight_of
-from shoal_protocol.queries.weighted_rows import LARGEST_RADIUS
+from shoal_protocol.queries.moments import LARGEST_RADIUS
+from shoal_protocol.queries.scores import LARGEST_COORDINATE, Family, mean_of, weight_of
 from shoal_protocol.sharing.shares import SEED_BYTES
 from shoal_protocol.wire.encoding import LARGEST_CLIENT_INDEX
 

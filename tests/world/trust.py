@@ -14,7 +14,7 @@ from shoal_consortium import quickstart
 from shoal_holder.keys import read_holder_key
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy as ConsortiumPolicy

@@ -34,9 +34,8 @@ from shoal.estimators.regressions import (
 from shoal.estimators.survival import PiecewiseExponentialRegression
 from shoal.estimators.validating import LeaveOneSiteOut, Validation
 from shoal_protocol.studies import STUDIES
-from shoal_protocol.studies.one_round import DistributionStudy
 from shoal_protocol.studies.regression import RegressionTask
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import DistributionStudy, Study
 
 __all__ = [
     "Categorical",

@@ -16,7 +16,7 @@ from shoal_learning.simulation import Federation as Setting
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.variational import VariationalStudy
 from shoal_protocol.wire.errors import MalformedDocument

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from shoal.formulas import Known, level_columns, named
 from shoal_learning.coding import Variable, coded, is_names, near_to, variable_given
-from shoal_protocol.posteriors.rows import array_of, columns_of, numbers_of
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.posteriors.base import array_of, columns_of, numbers_of
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Category, Date
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 Bounds = Mapping[str, tuple[float, float] | Sequence[str]] | Sequence[ColumnBounds] | ColumnBounds
 """Columns with their public bounds, {"age": (18, 90)}, or levels, {"smoker": ("no", "yes")}, the

@@ -7,9 +7,9 @@ import numpy as np
 from shoal.answers import Answers
 from shoal.estimators.base import Estimator, PosteriorT
 from shoal.estimators.columns import FloatVector, matrix_of
-from shoal_protocol.posteriors.rows import names_of
+from shoal_protocol.posteriors.base import names_of
 from shoal_protocol.studies.moments import MomentsPosterior, MomentsTask
-from shoal_protocol.studies.one_round import DistributionStudy
+from shoal_protocol.studies.study import DistributionStudy
 
 
 class Distribution(Estimator[PosteriorT]):

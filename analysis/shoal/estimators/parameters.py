@@ -16,11 +16,10 @@ from shoal_learning.coding import Variable, Variables, is_names
 from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.posteriors.summaries import Summary, visible
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import variables_of
+from shoal_protocol.queries.columns import ColumnBounds, variables_of
 from shoal_protocol.trust.dictionary import Number
 from shoal_protocol.wire.documents import describe
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 T = TypeVar("T")
 

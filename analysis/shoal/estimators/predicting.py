@@ -11,12 +11,8 @@ from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector
 from shoal.estimators.parameters import Parameters
 from shoal_learning.coding import Variable
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.intervals import require_level
-from shoal_protocol.posteriors.rows import require_one_index
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import design_of, in_levels, variables_of
-from shoal_protocol.queries.terms import Level
+from shoal_protocol.posteriors.base import LEVEL, require_level, require_one_index
+from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, in_levels, variables_of
 from shoal_protocol.trust.dictionary import Category
 
 if TYPE_CHECKING:

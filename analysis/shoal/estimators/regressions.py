@@ -19,18 +19,13 @@ from shoal.estimators.predicting import (
 from shoal.formulas import Known, Part, features_of, levels_of
 from shoal_learning.coding import Variable, are_numbers_of, is_levels
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.base import LEVEL, require_level
 from shoal_protocol.posteriors.plots import Scale
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,
-)
-from shoal_protocol.studies.logistic_regression import (
-    LogisticRegressionPosterior,
-    LogisticRegressionTask,
 )
 from shoal_protocol.studies.multinomial_regression import (
     MultinomialRegressionPosterior,
@@ -39,12 +34,16 @@ from shoal_protocol.studies.multinomial_regression import (
 )
 from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialPosterior
 from shoal_protocol.studies.regression import (
+    MeasuredCoefficients,
     MeasuredRegressionPosterior,
     RegressionTask,
     TargetFamily,
 )
-from shoal_protocol.studies.regression.posterior import MeasuredCoefficients
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.studies.variational import (
+    LogisticRegressionPosterior,
+    LogisticRegressionTask,
+)
+from shoal_protocol.wire.encoding import canonical_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,15 +12,14 @@ from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
 from shoal_learning.coding import Variable
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialPosterior,
     PiecewiseExponentialTask,
+    SurvivalCurves,
 )
-from shoal_protocol.studies.piecewise_exponential.posterior import SurvivalCurves
-from shoal_protocol.trust.codings import event_fault_of
-from shoal_protocol.trust.dictionary import Category
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.trust.dictionary import Category, event_fault_of
+from shoal_protocol.wire.encoding import canonical_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

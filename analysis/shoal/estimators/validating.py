@@ -13,8 +13,7 @@ from shoal.jobs.federation import Learning
 from shoal_protocol.certificates.posterior_report import PrivacySpent
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Centred, OtherLevel, Term
+from shoal_protocol.queries.columns import Centred, ColumnBounds, OtherLevel, Term
 from shoal_protocol.studies.regression import RegressionTask
 from shoal_protocol.studies.validation import ValidationPosterior, ValidationTask
 

@@ -61,11 +61,15 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK, Answer
 from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import read_certificate, unpack
 from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.certificates.release_certificate import read_certificate, unpack
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
-from shoal_protocol.crowds.documents import CrowdClosing, CrowdClosingRequest, CrowdJobRequest
-from shoal_protocol.crowds.draws import check_closing
+from shoal_protocol.crowds.draws import (
+    CrowdClosing,
+    CrowdClosingRequest,
+    CrowdJobRequest,
+    check_closing,
+)
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.sharing.shares import RandomBytes

@@ -11,7 +11,7 @@ from shoal_holder.toml_files import read_toml
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Place
+from shoal_protocol.wire.encoding import Place
 
 _TARGETS: Final[dict[Family, str]] = {
     "linear": "systolic_pressure = [60, 220]",

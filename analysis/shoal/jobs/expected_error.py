@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.queries.terms import Level
+from shoal_protocol.queries.columns import Level
 from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 

@@ -16,14 +16,12 @@ from pyroaring import BitMap
 from shoal.jobs.expected_error import ExpectedError, expected_errors
 from shoal.jobs.job_failures import naming_columns
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_protocol.certificates.foreseen_refusals import foreseen_refusal
-from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.certificates.study_request import StudyRequest, foreseen_refusal
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json
-from shoal_protocol.wire.encoding import HolderIndex
+from shoal_protocol.wire.encoding import Count, HolderIndex, Loss
 from shoal_protocol.wire.errors import ProtocolError
-from shoal_protocol.wire.numbers import Count, Loss
 
 UNDECLARED: Final = "it has declared nothing: ask it whether it would answer"
 BEYOND: Final = (

@@ -6,7 +6,7 @@ from typing import Final
 from shoal_hosting.peers.peer import Answer
 from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.crowds.documents import CrowdJobRequest
+from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
 from shoal_protocol.wire.errors import UnknownJob
 

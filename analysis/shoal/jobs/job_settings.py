@@ -9,13 +9,13 @@ from typing import Any, Final, Protocol, TypeVar
 import pydantic
 
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.crowds.documents import CrowdJobRequest
+from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import Document, describe
-from shoal_protocol.wire.numbers import Real
+from shoal_protocol.wire.encoding import Real
 
 LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
 

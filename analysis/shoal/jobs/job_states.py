@@ -7,7 +7,7 @@ import pydantic
 
 from shoal.jobs.job_check import Budget
 from shoal.jobs.job_failures import WITHDRAWN, JobFailed, JobWithdrawn
-from shoal_protocol.wire.numbers import Count, Delta, Integer, Loss, Size
+from shoal_protocol.wire.encoding import Count, Delta, Integer, Loss, Size
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
 
 

@@ -10,11 +10,11 @@ from pydantic import Field
 from shoal.jobs.job_settings import Bounds, JobSettings, columns_of
 from shoal_holder.toml_files import read_toml
 from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.schemes import sharing_of
 from shoal_protocol.studies import STUDIES, Task, TaskName
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Clients, Count
+from shoal_protocol.wire.encoding import Clients, Count
 
 _END: Final = """
 [privacy]                      # for one client, over the whole job

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.crowds import updates
-from shoal_protocol.crowds.documents import CrowdClosing, Weights
+from shoal_protocol.crowds import tasks
+from shoal_protocol.crowds.draws import CrowdClosing, Weights
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
@@ -120,8 +120,8 @@ class CrowdModel(Model):
         Raises:
             ValueError: `rows` does not have one column per feature, or has what is no number.
         """
-        predictors = updates.feature_rows(self.task, rows) @ self.averaged
-        means: FloatVector = updates.means(self.task, predictors)
+        predictors = tasks.feature_rows(self.task, rows) @ self.averaged
+        means: FloatVector = tasks.means(self.task, predictors)
         if self.task.family != "linear":
             return means
         return self.task.target.centre + self.task.target.half_range * means

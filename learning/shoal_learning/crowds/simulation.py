@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.simulated_records import OnRecords, SimulatedRecords
-from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
-from shoal_protocol.crowds.updates import decayed, design_rows, steps
+from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, design_rows, steps
 from shoal_protocol.queries.columns import in_levels
-from shoal_protocol.trust.codings import Coding, codings_of_target, codings_of_terms
+from shoal_protocol.trust.dictionary import Coding, codings_of_target, codings_of_terms
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shoal_learning.families.round import OneRound
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.known import (
+from shoal_protocol.posteriors.forms import (
     Known,
     KnownQuantile,
     Tails,
@@ -21,17 +21,19 @@ from shoal_protocol.posteriors.known import (
 )
 from shoal_protocol.queries import Tables
 from shoal_protocol.queries.sums import tables_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.cohort_card import CategoryVariable, CohortCardTask, NumberVariable
-from shoal_protocol.studies.cohort_card.posterior import (
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies.cohort_card import (
     CategoryCard,
+    CategoryVariable,
     CohortCardPosterior,
+    CohortCardTask,
     CrossCard,
     NumberCard,
+    NumberVariable,
     bin_labels,
 )
 from shoal_protocol.studies.measurements import noisy_count
-from shoal_protocol.studies.one_round import and_others
+from shoal_protocol.studies.study import and_others
 
 # What nested noisy counts of one variable tell of every sum of its bins; exact for normal noise.
 #

@@ -13,12 +13,12 @@ from shoal_learning.families.counts import NoisyCounts, draw_counts
 from shoal_learning.families.densities import Summary, bulk, summarise
 from shoal_learning.families.round import OneRound, generator_for, noise_of, record_counts
 from shoal_learning.families.special import Floats, log_gamma, log_sum_exp
-from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
+from shoal_protocol.posteriors.forms import DirichletMixture
 from shoal_protocol.queries import CellCounts
 from shoal_protocol.queries.sums import counts_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.bernoulli import BernoulliPosterior, BernoulliTask
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import CellStudy
+from shoal_protocol.studies.single_numbers import BernoulliPosterior, BernoulliTask
 
 _MOST_COMPONENTS: Final = 512
 _NODES: Final = 61  # numbers of records, and

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.families.special import Floats
-from shoal_protocol.posteriors.tabulated import QUANTILE_LEVELS
+from shoal_protocol.posteriors.forms import QUANTILE_LEVELS
 
 LogDensity = Callable[[Floats], Floats]
 

@@ -14,20 +14,22 @@ from numpy.typing import NDArray
 from shoal_learning.families.noise import SummedNoise
 from shoal_learning.families.round import OneRound, generator_for
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.known import Known, reach_of, tails_of
+from shoal_protocol.posteriors.forms import Known, reach_of, tails_of
 from shoal_protocol.queries import Tables
 from shoal_protocol.queries.sums import tables_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask, LogRank
-from shoal_protocol.studies.kaplan_meier.posterior import (
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies.kaplan_meier import (
     MOST_NUMBERS,
     NULL_DRAWS,
     GroupCurve,
+    KaplanMeierPosterior,
+    KaplanMeierTask,
+    LogRank,
     encoded,
     names_of,
 )
 from shoal_protocol.studies.measurements import noisy_count
-from shoal_protocol.studies.one_round import called
+from shoal_protocol.studies.study import called
 
 Floats = NDArray[np.float64]
 

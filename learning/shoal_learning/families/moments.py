@@ -13,13 +13,12 @@ import numpy as np
 from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.regression.measured import Measured, measured, records_of
 from shoal_protocol.queries import NormCounts, SecondMomentMatrix
-from shoal_protocol.queries.norm_counts import NORM_RATIO
+from shoal_protocol.queries.moments import NORM_RATIO
 from shoal_protocol.queries.sums import largest_norms, norm_counts_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.studies.moments import MeasuredColumn, MomentsPosterior, MomentsTask
-from shoal_protocol.studies.moments import round_rules as rules
-from shoal_protocol.studies.moments.posterior import pairs_of
-from shoal_protocol.studies.regression.round_rules import REACH
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies import moments as rules
+from shoal_protocol.studies.moments import MeasuredColumn, MomentsPosterior, MomentsTask, pairs_of
+from shoal_protocol.studies.regression import REACH
 
 SHARES: Final = (0.16, 0.04, 0.8)
 """Shares of mu^2, or of epsilon, of the three rounds."""

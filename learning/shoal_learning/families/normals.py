@@ -28,16 +28,17 @@ from shoal_learning.families.scatter import (
     fewest_records,
 )
 from shoal_learning.families.special import Floats
-from shoal_protocol.posteriors.draws import thinned
+from shoal_protocol.posteriors.forms import thinned
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.sums import matrix_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import record_count
-from shoal_protocol.studies.multivariate_normal import (
+from shoal_protocol.studies.normals import (
     MultivariateNormalPosterior,
     MultivariateNormalTask,
+    NormalPosterior,
+    NormalTask,
 )
-from shoal_protocol.studies.normal import NormalPosterior, NormalTask
 
 NormalT = TypeVar("NormalT", bound=NormalTask | MultivariateNormalTask)
 

@@ -7,12 +7,17 @@ from typing import Final
 
 from shoal_learning.contract import RequestedRound
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.known import Known, KnownQuantile, reach_of, tails_of
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.posteriors.forms import Known, KnownQuantile, reach_of, tails_of
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
-from shoal_protocol.studies.quantiles import QuantilesPosterior, QuantilesTask, VariableQuantiles
-from shoal_protocol.studies.quantiles.zooming import Below, laws
+from shoal_protocol.studies.quantiles import (
+    Below,
+    QuantilesPosterior,
+    QuantilesTask,
+    VariableQuantiles,
+    laws,
+)
 
 _TOLD: Final = 4.0  # standard deviations from none: fewer records tell no quantile
 

@@ -12,9 +12,9 @@ from numpy.random import PCG64, Generator
 from shoal_learning.contract import RequestedRound
 from shoal_learning.families.noise import SummedNoise
 from shoal_learning.families.special import Floats, log_sum_exp
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
-from shoal_protocol.studies.one_round import OneRoundStudy
+from shoal_protocol.studies.study import OneRoundStudy
 
 TaskT = TypeVar("TaskT", bound=OneRoundStudy)
 PosteriorT = TypeVar("PosteriorT")

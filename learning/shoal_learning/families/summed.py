@@ -20,13 +20,18 @@ from shoal_learning.families.special import (
     normal_cdf,
     normal_density,
 )
-from shoal_protocol.posteriors.draws import encoded
+from shoal_protocol.posteriors.forms import encoded
 from shoal_protocol.queries import FirstMoments
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import record_count, record_law
-from shoal_protocol.studies.normal_mean import NormalMeanPosterior, NormalMeanTask
-from shoal_protocol.studies.poisson import PoissonPosterior, PoissonTask
-from shoal_protocol.studies.vector_sum import VectorSumPosterior, VectorSumTask
+from shoal_protocol.studies.single_numbers import (
+    NormalMeanPosterior,
+    NormalMeanTask,
+    PoissonPosterior,
+    PoissonTask,
+    VectorSumPosterior,
+    VectorSumTask,
+)
 
 # One parameter given the noisy sum of a bounded statistic of n records.
 #

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from shoal_learning.families.noise import SummedNoise
 from shoal_learning.families.round import OneRound, generator_for
-from shoal_protocol.posteriors.known import Known, tails_of
+from shoal_protocol.posteriors.forms import Known, tails_of
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.queries.sums import predictions_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
 from shoal_protocol.studies.validation import (
     CalibrationBin,

@@ -42,15 +42,14 @@ from shoal_learning.regression.measured import Measured, measured, records_of
 from shoal_learning.regression.robust_errors import pulled, scatter_seen
 from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.sums import HazardScores, hazards_from, matrix_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies import piecewise_exponential as rules
 from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialPosterior,
     PiecewiseExponentialTask,
+    names_of,
 )
-from shoal_protocol.studies.piecewise_exponential import round_rules as rules
-from shoal_protocol.studies.piecewise_exponential.posterior import names_of
-from shoal_protocol.studies.regression import Verdict
-from shoal_protocol.studies.regression.round_rules import REACH, first_query
+from shoal_protocol.studies.regression import REACH, Verdict, first_query
 
 Floats = NDArray[np.float64]
 

@@ -13,10 +13,10 @@ from shoal_learning.regression.linear import LinearModel, noise_sd
 from shoal_learning.regression.measured import Measured, records_of
 from shoal_protocol.queries import SecondMoments, WeightedRowMatrix
 from shoal_protocol.queries.sums import moments_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.measurements import measured_means, measured_norm
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
-from shoal_protocol.studies.regression import round_rules as rules
 
 # Linear regression whose predictions err little where noise is strong.
 #

@@ -16,8 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Level
+from shoal_protocol.queries.columns import ColumnBounds, Level
 
 Floats = NDArray[np.float64]
 Levels = tuple[tuple[int, ...], ...]

@@ -39,12 +39,11 @@ from shoal_learning.regression.score_likelihood import (
     scatter,
 )
 from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
-from shoal_protocol.queries.gradients import LARGEST_COORDINATE
-from shoal_protocol.queries.scores import Family, mean_of, weight_of
+from shoal_protocol.queries.scores import LARGEST_COORDINATE, Family, mean_of, weight_of
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
-from shoal_protocol.studies.regression import round_rules as rules
 
 Floats = NDArray[np.float64]
 

@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 from shoal_learning.quasi_likelihood import NoisyMoments
 from shoal_learning.regression.measured import Measured
 from shoal_learning.regression.score_likelihood import RegressionModel, ScoreModel
-from shoal_protocol.posteriors.priors import PRIOR_DECIDES
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Level
+from shoal_protocol.posteriors.base import PRIOR_DECIDES
+from shoal_protocol.queries.columns import ColumnBounds, Level
 from shoal_protocol.studies.linear_regression import CROWDED
-from shoal_protocol.studies.regression import RegressionTask, Verdict
-from shoal_protocol.studies.regression.round_rules import SMALLEST_SPREAD
-from shoal_protocol.studies.regression.verdicts import misplaced
+from shoal_protocol.studies.regression import SMALLEST_SPREAD, RegressionTask, Verdict, misplaced
 
 Floats = NDArray[np.float64]
 

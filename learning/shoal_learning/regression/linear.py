@@ -21,14 +21,14 @@ from shoal_learning.regression.mixtures import averaged, weights_of
 from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.sums import largest_norms, matrix_from, norm_counts_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.regression import (
     MeasuredRegressionPosterior,
     PooledFactor,
     Purpose,
     RegressionTask,
 )
-from shoal_protocol.studies.regression import round_rules as rules
 
 Floats = NDArray[np.float64]
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries import Column, ColumnMoments
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.sums import column_moments_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
-from shoal_protocol.studies.regression.round_rules import REACH, SMALLEST_SPREAD
+from shoal_protocol.studies.regression import REACH, SMALLEST_SPREAD
 
 Floats = NDArray[np.float64]
 

@@ -25,15 +25,15 @@ from shoal_learning.regression.score_likelihood import (
     estimate,
 )
 from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
-from shoal_protocol.queries.class_scores import class_probabilities
+from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.queries.sums import class_scores_from, matrix_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.multinomial_regression import (
     MultinomialRegressionPosterior,
     MultinomialRegressionTask,
+    coefficient_names,
 )
-from shoal_protocol.studies.multinomial_regression.posterior import coefficient_names
-from shoal_protocol.studies.regression import round_rules as rules
 
 _PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
 

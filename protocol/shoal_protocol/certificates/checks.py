@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.packing import log_proof_in, read_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     ADVERSARIES,
@@ -24,20 +23,23 @@ from shoal_protocol.certificates.release_certificate import (
     LostRound,
     ReleaseCertificate,
     counted,
+    log_proof_in,
     prices,
+    read_certificate,
 )
 from shoal_protocol.certificates.study_request import check_round_of_study, check_study
 from shoal_protocol.jobs.totals import check_total, nodes_of
-from shoal_protocol.log.notes import Checkpoint
-from shoal_protocol.log.witnessed import cosigners
+from shoal_protocol.log.notes import Checkpoint, cosigners
+from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.privacy.ledger_checks import check_charge, contradictions
-from shoal_protocol.privacy.participation import Participation
-from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.batches import check_batch
-from shoal_protocol.rounds.outcomes import check_abandonment, check_partial_sums, check_result
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_holders, check_terms
+from shoal_protocol.rounds.outcomes import (
+    ReleasedSum,
+    check_abandonment,
+    check_partial_sums,
+    check_result,
+)
+from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec, check_holders, check_terms
 from shoal_protocol.trust.manifest import (
     Analyst,
     Consortium,

@@ -12,15 +12,13 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry, privacy_breakdown
 from shoal_protocol.posteriors.base import LEVEL, FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.privacy.participation import Participation
-from shoal_protocol.privacy.together import epsilon_of
+from shoal_protocol.privacy.job_costs import Participation, epsilon_of
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.studies import Posterior
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
-from shoal_protocol.wire.encoding import MOST_VALUES, Digest
-from shoal_protocol.wire.numbers import Clients, Count, Delta, Loss
+from shoal_protocol.wire.encoding import MOST_VALUES, Clients, Count, Delta, Digest, Loss
 
 if TYPE_CHECKING:
     from arviz import InferenceData

@@ -1,9 +1,11 @@
-"""The release certificate: all that was signed of one job, in one document.
+"""The release certificate: all that was signed of one job, in one document, and its compression.
 
 Anyone with the consortium's manifest can check it offline, by `certificates.checks`.
 """
 
+import gzip
 import heapq
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar, get_args
@@ -15,15 +17,26 @@ from shoal_protocol.certificates.posterior_report import PosteriorReport, Privac
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.log.entries import CertificateEntry
+from shoal_protocol.log.notes import LogProof, read_proof
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.adversaries import Statement, statements
+from shoal_protocol.privacy.job_costs import Statement, statements
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Manifest, Parties
-from shoal_protocol.wire.documents import WRITTEN, BoundDocument, Model, Role, Signed, embedded
+from shoal_protocol.wire.documents import (
+    WRITTEN,
+    BoundDocument,
+    Model,
+    Role,
+    Signed,
+    decode,
+    embedded,
+    parted,
+)
 from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
+from shoal_protocol.wire.errors import MalformedDocument
 
 Adversary = Literal[
     "public",
@@ -226,3 +239,51 @@ def prices(
         )
         for adversary, each in zip(ADVERSARIES, stated(request, rounds, lost), strict=True)
     )
+
+
+LARGEST_BYTES: Final = 256 << 20
+"""Of a certificate, when it is unpacked."""
+_GZIP: Final = b"\x1f\x8b"
+_WITH_GZIP_HEAD: Final = 31  # zlib's window bits
+
+
+def pack(encoded: bytes) -> bytes:
+    """Return a certificate compressed with gzip (RFC 1952)."""
+    return gzip.compress(encoded, mtime=0)
+
+
+def unpack(encoded: bytes) -> bytes:
+    """Return a certificate's canonical JSON; one that is not compressed as it is.
+
+    Raises:
+        MalformedDocument: it is no whole gzip member, or larger than `LARGEST_BYTES`.
+    """
+    if not encoded.startswith(_GZIP):
+        return encoded
+    reader = zlib.decompressobj(_WITH_GZIP_HEAD)
+    try:
+        found = reader.decompress(encoded, LARGEST_BYTES + 1)
+    except zlib.error:
+        raise MalformedDocument("the certificate's compression is broken") from None
+    if not reader.eof or reader.unused_data or len(found) > LARGEST_BYTES:
+        raise MalformedDocument("the certificate is cut off, too large, or followed by more")
+    return found
+
+
+def read_certificate(encoded: bytes) -> Signed[ReleaseCertificate]:
+    """Return a certificate, compressed or not; nothing of it is verified.
+
+    Raises:
+        MalformedDocument, UnsupportedVersion
+    """
+    return decode(parted(unpack(encoded))[0], ReleaseCertificate)
+
+
+def log_proof_in(encoded: bytes) -> LogProof | None:
+    """Return the proof in a certificate, compressed or not, unchecked; None if there is none.
+
+    Raises:
+        MalformedDocument
+    """
+    written = parted(unpack(encoded))[1]
+    return None if written is None else read_proof(written)

@@ -1,13 +1,19 @@
-"""Job requests with their task decoded, against which trainer, analyst and auditor check rounds."""
+"""Job requests with their task decoded, against which trainer, analyst and auditor check rounds.
 
-from collections.abc import Sequence
+It also foresees, by what a data holder declared, whether its vault would refuse a job.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from difflib import get_close_matches
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job
+from shoal_protocol.jobs.declarations import HolderDeclaration
+from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job, job_refusal
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
@@ -91,3 +97,24 @@ def check_round_of_study(
         population=spec.population_size,
         earlier=earlier,
     )
+
+
+def foreseen_refusal(
+    request: StudyRequest,
+    declared: HolderDeclaration,
+    *,
+    variables: Collection[str],
+    now: datetime,
+) -> str | None:
+    """Return why a data holder would refuse a job, or None if its declaration allows the job.
+
+    `variables` are those that any data holder declares: names for what is misspelt.
+    """
+    if declared.without_owners:
+        return "its policy lists no owner who could approve the job: ask it to list them"
+    for name in request.terms.column_names:
+        if name not in declared.variables:
+            near = [] if name in variables else get_close_matches(name, sorted(variables))
+            which = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            return f"it declares no variable {name!r}{which}"
+    return declared.rules.refusal(request) or job_refusal(request, declared.rules, now=now)

@@ -1,33 +1,269 @@
-"""Derives from the trainer's seed and a client's nonce which instance is drawn and which replaced.
+"""The signed documents of a crowd job, the draws that follow from them, and their checks.
 
-The trainer is committed to its seed before any nonce is made, so it can steer neither choice; the
-client does not know the seed, so neither can it. When the seed is revealed, everybody can check
-the draws and receipts that they kept, and the whole chain of every instance.
+In the opening the trainer commits to a seed. The seed and a client's own random nonce determine
+which instance is drawn and which is replaced. The trainer is committed before any nonce is made,
+so it can steer neither choice. The client does not know the seed, so neither can it. The closing
+reveals the seed, and every replacement is a link in its instance's hash chain. So a client that
+kept a draw or a receipt can tell whether the trainer cheated.
+
+How far an honest submission can be from its draw is bounded. The bound is against mistakes and
+spam. It proves no honesty: an enrolled client can lie within it as often as the job lets the client
+contribute.
 """
 
 import hashlib
 import hmac
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Annotated, ClassVar, Final, Literal, Self
 
-from shoal_protocol.crowds.documents import (
-    CrowdClosing,
-    CrowdJobRequest,
-    CrowdOpening,
-    Draw,
-    LogEntry,
-    SubmissionReceipt,
-    weights_digest,
-)
-from shoal_protocol.crowds.errors import RefusedDraw
-from shoal_protocol.crowds.updates import first_weights
-from shoal_protocol.jobs.membership import check_ending
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, first_weights
+from shoal_protocol.jobs.membership import JobEnding, check_ending
 from shoal_protocol.privacy.ledger import GENESIS
-from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.encoding import domain, sha256
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.policy import Limits, is_too_far, too_far_message
+from shoal_protocol.wire.documents import WRITTEN, BoundDocument, Model, Role, Signed, embedded
+from shoal_protocol.wire.encoding import (
+    LARGEST_CLIENT_INDEX,
+    MOST_VALUES,
+    Digest,
+    Name,
+    NonceHex,
+    Timestamp,
+    canonical_json,
+    domain,
+    sha256,
+)
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob
+
+
+class RefusedDraw(ProtocolError):
+    code = "refused-draw"
+    title = "The draw is refused"
+    status = 422
+    remedy = "Draw again; if it happens twice, tell the consortium that the trainer cheats."
+
+
+class SessionExpired(ProtocolError):
+    code = "session-expired"
+    title = "The draw has expired"
+    status = 410
+    remedy = "Draw again, if the record's budget allows another contribution."
+
+
+class RefusedSubmission(ProtocolError):
+    code = "refused-submission"
+    title = "The submission is refused"
+    status = 422
+    remedy = "Answer a draw of this job by one step on one record, as the specification says."
+
+
+class ConflictingSubmission(ProtocolError):
+    code = "conflicting-submission"
+    title = "Another submission that answers the same draw is on file"
+    status = 409
+    remedy = "Send the same bytes again on a retry; a draw is answered once."
+
+
+class ContributionsUsedUp(ProtocolError):
+    code = "contributions-used-up"
+    title = "The client has contributed as often as the job allows"
+    status = 403
+    remedy = "Contribute no more to this job."
+
+
+class CrowdClosed(ProtocolError):
+    code = "crowd-closed"
+    title = "The crowd job is closed"
+    status = 410
+    remedy = "Ask for its closing; contribute to another job."
+
+
+Weight = Annotated[int, Field(ge=-LARGEST_WEIGHT, le=LARGEST_WEIGHT, strict=True)]
+Weights = Annotated[tuple[Weight, ...], Field(min_length=1, max_length=512)]
+"""One instance's weights, shape (p,), on the lattice of its task."""
+
+InstanceIndex = Annotated[int, Field(ge=0, lt=10_000, strict=True)]
+Revision = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
+"""How often an instance was replaced."""
+
+DrawNonce = Digest  # 32 random bytes of a client, in hex
+
+
+class CrowdJobRequest(BoundDocument):
+    """Analyst -> trainer: the task of a crowd, the number of contributions, and the closing time.
+
+    A client contributes at most `contributions_per_client` times, with each of its records at most
+    `contributions_per_record` times. A draw may be answered for `session_seconds`. The job closes
+    after `contributions` of them, or at `closes_at`.
+    """
+
+    signed_by: ClassVar[Role] = Role.ANALYST
+    signer_field: ClassVar[str | None] = "analyst"
+
+    kind: Literal["crowd_job_request"] = "crowd_job_request"
+    nonce: NonceHex  # tells two otherwise equal requests apart
+    analyst: Name
+    task: CrowdTask
+    contributions: int = Field(ge=1, le=10**12)
+    contributions_per_client: int = Field(ge=1, le=1_000_000)
+    contributions_per_record: int = Field(ge=1, le=1_000_000)
+    session_seconds: int = Field(ge=1, le=86_400)
+    closes_at: Timestamp
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> Self:
+        if self.contributions_per_record > self.contributions_per_client:
+            raise ValueError("contributions_per_record is above contributions_per_client")
+        return self
+
+    @property
+    def client_epsilon(self) -> float:
+        """Pure epsilon of all that one client may contribute to the job."""
+        return self.contributions_per_client * self.task.contribution_epsilon
+
+    @property
+    def record_epsilon(self) -> float:
+        """Pure epsilon of all that one record may contribute to the job."""
+        return self.contributions_per_record * self.task.contribution_epsilon
+
+
+class CrowdOpening(BoundDocument):
+    """Trainer -> all: the job is open, with these first instances and a commitment to the seed.
+
+    `instances`, shape (k, p), depend on no data.
+    """
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+    most_values: ClassVar[int] = MOST_VALUES
+
+    kind: Literal["crowd_opening"] = "crowd_opening"
+    job: Digest
+    commitment: Digest  # to the seed: `draws.commitment`
+    instances: tuple[Weights, ...] = Field(min_length=1, max_length=10_000)
+    opened_at: Timestamp
+
+
+class Draw(BoundDocument):
+    """Trainer -> sender of the nonce: one instance's weights. The trainer keeps no state of it."""
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+    kind: Literal["draw"] = "draw"
+    job: Digest
+    nonce: DrawNonce
+    instance: InstanceIndex
+    revision: Revision
+    weights: Weights
+    expires_at: Timestamp  # a submission that arrives later is refused
+
+
+SignedDraw = Annotated[Signed[Draw], embedded(Draw), WRITTEN]
+
+
+class Submission(BoundDocument):
+    """Client -> trainer: the weights of a draw after one noised step on a record."""
+
+    signed_by: ClassVar[Role] = Role.CLIENT
+
+    kind: Literal["submission"] = "submission"
+    client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
+    draw: SignedDraw
+    weights: Weights
+
+
+class LogEntry(Model):
+    """One replacement of an instance: a link of the instance's hash chain. It names no client."""
+
+    job: Digest
+    instance: InstanceIndex
+    revision: Annotated[int, Field(ge=1, lt=2**53, strict=True)]  # without gaps
+    previous: Digest
+    nonce: DrawNonce  # of the draw that was answered
+    weights: Digest  # `weights_digest` of what the instance became
+
+    @model_validator(mode="after")
+    def _begins_at_the_beginning(self) -> Self:
+        if (self.revision == 1) != (self.previous == GENESIS):
+            raise ValueError("revision 1 of an instance, and no other, names none before it")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 digest that the next entry names, in hex."""
+        return sha256("crowd_log_entry", canonical_json(self.model_dump(mode="json")))
+
+
+class SubmissionReceipt(BoundDocument):
+    """Trainer -> client: the submission is on file, as this link of an instance's chain."""
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+    kind: Literal["submission_receipt"] = "submission_receipt"
+    entry: LogEntry
+
+
+class InstanceHead(Model):
+    """An instance at the closing: its number of replacements, last log entry, and weights."""
+
+    revision: Revision
+    digest: Digest  # of the last entry; 64 zeros if there is none
+    weights: Weights
+
+
+class CrowdClosingRequest(JobEnding):
+    """Analyst -> trainer: close the job now, whatever was contributed so far.
+
+    There is one such document for a job, so asking again is asking the same.
+    """
+
+    kind: Literal["crowd_closing_request"] = "crowd_closing_request"
+
+
+SignedClosingRequest = Annotated[
+    Signed[CrowdClosingRequest], embedded(CrowdClosingRequest), WRITTEN
+]
+
+
+class CrowdClosing(BoundDocument):
+    """Trainer -> all: the job is closed, with each instance's last state and the seed of all draws.
+
+    Before its time and its number of contributions, only an analyst may close a job: then
+    `closing_request` is what she signed, else None.
+    """
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+    most_values: ClassVar[int] = MOST_VALUES
+
+    kind: Literal["crowd_closing"] = "crowd_closing"
+    job: Digest
+    seed: Digest
+    heads: tuple[InstanceHead, ...] = Field(min_length=1, max_length=10_000)
+    contributions: int = Field(ge=0, lt=2**53)
+    closed_at: Timestamp
+    closing_request: SignedClosingRequest | None
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        if sum(head.revision for head in self.heads) != self.contributions:
+            raise ValueError("the revisions of all instances must add up to contributions")
+        return self
+
+    def __str__(self) -> str:
+        asked = self.closing_request
+        by = "in due course" if asked is None else f"early, as {asked.body.analyst} asked"
+        when = f"{self.closed_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"Closed {when}, {by}, after {self.contributions:,} contributions."
+
+
+def weights_digest(weights: Sequence[int]) -> str:
+    """Return the digest, in hex, that names an instance's weights."""
+    return sha256("crowd_weights", canonical_json([int(weight) for weight in weights]))
+
 
 CLOCKS_APART: Final = timedelta(minutes=5)
 """How far two honest parties' clocks may differ; as usual for signed times (RFC 4120)."""
@@ -235,3 +471,69 @@ class InstanceChain:
         """Tell whether the weights that were served are those that the instance had."""
         known = draw.revision <= self.revision
         return known and self.weights[draw.revision] == weights_digest(draw.weights)
+
+
+def check_crowd_job(request: CrowdJobRequest, manifest: Manifest) -> None:
+    """Refuse a crowd job that the consortium's policy does not allow.
+
+    Raises:
+        RefusedJob: the detail says what to change.
+    """
+    allowed = manifest.policy.maximum_local_epsilon
+    if allowed is None:
+        raise RefusedJob(
+            "the consortium's manifest allows no crowd jobs: its policy has no "
+            "maximum_local_epsilon"
+        )
+    if request.client_epsilon > allowed * (1.0 + 1e-12):
+        raise RefusedJob(
+            f"epsilon {request.client_epsilon:g} of all that one client may contribute exceeds "
+            f"what the policy allows one crowd job: {allowed:g}"
+        )
+
+
+def reach_refusal(request: CrowdJobRequest, limits: Limits, *, now: datetime) -> str | None:
+    """Return why a crowd job reaches too far ahead of `now`, or None."""
+    if is_too_far(request.closes_at, limits.maximum_job_seconds, now):
+        most = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
+        return too_far_message("closes_at", request.closes_at, now, most)
+    return None
+
+
+HONEST_REFUSED: Final = 1e-12
+"""Probability with which an honest submission is refused, at most.
+
+So small that none is among all that come after a contribution: whether one is refused depends on
+data, which what is proven of later noise leaves out of account.
+"""
+
+
+def largest_change(task: CrowdTask) -> int:
+    """Return how far an honest step moves a touched coordinate, in lattice units.
+
+    It moves further with probability `HONEST_REFUSED`.
+
+    The clip, and t = scale ln(touched / probability) of noise: P(|X| > t) is at most exp(-t/scale)
+    for a discrete Laplace X. Nobody may draw anew what this would refuse: the noise would not be
+    Laplace any more.
+    """
+    tail = task.noise_scale * math.log(task.touched / HONEST_REFUSED)
+    return task.lattice_clip + math.ceil(tail)
+
+
+def check_submission(task: CrowdTask, draw: Draw, submission: Submission) -> None:
+    """Refuse weights that are no step from the drawn ones; signatures and time are the caller's.
+
+    Raises:
+        RefusedSubmission: the detail says why, without a number of the client's.
+    """
+    if len(submission.weights) != task.dimension or len(draw.weights) != task.dimension:
+        raise RefusedSubmission(f"the job's model has {task.dimension} weights")
+    drawn = np.array(draw.weights, np.int64)
+    sent = np.array(submission.weights, np.int64)
+    if task.variant == "one" and np.count_nonzero(sent != drawn) > 1:
+        raise RefusedSubmission("one contribution changes one weight")
+    change = np.abs(sent - decayed(task, drawn))
+    # an equal weight was not touched; the cut at the largest weight only shortens a change
+    if np.any((change > largest_change(task)) & (sent != drawn)):
+        raise RefusedSubmission("a weight is further from the drawn one than a step and its noise")

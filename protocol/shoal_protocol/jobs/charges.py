@@ -19,15 +19,17 @@ from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
 from shoal_protocol.wire.encoding import (
     Base64,
+    Count,
     Digest,
     HolderIndex,
+    Loss,
     Name,
     NonceHex,
+    Place,
     Timestamp,
     decode_clients,
 )
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.numbers import Count, Loss, Place
 
 _ROUNDING: Final = 1.0 + 1e-9  # of a stated price
 

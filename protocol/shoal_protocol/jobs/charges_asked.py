@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import ClassVar, Final, Literal
 
-from shoal_protocol.trust.limits import CLOCKS_APART, duration
+from shoal_protocol.trust.policy import CLOCKS_APART, duration
 from shoal_protocol.wire.documents import BoundDocument, Role
 from shoal_protocol.wire.encoding import Name, Timestamp
 from shoal_protocol.wire.service_errors import StaleQuery

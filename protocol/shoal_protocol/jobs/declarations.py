@@ -11,15 +11,12 @@ from pydantic import Field, model_validator
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Mechanism, QueryName
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName, variables_of
-from shoal_protocol.queries.terms import Level
-from shoal_protocol.sharing.committees import LARGEST_COMMITTEE
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, variables_of
 from shoal_protocol.sharing.schemes import Sharing
-from shoal_protocol.trust import limits
+from shoal_protocol.sharing.shares import LARGEST_COMMITTEE
+from shoal_protocol.trust import policy
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
-from shoal_protocol.wire.encoding import HolderIndex, Name, Timestamp
-from shoal_protocol.wire.numbers import Clients, Delta
+from shoal_protocol.wire.encoding import Clients, Delta, HolderIndex, Name, Timestamp
 
 
 class HolderRules(Model):
@@ -44,8 +41,8 @@ class HolderRules(Model):
     mechanisms: tuple[Mechanism, ...] = ()
     models: tuple[Annotated[str, Field(pattern=r"^[^@]+@[0-9a-f]{64}$")], ...] = ()
     smallest_cell: int = Field(default=0, ge=0, le=1_000_000)
-    maximum_join_seconds: int = Field(default=limits.JOIN_SECONDS, ge=1, le=limits.LONGEST_SECONDS)
-    maximum_job_seconds: int = Field(default=limits.JOB_SECONDS, ge=1, le=limits.LONGEST_SECONDS)
+    maximum_join_seconds: int = Field(default=policy.JOIN_SECONDS, ge=1, le=policy.LONGEST_SECONDS)
+    maximum_job_seconds: int = Field(default=policy.JOB_SECONDS, ge=1, le=policy.LONGEST_SECONDS)
 
     @model_validator(mode="after")
     def _ranges_of_columns(self) -> Self:

@@ -10,7 +10,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import QueryName
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Place
+from shoal_protocol.wire.encoding import Place
 
 MEASURED: Final[dict[QueryName, str]] = {
     "counts": "counts of values",

@@ -1,17 +1,28 @@
-"""What Shoal logs: one small entry for each document, which names it by its digest.
+"""What Shoal logs: one small entry for each document, and what the entries say of a consortium.
 
-An entry is canonical JSON. It may be of a document that only the parties have.
+An entry is canonical JSON and names its document by the digest. It may be of a document that only
+the parties have.
 """
 
+from collections import Counter
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import pydantic
 from pydantic import Field
 
+from shoal_protocol.log.notes import Note, cosigners, signed_checkpoint
+from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import BoundDocument, Model, Role, describe
-from shoal_protocol.wire.encoding import Digest, Name, canonical_json, parse_canonical_json
-from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.numbers import Count, Place
+from shoal_protocol.wire.encoding import (
+    Count,
+    Digest,
+    Name,
+    Place,
+    canonical_json,
+    parse_canonical_json,
+)
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
 
 class Entry(Model):
@@ -96,3 +107,109 @@ class LogRequest(BoundDocument):
 
     kind: Literal["log_request"] = "log_request"
     entry: CertificateEntry
+
+
+class ForkedLog(ProtocolError):
+    code = "forked-log"
+    title = "The log shows two histories"
+    status = 409
+    remedy = "Keep both checkpoints: together they are evidence. Tell the other parties."
+
+    def __init__(self, one: Note, other: Note, *, witnesses: tuple[str, ...] = ()) -> None:
+        """Keep the two checkpoints, and name the `witnesses` that signed both."""
+        names = f"; {', '.join(witnesses)} signed both" if witnesses else ""
+        super().__init__(f"the log was shown with two histories{names}")
+        self.one = one
+        self.other = other
+        self.witnesses = witnesses
+
+
+def check_same(one: Note, other: Note, *versions: Manifest) -> None:
+    """Refuse two checkpoints of one log and size, which its aggregator signed, with other roots.
+
+    `versions` are those of the manifest under which `one` and `other` were signed.
+
+    Raises:
+        ForkedLog
+        MalformedDocument, BadSignature: one is not a checkpoint of this log, by this aggregator.
+    """
+    first, second = map(signed_checkpoint, (one, other), versions)
+    if first.size == second.size and first.root != second.root:
+        signed = [cosigners(*each).keys() for each in zip((one, other), versions, strict=True)]
+        raise ForkedLog(one, other, witnesses=tuple(sorted(signed[0] & signed[1])))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An entry that contradicts others."""
+
+    place: int
+    what: str
+
+
+class Monitor:
+    """Follows a log entry by entry."""
+
+    def __init__(self) -> None:
+        """Begin before the first entry."""
+        self.size = 0
+        self.findings: list[Finding] = []
+        self.jobs: dict[str, Literal["open", "certified"]] = {}
+        self._versions: list[ManifestEntry] = []
+        self._rounds: dict[tuple[str, int], str] = {}
+        self._job_of: dict[str, str] = {}  # by round
+        self._ends: dict[str, str] = {}
+        self._certificates: dict[str, str] = {}
+        self._counts = Counter[str]()
+
+    def follow(self, entry: Entry) -> None:
+        """Take the next entry."""
+        for what in self._contradictions(entry):
+            self.findings.append(Finding(self.size, what))
+        self.size += 1
+
+    def _contradictions(self, entry: Entry) -> list[str]:
+        if isinstance(entry, ManifestEntry):
+            return self._manifest(entry)
+        if isinstance(entry, RoundEntry):
+            return self._round(entry)
+        if isinstance(entry, EndEntry):
+            return self._end(entry)
+        return self._certificate(entry) if isinstance(entry, CertificateEntry) else []
+
+    def _manifest(self, entry: ManifestEntry) -> list[str]:
+        last = self._versions[-1] if self._versions else None
+        self._versions.append(entry)
+        if last is None or (entry.sequence, entry.previous) == (last.sequence + 1, last.digest):
+            return []
+        return [f"version {entry.sequence} of the manifest does not follow the one before it"]
+
+    def _round(self, entry: RoundEntry) -> list[str]:
+        self._counts[entry.job] += 1
+        self._job_of[entry.digest] = entry.job
+        found = []
+        first = self._rounds.setdefault((entry.job, entry.number), entry.digest)
+        if first != entry.digest:
+            found.append(f"job {entry.job} has two rounds of number {entry.number}")
+        if self.jobs.get(entry.job) == "certified":
+            found.append(f"job {entry.job} has a further round after its certificate")
+        self.jobs.setdefault(entry.job, "open")
+        return found
+
+    def _end(self, entry: EndEntry) -> list[str]:
+        first = self._ends.setdefault(entry.round, entry.digest)
+        found = [f"round {entry.round} ended twice"] if first != entry.digest else []
+        if entry.round not in self._job_of:
+            found.append(f"round {entry.round} ended without having been logged")
+        return found
+
+    def _certificate(self, entry: CertificateEntry) -> list[str]:
+        first = self._certificates.setdefault(entry.job, entry.digest)
+        self.jobs[entry.job] = "certified"
+        found = [f"job {entry.job} has two certificates"] if first != entry.digest else []
+        logged = self._counts[entry.job]
+        if logged > entry.rounds:
+            found.append(
+                f"the certificate of job {entry.job} has {entry.rounds} rounds, the log {logged}"
+            )
+        return found

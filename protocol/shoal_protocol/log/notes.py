@@ -1,12 +1,18 @@
-"""Signed notes, checkpoints and cosignatures, as C2SP specifies them.
+"""Signed notes, checkpoints and cosignatures, as C2SP specifies them, and who has to sign them.
 
 signed-note: a text, an empty line, and lines "— name base64(key id, signature)".
 tlog-checkpoint: the text is the log's origin, its size and its root. tlog-cosignature: a witness
-signs the text behind "cosignature/v1" and the time.
+signs the text behind "cosignature/v1" and the time. tlog-witness: `add-checkpoint` hands a
+checkpoint to a witness.
+
+Every Compute node is a witness: it signs a checkpoint that is consistent with all that it signed
+before. Entries count once a quorum q of the M witnesses signed a checkpoint that has them: to show
+two histories, 2q - M witnesses must lie.
 """
 
 import base64
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -14,9 +20,19 @@ from typing import Final
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
 
-from shoal_protocol.log.proofs import HASH_BYTES
+from shoal_protocol.log.tiles import (
+    EMPTY_ROOT,
+    HASH_BYTES,
+    MOST_HASHES,
+    WrongProof,
+    check_inclusion,
+    leaf_hash,
+)
+from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.trust.succession import TooFewWitnesses as TooFewWitnesses
+from shoal_protocol.trust.succession import origin_of as origin_of
 from shoal_protocol.wire.encoding import decode_base64
-from shoal_protocol.wire.errors import BadSignature, MalformedDocument
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError
 
 ED25519: Final = 1
 COSIGNATURE: Final = 4
@@ -218,3 +234,178 @@ def _bytes(written: str) -> bytes:
 
 def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
+
+
+PROOF: Final = "c2sp.org/tlog-proof@v1"
+
+
+def lying_witnesses(manifest: Manifest) -> int:
+    """Return how many Compute nodes must lie for two parties to be shown two histories."""
+    return 2 * manifest.quorum - len(manifest.compute_nodes)
+
+
+def log_key(manifest: Manifest) -> NoteKey:
+    """Return the aggregator's key, which signs checkpoints."""
+    key = bytes.fromhex(manifest.aggregator.verify_key)
+    return NoteKey(origin_of(manifest), ED25519, key)
+
+
+def witness_name(manifest: Manifest, node: str) -> str:
+    """Return the name under which a Compute node signs."""
+    return f"{origin_of(manifest)}/{node}"
+
+
+def witness_keys(manifest: Manifest) -> dict[str, NoteKey]:
+    """Return the Compute nodes' keys, by name of the node."""
+    return {
+        node.name: NoteKey(
+            witness_name(manifest, node.name), COSIGNATURE, bytes.fromhex(node.verify_key)
+        )
+        for node in manifest.compute_nodes
+    }
+
+
+def signed_checkpoint(note: Note, manifest: Manifest) -> Checkpoint:
+    """Return the checkpoint that the manifest's aggregator signed.
+
+    Raises:
+        MalformedDocument: it is no checkpoint, or of another log.
+        BadSignature
+    """
+    found = note.checkpoint
+    if found.origin != origin_of(manifest):
+        raise MalformedDocument("the checkpoint is of another log")
+    if note.signed_at(log_key(manifest)) is None:
+        raise BadSignature("the manifest's aggregator did not sign the checkpoint")
+    return found
+
+
+def cosigners(note: Note, manifest: Manifest) -> dict[str, int]:
+    """Return which Compute nodes signed, and when, in seconds since 1970.
+
+    Raises:
+        BadSignature
+    """
+    signed = {node: note.signed_at(key) for node, key in witness_keys(manifest).items()}
+    return {node: at for node, at in signed.items() if at is not None}
+
+
+def check_cosigned(note: Note, manifest: Manifest) -> Checkpoint:
+    """Return a checkpoint that the aggregator and a quorum of the manifest's nodes signed.
+
+    Raises:
+        MalformedDocument, BadSignature
+        TooFewWitnesses
+    """
+    found = signed_checkpoint(note, manifest)
+    signed, needed = len(cosigners(note, manifest)), manifest.quorum
+    if signed < needed:
+        raise TooFewWitnesses(f"{signed} of the Compute nodes signed; {needed} are needed")
+    return found
+
+
+@dataclass(frozen=True)
+class LogProof:
+    """That the log has an entry at `index`: the hashes from there to the root of `note`."""
+
+    index: int
+    hashes: Sequence[bytes]
+    note: Note
+
+    def __str__(self) -> str:
+        """Return the proof as tlog-proof writes it."""
+        hashes = "".join(f"{base64.b64encode(each).decode()}\n" for each in self.hashes)
+        return f"{PROOF}\nindex {self.index}\n{hashes}\n{self.note}"
+
+    def check(self, entry: bytes, manifest: Manifest) -> Checkpoint:
+        """Return the checkpoint with this entry, which a quorum of the manifest's nodes signed.
+
+        Raises:
+            MalformedDocument, BadSignature, TooFewWitnesses, WrongProof
+        """
+        found = check_cosigned(self.note, manifest)
+        check_inclusion(self.index, found.size, leaf_hash(entry), self.hashes, found.root)
+        return found
+
+
+def read_proof(written: str) -> LogProof:
+    """Decode a proof; nothing of it is checked.
+
+    Raises:
+        MalformedDocument
+    """
+    head, _, note = written.partition("\n\n")
+    first, *lines = head.split("\n")
+    lines = lines[1:] if lines and lines[0].startswith("extra ") else lines
+    if first != PROOF or not lines or not lines[0].startswith("index "):
+        raise MalformedDocument(f"a proof begins with {PROOF} and the entry's index")
+    if len(lines) > MOST_HASHES:
+        raise MalformedDocument("a proof has too many hashes")
+    index = decimal(lines[0].removeprefix("index "))
+    return LogProof(index, tuple(hash_in(each) for each in lines[1:]), read_note(note))
+
+
+SIZE_MEDIA_TYPE: Final = "text/x.tlog.size"  # of the answer that says which size is due
+ADD_CHECKPOINT: Final = "/witness/add-checkpoint"
+
+
+class UnknownLog(ProtocolError):
+    code = "unknown-log"
+    title = "This log is not witnessed here, or nothing of it was signed yet"
+    status = 404
+    remedy = "Send a checkpoint of the log of this consortium."
+
+
+class WrongOldSize(ProtocolError):
+    code = "wrong-old-size"
+    title = "The proof must begin at the last checkpoint that was signed here"
+    status = 409
+    remedy = "Send the proof from the size that the answer says."
+
+    def __init__(self, size: int = 0, *, too_large: bool = False) -> None:
+        """Say the `size` that was signed last; `too_large`: the proof begins beyond its end."""
+        super().__init__()
+        self.size = size
+        self.too_large = too_large
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A checkpoint, and the proof that the first `old` entries are those that were signed last."""
+
+    old: int
+    proof: Sequence[bytes]
+    note: Note
+
+    def __str__(self) -> str:
+        """Return the body that is sent."""
+        hashes = "".join(f"{base64.b64encode(each).decode()}\n" for each in self.proof)
+        return f"old {self.old}\n{hashes}\n{self.note}"
+
+    def check_beginning(self, checkpoint: Checkpoint) -> None:
+        """Check what the empty tree asks for.
+
+        Raises:
+            WrongProof
+        """
+        if self.old == 0 and self.proof:
+            raise WrongProof("from the empty tree no proof is needed")
+        if checkpoint.size == 0 and checkpoint.root != EMPTY_ROOT:
+            raise WrongProof("the empty tree has another root")
+
+
+def read_submission(body: bytes) -> Submission:
+    """Decode a body.
+
+    Raises:
+        MalformedDocument
+    """
+    try:
+        head, _, note = body.decode().partition("\n\n")
+    except UnicodeDecodeError:
+        raise MalformedDocument("a note is UTF-8") from None
+    first, *lines = head.split("\n")
+    if not first.startswith("old ") or len(lines) > MOST_HASHES:
+        raise MalformedDocument(f"a submission has an old size, and at most {MOST_HASHES} hashes")
+    proof = tuple(hash_in(each) for each in lines)
+    return Submission(decimal(first.removeprefix("old ")), proof, read_note(note))

@@ -1,27 +1,328 @@
-"""Base classes of all posteriors: intervals, tables, plots and export to ArviZ."""
+"""Base classes of all posteriors: intervals, priors, tables, plots, and export to ArviZ.
 
+Tables of records are read by their columns' names, as libraries of data frames have them. No such
+library is imported, and numbers never come from texts.
+"""
+
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from datetime import date
+from itertools import pairwise
+from numbers import Integral
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.intervals import require_level
-from shoal_protocol.posteriors.priors import Prior
-from shoal_protocol.posteriors.rows import rows_of
 from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.queries.models.regressions import rate
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Place
+from shoal_protocol.wire.encoding import Place, canonical_text
 
 if TYPE_CHECKING:
     from arviz import InferenceData
     from matplotlib.axes import Axes
 
 
+Floats = NDArray[np.float64]
+
+
+def require_level(level: float) -> None:
+    """Check the level of an interval.
+
+    Raises:
+        ValueError: `level` is not strictly between 0 and 1.
+    """
+    if not 0.0 < level < 1.0:
+        raise ValueError("the level of an interval must lie strictly between 0 and 1")
+
+
+def normal_intervals(mean: Floats, sd: Floats, level: float) -> Floats:
+    """Return intervals that hold `level` of normals with this `mean` and `sd`, shape (n, 2).
+
+    Raises:
+        ValueError: `level` is not strictly between 0 and 1.
+    """
+    require_level(level)
+    return normal_quantiles(mean, sd, 0.5 + level / 2.0)
+
+
+def normal_quantiles(mean: Floats, sd: Floats, high: float) -> Floats:
+    """Return the quantiles at 1 - `high` and `high` of normals, shape (n, 2)."""
+    reach = NormalDist().inv_cdf(high) * sd
+    return np.column_stack([mean - reach, mean + reach])
+
+
 FloatVector = NDArray[np.float64]
+
+PRIOR_DECIDES: Final = 0.25
+"""Of a posterior variance, relative to the prior's: from here on it decides, or"""
+PRIOR_PULLS: Final = 0.5
+"""posterior standard deviations by which the prior pulls a mean."""
+
+
+class Prior(NamedTuple):
+    """Means and standard deviations of independent normal priors of a posterior's numbers, (k,)."""
+
+    mean: FloatVector
+    sd: FloatVector
+
+    def shares(self, sd: FloatVector) -> FloatVector:
+        """Return each posterior variance, of `sd`, over the prior's, at most 1, shape (k,).
+
+        A number that the prior fixes is all prior.
+        """
+        ratios = np.divide(sd, self.sd, out=np.ones_like(self.sd), where=self.sd > 0.0)
+        shares: FloatVector = np.minimum(ratios, 1.0) ** 2
+        return shares
+
+    def caution(self, names: Sequence[str], mean: FloatVector, sd: FloatVector) -> str | None:
+        """Return which numbers, posterior `mean` and `sd`, the prior decides; None if none."""
+        away = np.zeros_like(self.sd)
+        np.divide(np.abs(mean - self.mean), self.sd, out=away, where=self.sd > 0.0)
+        shares = self.shares(sd)
+        decides = (shares >= PRIOR_DECIDES) | (away * np.sqrt(shares) >= PRIOR_PULLS)
+        return prior_caution(
+            [
+                name
+                for name, it_does, free in zip(names, decides, self.sd > 0.0, strict=True)
+                if it_does and free
+            ]
+        )
+
+
+def prior_caution(names: Sequence[str]) -> str | None:
+    """Return the caution that the prior decides `names`, None of no names."""
+    if not names:
+        return None
+    return (
+        f"THE PRIOR DECIDES {', '.join(names)}, or pulls values by half a posterior sd or more: "
+        "what was believed before, and not the data, above all of strong effects; take a larger "
+        "prior_sd where effects may be stronger, or more clients, or a larger epsilon"
+    )
+
+
+def normal_log_density(targets: Floats, predictors: Floats, sd: Floats | float) -> Floats:
+    """Return those of numbers about their predictors, of standard deviation `sd`."""
+    standard = (targets - predictors) / sd
+    return np.asarray(-0.5 * standard**2 - np.log(sd) - 0.5 * math.log(2.0 * math.pi))
+
+
+def logistic_log_density(targets: Floats, predictors: Floats) -> Floats:
+    """Return those of two classes, 1 and 0.
+
+    Raises:
+        ValueError: a target is neither.
+    """
+    if not np.isin(targets, (0.0, 1.0)).all():
+        raise ValueError("targets of two classes must be 1, for the upper one, or 0")
+    return np.asarray(-np.logaddexp(0.0, (1.0 - 2.0 * targets) * predictors))
+
+
+def gamma_log_density(targets: Floats, predictors: Floats, dispersion: float) -> Floats:
+    """Return those of positive numbers whose mean's logarithm is the predictor.
+
+    Their variance is `dispersion` times the mean's square (McCullagh and Nelder 1989, section 8.2).
+
+    Raises:
+        ValueError: a target is not positive.
+    """
+    if np.any(targets <= 0.0):
+        raise ValueError("targets must be positive")
+    shape = 1.0 / dispersion
+    logs = np.log(targets) - predictors
+    constant = shape * math.log(shape) - math.lgamma(shape)
+    return np.asarray(shape * (logs - rate(logs)) - np.log(targets) + constant)
+
+
+def poisson_log_density(targets: Floats, predictors: Floats) -> Floats:
+    """Return those of counts whose mean's logarithm is the predictor.
+
+    Raises:
+        ValueError: a target is no count.
+    """
+    if np.any((targets < 0.0) | (targets != np.rint(targets))):
+        raise ValueError("targets must be counts")
+    constants = np.array([math.lgamma(each + 1.0) for each in targets.tolist()])
+    return np.asarray(targets * predictors - rate(predictors) - constants)
+
+
+_MISSING: Final = frozenset({"NAType", "NaTType", "NoneType"})  # pandas' own, and Python's
+
+
+def names_of(rows: object) -> tuple[Any, ...] | None:
+    """Return the names of the columns of something that has names, None of an array without."""
+    if isinstance(rows, Mapping):
+        return tuple(rows)
+    for attribute in ("column_names", "columns"):  # an Arrow table's columns are no names
+        named = getattr(rows, attribute, None)
+        if named is not None and not callable(named):
+            return tuple(named)
+    fields = getattr(getattr(rows, "dtype", None), "names", None)
+    return None if fields is None else tuple(fields)
+
+
+def columns_of(table: Any) -> dict[str, Any] | None:
+    """Return the columns of a table by the canonical form of their names; None if it has no names.
+
+    Raises:
+        ValueError: the table is a lazy frame, a name is no text or stands twice, or columns of a
+            mapping are pandas Series with different indexes, which belong to different rows.
+    """
+    if type(table).__name__ == "LazyFrame":
+        raise ValueError("a lazy frame has no values yet: hand over what its .collect() returns")
+    keys = names_of(table)
+    if keys is None:
+        return None
+    by_name: dict[str, Any] = {}
+    for key in keys:
+        name = _name_of(key)
+        if name in by_name:
+            raise ValueError(f"two columns have the same name {name!r}: rename one, or drop it")
+        by_name[name] = key
+    columns = {name: table[key] for name, key in by_name.items()}
+    require_one_index(columns)
+    return columns
+
+
+def require_one_index(columns: Mapping[str, Any]) -> None:
+    """Check that those columns that have an index, as pandas Series do, have the same one.
+
+    Raises:
+        ValueError: two differ: their values belong to different rows.
+    """
+    indexes = {name: getattr(values, "index", None) for name, values in columns.items()}
+    indexed: list[tuple[str, Any]] = [
+        (name, each) for name, each in indexes.items() if hasattr(each, "equals")
+    ]
+    for (first, one), (second, other) in pairwise(indexed):
+        if one is not other and not one.equals(other):
+            raise ValueError(
+                f"{first!r} and {second!r} have different indexes, so that their rows do not "
+                "belong together by position: put them into one data frame, as pandas.concat does "
+                "by index, or hand over arrays"
+            )
+
+
+def _name_of(key: object) -> str:
+    if isinstance(key, bool) or not isinstance(key, str | Integral):
+        raise ValueError(
+            "a column's name is no text: give each column one name, without levels of names"
+        )
+    return canonical_text(str(key))
+
+
+def array_of(values: Any) -> NDArray[Any]:
+    """Return values as an array; lists of texts and other things keep each as it is.
+
+    NumPy by itself would make texts of numbers, and of what is missing.
+    """
+    try:
+        found = np.asarray(values)
+    except ValueError:  # lists of unlike lengths
+        return np.array(values, dtype=object)
+    is_list = isinstance(values, Sequence) and found.dtype.kind in "US"
+    return np.array(values, dtype=object) if is_list else found
+
+
+def is_missing(value: object) -> bool:
+    """Tell whether this is what libraries put for a value that is missing."""
+    return type(value).__name__ in _MISSING or (isinstance(value, float) and value != value)
+
+
+def require_plain(values: Any) -> None:
+    """Check that no value is masked, or a category that is no text.
+
+    What is under a mask is no value. Categories that are numbers are neither a quantity nor texts,
+    by which levels are told apart.
+
+    Raises:
+        ValueError: one is; the message begins with what the values do.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError("holds a masked value: leave out what is missing, or fill it in")
+    kinds = [getattr(values, each, None) for each in ("dtype", "type")]
+    kinds.append(getattr(kinds[0], "pyarrow_dtype", None))
+    if any(hasattr(each, "categories") or hasattr(each, "index_type") for each in kinds) and any(
+        not (isinstance(each, str) or is_missing(each)) for each in array_of(values).tolist()
+    ):
+        raise ValueError(
+            "has categories that are no texts: make them texts, as .cat.rename_categories(str) "
+            "does, or make the column numbers, as .astype(float) does"
+        )
+
+
+def numbers_of(values: Any) -> NDArray[np.float64]:
+    """Return values as numbers, in their shape; what is missing is NaN.
+
+    Raises:
+        ValueError: one is no number, masked, or a category; the message begins with what the
+            values do.
+    """
+    require_plain(values)
+    found = array_of(values)
+    try:
+        if found.dtype.kind == "O":
+            listed = [_number(each) for each in found.ravel().tolist()]
+            return np.array(listed, np.float64).reshape(found.shape)
+        if found.dtype.kind in "biuf":
+            return found.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    held = next((each for each in found.ravel().tolist() if not is_missing(each)), None)
+    kind = type(held).__name__
+    if isinstance(held, str):
+        how = "texts: make them numbers, as pandas.to_numeric does"
+    elif "timedelta" in kind.lower() or found.dtype.kind == "m":
+        how = "durations: make them numbers, as .dt.total_seconds() / 86400 does"
+    elif kind == "Period":
+        how = "periods: make them days, as .dt.to_timestamp() does"
+    elif kind == "Interval":
+        how = "intervals: make them texts, as .astype(str) does"
+    else:
+        how = "something else than numbers: every value must be a number"
+    raise ValueError(f"holds {how}")
+
+
+def _number(value: Any) -> float:
+    if is_missing(value):
+        return np.nan
+    if isinstance(value, str | bytes | date):
+        raise TypeError
+    return float(value)
+
+
+def rows_of(rows: Any, features: Sequence[str]) -> NDArray[np.float64]:
+    """Return the columns `features` of rows, shape (n, m): by name, or by position of an array.
+
+    Raises:
+        ValueError: a name is missing, a value is no number, or the shape is another one.
+    """
+    columns = columns_of(rows)
+    if columns is not None:
+        if missing := [name for name in features if name not in columns]:
+            raise ValueError(
+                f"the rows have no column {', '.join(map(repr, missing[:5]))}: a posterior reads "
+                "its features by name, and only its estimator makes them of other variables"
+            )
+        try:
+            parts = [np.atleast_1d(numbers_of(columns[name])) for name in features]
+            rows = np.column_stack(parts)
+        except ValueError:
+            raise ValueError("columns must be numbers, and of one length") from None
+    try:
+        found = numbers_of(rows)
+    except ValueError:
+        raise ValueError("every value of rows must be a number") from None
+    if found.ndim != 2 or found.shape[1] != len(features):
+        raise ValueError(f"rows must have shape (n, {len(features)}): one per feature")
+    return found
+
+
 FloatMatrix = NDArray[np.float64]
 
 _PRIOR_HEADINGS: Final = ("prior", "its share")

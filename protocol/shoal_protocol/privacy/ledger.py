@@ -16,14 +16,16 @@ from pydantic import Field, model_validator
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import (
+    Clients,
     Digest,
+    Loss,
     Name,
+    Place,
     Timestamp,
     canonical_json,
     sha256,
 )
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.numbers import Clients, Loss, Place
 
 GENESIS: Final = "0" * 64  # what the first entry names as the one before it
 HOLDER: Final = "holder"  # the ledger's name at a data holder, which has none in the manifest

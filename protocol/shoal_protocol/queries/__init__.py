@@ -10,25 +10,36 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shoal_protocol.queries.class_scores import ClassScoreSum
-from shoal_protocol.queries.column_moments import ColumnMoments
 from shoal_protocol.queries.columns import Column
-from shoal_protocol.queries.counts import BinCounts, CellCounts, Counts
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
-from shoal_protocol.queries.first_moments import FirstMoments, VectorSum
-from shoal_protocol.queries.gradients import GradientSum
-from shoal_protocol.queries.hazards import HazardScoreSum
 from shoal_protocol.queries.moments import (
     OFF_DIAGONAL_SCALE,
+    ColumnMoments,
+    FirstMoments,
     Moments,
+    NormCounts,
     SecondMomentMatrix,
     SecondMoments,
+    VectorSum,
+    WeightedRowMatrix,
 )
-from shoal_protocol.queries.norm_counts import NormCounts
-from shoal_protocol.queries.predictions import PredictionScores
-from shoal_protocol.queries.scores import ScoreSum
-from shoal_protocol.queries.tables import Axis, EdgeCut, LevelCut, Table, Tables
-from shoal_protocol.queries.weighted_rows import WeightedRowMatrix
+from shoal_protocol.queries.scores import (
+    ClassScoreSum,
+    GradientSum,
+    HazardScoreSum,
+    PredictionScores,
+    ScoreSum,
+)
+from shoal_protocol.queries.tables import (
+    Axis,
+    BinCounts,
+    CellCounts,
+    Counts,
+    EdgeCut,
+    LevelCut,
+    Table,
+    Tables,
+)
 
 Query = Annotated[
     Counts

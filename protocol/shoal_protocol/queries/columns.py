@@ -1,15 +1,256 @@
-"""Columns that queries are about: of a client's records, or worked out from them by a term."""
+"""Columns that queries are about: variables of records, terms worked out from them, and bounds.
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+A term is a product of factors, each a function of one variable. A factor cuts the variable to
+public bounds first, and its own value to the range that follows from them. So a term's range
+follows from public numbers alone, and no value of a record leaves it. Bounds come from general
+knowledge and never from the data.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Final, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, model_validator
 
-from shoal_protocol.queries.terms import ColumnName as ColumnName
-from shoal_protocol.queries.terms import Level, Term
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Positive, Real
+from shoal_protocol.wire.encoding import LARGEST, Positive, Real, canonical_text
+
+FloatVector = NDArray[np.float64]
+Interval = tuple[float, float]
+
+_NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e6 places in it apart
+_DEGREE: Final = 3
+
+
+def _column_name(written: str) -> str:
+    name = canonical_text(written)
+    if not name or not name.isprintable():
+        raise ValueError("a column's name has one printable character or more, and no others")
+    return name
+
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_column_name)]
+"""A name as a person wrote it, in its canonical form; a signed document has no other."""
+
+
+def refuse_unusable_range(lower: float, upper: float) -> None:
+    """Check that a public range is one.
+
+    Raises:
+        ValueError: it is empty, or too narrow for floats.
+    """
+    if not lower < upper:
+        raise ValueError("the lower bound of a column must be below its upper bound")
+    if upper - lower < max(_NARROWEST * max(abs(lower), abs(upper)), 1.0 / LARGEST):
+        raise ValueError("the bounds of a column are too close to be told apart")
+
+
+class _Bounded(Model):
+    """Base of the factors that cut their variable to public bounds."""
+
+    variable: ColumnName
+    lower: Real
+    upper: Real
+
+    @model_validator(mode="after")
+    def _has_a_range(self) -> Self:
+        refuse_unusable_range(self.lower, self.upper)
+        return self
+
+    def of(self, values: FloatVector) -> FloatVector:
+        """Return the factor of finite values of its variable, shape (r,), within `range`."""
+        return np.clip(self._of(np.clip(values, self.lower, self.upper)), *self.range)
+
+    @property
+    @abstractmethod
+    def range(self) -> Interval:
+        """Smallest and largest value of the factor."""
+
+    @abstractmethod
+    def _of(self, values: FloatVector) -> FloatVector:
+        """Return the factor of values within the bounds, shape (r,)."""
+
+
+class Power(_Bounded):
+    """The variable to the power of `exponent`; 1 is the variable itself."""
+
+    kind: Literal["power"] = "power"
+    exponent: Annotated[int, Field(ge=1, le=6, strict=True)]
+
+    @property
+    def range(self) -> Interval:
+        ends = math.prod([self.lower] * self.exponent), math.prod([self.upper] * self.exponent)
+        if self.exponent % 2 == 0 and self.lower < 0.0 < self.upper:
+            return 0.0, max(ends)
+        return min(ends), max(ends)
+
+    def _of(self, values: FloatVector) -> FloatVector:
+        # by products: the library's power is another on each machine
+        found = values
+        for _ in range(self.exponent - 1):
+            found = found * values
+        return found
+
+
+class Centred(_Bounded):
+    """The variable less the middle of its bounds."""
+
+    kind: Literal["centred"] = "centred"
+
+    @property
+    def range(self) -> Interval:
+        half = self.upper / 2.0 - self.lower / 2.0
+        return -half, half
+
+    def _of(self, values: FloatVector) -> FloatVector:
+        return values - (self.lower / 2.0 + self.upper / 2.0)
+
+
+class Log(_Bounded):
+    """The natural logarithm of the variable, whose lower bound is above 0."""
+
+    kind: Literal["log"] = "log"
+    lower: Annotated[float, Field(gt=0.0, le=LARGEST)]
+
+    @property
+    def range(self) -> Interval:
+        return math.log(self.lower), math.log(self.upper)
+
+    def _of(self, values: FloatVector) -> FloatVector:
+        found: FloatVector = np.log(values)
+        return found
+
+
+class Spline(_Bounded):
+    """One function of the basis of cubic splines on the range with these inner `knots`.
+
+    The basis is of B-splines with each end of the range as a knot four times (de Boor 1978): there
+    are len(knots) + 4 of them, which add up to 1; `place` counts from 0.
+    """
+
+    kind: Literal["spline"] = "spline"
+    knots: Annotated[tuple[Real, ...], Field(max_length=32)]
+    place: Annotated[int, Field(ge=0, le=32 + _DEGREE, strict=True)]
+
+    @model_validator(mode="after")
+    def _is_in_the_basis(self) -> Self:
+        ends = (self.lower, *self.knots, self.upper)
+        if any(
+            after - before < _NARROWEST * (self.upper - self.lower)
+            for before, after in pairwise(ends)
+        ):
+            raise ValueError("knots ascend between the bounds, and can be told apart")
+        if self.place > len(self.knots) + _DEGREE:
+            raise ValueError("the basis of splines has no such place")
+        return self
+
+    @property
+    def range(self) -> Interval:
+        return 0.0, 1.0
+
+    def _of(self, values: FloatVector) -> FloatVector:
+        ends = [self.lower] * (_DEGREE + 1), [self.upper] * (_DEGREE + 1)
+        knots = [*ends[0], *self.knots, *ends[1]][self.place : self.place + _DEGREE + 2]
+        # the last piece of the range has its end
+        found = [
+            ((begin <= values) & ((values < end) | (begin < end == self.upper))).astype(np.float64)
+            for begin, end in pairwise(knots)
+        ]
+        for degree in range(1, _DEGREE + 1):
+            found = [
+                _share(values - knots[k], knots[k + degree] - knots[k]) * one
+                + _share(knots[k + degree + 1] - values, knots[k + degree + 1] - knots[k + 1])
+                * next_
+                for k, (one, next_) in enumerate(pairwise(found))
+            ]
+        return found[0]
+
+
+def _share(part: FloatVector, whole: float) -> FloatVector:
+    if whole == 0.0:  # of a piece of no length, whose function is 0
+        return np.zeros_like(part)
+    shares: FloatVector = part / whole
+    return shares
+
+
+class Level(Model):
+    """1 where the variable is exactly `value`, a level's place for one, else 0; nothing is cut.
+
+    With `among` a record whose variable is none of these lacks a value: see `in_levels`.
+    """
+
+    kind: Literal["level"] = "level"
+    variable: ColumnName
+    value: Real
+    among: Annotated[
+        tuple[Real, ...], Field(max_length=1_000, exclude_if=lambda each: not each)
+    ] = ()
+
+    @property
+    def range(self) -> Interval:
+        return 0.0, 1.0
+
+    def of(self, values: FloatVector) -> FloatVector:
+        """Return the factor of finite values of its variable, shape (r,)."""
+        return np.asarray(values == self.value, np.float64)
+
+
+class OtherLevel(Level):
+    """0 where the variable is exactly `value`, else 1: what leaves the records of a level out."""
+
+    kind: Literal["other_level"] = "other_level"  # type: ignore[assignment]
+
+    def of(self, values: FloatVector) -> FloatVector:
+        return 1.0 - super().of(values)
+
+
+Factor = Annotated[Power | Centred | Log | Spline | Level | OtherLevel, Field(discriminator="kind")]
+
+
+class Term(Model):
+    """The product of its factors."""
+
+    factors: Annotated[tuple[Factor, ...], Field(min_length=1, max_length=4)]
+
+    @model_validator(mode="after")
+    def _stays_small(self) -> Self:
+        for end in range(1, len(self.factors) + 1):
+            if max(map(abs, _product([each.range for each in self.factors[:end]]))) > LARGEST:
+                raise ValueError("a term's values could be larger than 1e30")
+        return self
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the variables that it reads, in order of appearance."""
+        return tuple(dict.fromkeys(each.variable for each in self.factors))
+
+    @property
+    def range(self) -> Interval:
+        """Smallest and largest value, as far as the factors' own ranges tell."""
+        return _product([each.range for each in self.factors])
+
+    def of(self, values: Mapping[str, FloatVector]) -> FloatVector:
+        """Return the term of finite values of its variables, shape (r,), within `range`."""
+        first, *others = (each.of(values[each.variable]) for each in self.factors)
+        for each in others:
+            first = first * each
+        return first
+
+
+def _product(ranges: list[Interval]) -> Interval:
+    """Return the range of a product; multiplied in the order in which values are.
+
+    Rounding is monotone, so that no product of values is beyond those of the ends.
+    """
+    lower, upper = ranges[0]
+    for ends in ranges[1:]:
+        products = [one * other for one in (lower, upper) for other in ends]
+        lower, upper = min(products), max(products)
+    return lower, upper
 
 
 class Column(Model):
@@ -68,3 +309,45 @@ def in_levels(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDA
             if isinstance(factor, Level) and factor.among:
                 whole &= np.isin(values[factor.variable], factor.among)
     return whole
+
+
+class ColumnBounds(Model):
+    """A column's name and the public range that its values are assumed to lie in.
+
+    What a `term` makes of a record's variables is in the range that follows from theirs: see
+    `of_term`.
+    """
+
+    name: ColumnName
+    lower: Real
+    upper: Real
+    term: Term | None = None
+
+    @model_validator(mode="after")
+    def _usable(self) -> "ColumnBounds":
+        refuse_unusable_range(self.lower, self.upper)
+        return self
+
+    @classmethod
+    def of_term(cls, name: str, term: Term) -> "ColumnBounds":
+        """Return the column of a term, with the bounds that follow from its variables'.
+
+        Raises:
+            ValueError: the term is the same of all records.
+        """
+        lower, upper = term.range
+        return cls(name=name, lower=lower, upper=upper, term=term)
+
+    @property
+    def centre(self) -> float:
+        """The middle of the range."""
+        return self.lower / 2.0 + self.upper / 2.0
+
+    @property
+    def half_range(self) -> float:
+        """Half the width of the range."""
+        return self.upper / 2.0 - self.lower / 2.0
+
+    def column(self) -> Column:
+        """Return the column of a query that takes the range to [-1, 1]."""
+        return Column(name=self.name, centre=self.centre, scale=self.half_range, term=self.term)

@@ -1,18 +1,19 @@
-"""The second moments of a client's records, as queries."""
+"""Queries for sums of rows, second moments and weighted moments, and counts of norms."""
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Final, Literal
+from functools import lru_cache
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.queries import quantisation
+from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Radius
+from shoal_protocol.wire.encoding import Radius
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
 """Noise off the diagonal relative to the diagonal's: makes the noise isotropic in the Frobenius
@@ -66,7 +67,7 @@ class Moments(Model):
         """Largest squared norm of a row, in lattice units; None if the ball contains the box."""
         if self.radius is None:
             return None
-        limit = quantisation.squared_radius_limit(radius=self.radius, grid_bits=self.grid_bits)
+        limit = design.squared_radius_limit(radius=self.radius, grid_bits=self.grid_bits)
         return limit if limit < self.width * self.grid**2 else None
 
     @property
@@ -124,8 +125,8 @@ class Moments(Model):
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
         records = np.asarray(records, dtype=np.float64)
-        quantisation.refuse_unusable(records, self.column_names, self.records_per_client)
-        boxed = quantisation.to_box(
+        design.refuse_unusable(records, self.column_names, self.records_per_client)
+        boxed = design.to_box(
             design_of(self.columns, records),
             np.array([column.centre for column in self.columns]),
             np.array([column.scale for column in self.columns]),
@@ -141,7 +142,7 @@ class Moments(Model):
     def _on_the_lattice(self, arranged: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return rows in integers, within the ball."""
         radius = None if self.squared_norm_limit is None else self.radius
-        return quantisation.to_lattice(arranged, radius=radius, grid_bits=self.grid_bits)
+        return design.to_lattice(arranged, radius=radius, grid_bits=self.grid_bits)
 
 
 class SecondMoments(Moments):
@@ -250,3 +251,253 @@ class SecondMomentMatrix(MomentMatrix):
     """The moment matrix of the rows as they are."""
 
     name: Literal["second_moment_matrix"] = "second_moment_matrix"
+
+
+LONGEST_VECTOR: Final = 10_000
+"""Entries that a vector has at most."""
+
+
+class FirstMoments(Moments):
+    """Sum over the records of B (w_1, ..., w_p), and B^2 times their number.
+
+    The factor B gives the noise as fine a grid as the squares have.
+    """
+
+    name: Literal["first_moments"] = "first_moments"
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector, p + 1."""
+        return self.width + 1
+
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """The same noise everywhere but on the number of records.
+
+        A record in another's place moves each column by 2 B^2, and the intercept by k B if there is
+        a ball to shrink it; one left out moves columns by B^2, the intercept by k B. In the ball L2
+        2 R B^2 and R B^2, L1 sqrt(p) times that.
+        """
+        gaussian = mechanism == "discrete_gaussian"
+        limit, columns = self.squared_norm_limit, self.width - bool(self.constant)
+        rest = float(self.constant)
+        shrunk = 0.0 if limit is None else rest
+        if gaussian:
+            column = math.sqrt(columns) * self.grid
+            changed, left_out = math.hypot(2.0 * column, shrunk), math.hypot(column, rest)
+        else:
+            column = float(columns * self.grid)
+            changed, left_out = 2.0 * column + shrunk, column + rest
+        if limit is not None:
+            norm = math.sqrt(limit if gaussian else limit * self.width)
+            changed, left_out = min(changed, 2.0 * norm), min(left_out, norm)
+        return self._with_count(
+            mechanism, (self.width, 1.0), changed=changed * self.grid, left_out=left_out * self.grid
+        )
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sums and the number of `rows`, shape (p + 1,)."""
+        return self._counted(self.grid * np.sum(rows, axis=0), rows)
+
+
+class VectorSum(FirstMoments):
+    """First moments of a vector, whose `entries` all have the bounds of the one column.
+
+    Column `x` stands for the variables x_0, x_1, ..., so that a long vector takes a short query.
+    """
+
+    name: Literal["vector_sum"] = "vector_sum"  # type: ignore[assignment]
+    entries: Annotated[int, Field(ge=1, le=LONGEST_VECTOR, strict=True)]
+
+    @model_validator(mode="after")
+    def _one_vector(self) -> Self:
+        if len(self.columns) != 1 or self.columns[0].term is not None or self.intercept != 0.0:
+            raise ValueError("a vector is one column, without a term, and without a constant")
+        return self
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the variables of the records that are the vector's entries, in order."""
+        return _entry_names(self.columns[0].name, self.entries)
+
+    @property
+    def width(self) -> int:
+        """p, the length of the vector."""
+        return self.entries
+
+
+@lru_cache(maxsize=4)
+def _entry_names(name: str, entries: int) -> tuple[str, ...]:
+    return tuple(f"{name}_{place}" for place in range(entries))
+
+
+_MOST_IN_L1 = 2.25  # of d (3 - d), at d = 3/2
+
+
+class ColumnMoments(Moments):
+    """Sum over the records of B (w_1, ..., w_m) and (w_1^2, ..., w_m^2), and B^2 their number.
+
+    There is neither a constant nor a ball. The factor B gives all sums one unit.
+    """
+
+    name: Literal["column_moments"] = "column_moments"
+
+    @model_validator(mode="after")
+    def _in_a_box(self) -> Self:
+        if self.intercept != 0.0 or self.radius is not None:
+            raise ValueError("moments of columns have neither a constant nor a ball")
+        return self
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector, 2 m + 1."""
+        return 2 * len(self.columns) + 1
+
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """The same noise everywhere but on the number of records.
+
+        A record in another's place moves the two sums of a column by B^2 |u - v| (1, |u + v|),
+        where |u + v| is at most 2 - |u - v|: L2 2 B^2, L1 9/4 B^2. One left out moves them by
+        B^2 (|u|, u^2): L2 sqrt(2) B^2, L1 2 B^2.
+        """
+        columns, square = len(self.columns), float(self.grid**2)
+        if mechanism == "discrete_gaussian":
+            changed, left_out = 2.0 * math.sqrt(columns), math.sqrt(2.0 * columns)
+        else:
+            changed, left_out = _MOST_IN_L1 * columns, 2.0 * columns
+        return self._with_count(
+            mechanism, (2 * columns, 1.0), changed=changed * square, left_out=left_out * square
+        )
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return sums, sums of squares and the number of `rows`, shape (2 m + 1,)."""
+        sums = np.concatenate([self.grid * np.sum(rows, axis=0), np.sum(rows * rows, axis=0)])
+        return self._counted(sums, rows)
+
+
+NORM_BINS: Final = 27
+NORM_RATIO: Final = 1.15
+"""Each bin's largest norm relative to that of the bin before: 26 of them span a factor of 37."""
+
+
+class NormCounts(Moments):
+    """Counts the rows in each of 27 ranges of the norm |w|, shortest first, times B^2.
+
+    The longest rows, of squared norm T = L in a ball and m B^2 + k^2 in the box, are in the last
+    bin. Row w is in bin j if it is in none before and |w|^2 <= T 1.15^(-2 (26 - j)). The factor B^2
+    gives the noise a grid to be rounded to. The number of rows follows, with noise of its own:
+    that of the bins' sum is 27 times as large.
+    """
+
+    name: Literal["norm_counts"] = "norm_counts"
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector, 28."""
+        return NORM_BINS + 1
+
+    def largest_squares(self) -> NDArray[np.float64]:
+        """Return the largest squared norm of each bin, shape (27,), in lattice units."""
+        top = self.squared_norm_limit
+        if top is None:
+            top = len(self.columns) * self.grid**2 + self.constant**2
+        steps = np.arange(NORM_BINS - 1, -1, -1, dtype=np.float64)
+        squares: NDArray[np.float64] = top * np.power(NORM_RATIO, -2.0 * steps)
+        return squares
+
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """The same noise everywhere; L2 sqrt(2) r B^2, L1 2 r B^2."""
+        square = float(self.grid**2)
+        both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
+        return self._with_count(mechanism, (NORM_BINS, 1.0), changed=both * square, left_out=square)
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many `rows` are in each bin of norms, and their number, shape (28,)."""
+        bins = np.searchsorted(self.largest_squares()[:-1], np.sum(rows * rows, axis=1))
+        counts = self.grid**2 * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)
+        return self._counted(counts, rows)
+
+
+Floats = NDArray[np.float64]
+
+TARGET_PART: Final = 0.7
+"""The target's largest coordinate, over the largest norm of a row's features."""
+LARGEST_RADIUS: Final = 1.4
+"""Of the ball of whole rows: below sqrt(2), so that there is a ball, whatever the columns."""
+
+
+class RegressionMoments(Moments):
+    """Base of the queries whose last column is a target, or with `record_weights` comes before it.
+
+    The last column is then s, what a record counts for, over its largest: cut to [0, 1], it makes
+    no row longer, so what bounds rows bounds these. As a record, or a cut residual, it is one.
+    """
+
+    record_weights: Annotated[bool, Field(strict=True)] = False
+
+    @model_validator(mode="after")
+    def _weights_are_shares(self) -> Self:
+        last = self.columns[-1]
+        if self.record_weights and last.scale > last.centre:
+            raise ValueError("weights of records have a lower bound of 0 or more")
+        return self
+
+    @property
+    def regressed(self) -> tuple[Column, ...]:
+        """The features, then the target."""
+        return self.columns[:-1] if self.record_weights else self.columns
+
+    @property
+    def width(self) -> int:
+        """p, the length of a row: a weight is no coordinate of it."""
+        return len(self.regressed) + (self.intercept > 0.0)
+
+    def _parted(self, boxed: Floats) -> tuple[Floats, Floats]:
+        """Return columns without the weight, and s: 1 without one, shape (r,)."""
+        if not self.record_weights:
+            return boxed, np.ones(len(boxed))
+        last = self.columns[-1]
+        weights = last.centre + last.scale * boxed[:, -1]
+        return boxed[:, :-1], np.clip(weights / (last.centre + last.scale), 0.0, 1.0)
+
+
+class WeightedRowMatrix(RegressionMoments, MomentMatrix):
+    """The moment matrix of rows f sqrt(s) (x, t y): x the constant and the features, y the target.
+
+    f = min(1, R / |x|) shrinks x into the ball of radius R = radius / sqrt(1 + .7^2), and t = .7 R.
+    A weight that hangs on the features alone leaves a regression of y on x without bias (Mallows
+    weights: Hampel et al. 1986, section 6.3), other than one that hangs on y.
+    """
+
+    name: Literal["weighted_row_matrix"] = "weighted_row_matrix"
+
+    @model_validator(mode="after")
+    def _has_features(self) -> Self:
+        if len(self.regressed) < 2:
+            raise ValueError("weighted rows need a feature and a target: name two columns or more")
+        if self.radius is None or self.radius > LARGEST_RADIUS:
+            raise ValueError(f"weighted rows need a radius of at most {LARGEST_RADIUS}")
+        return self
+
+    @property
+    def feature_radius(self) -> float:
+        """R, the largest norm of a weighted row's constant and features."""
+        return (self.radius or 0.0) / math.hypot(1.0, TARGET_PART)
+
+    @property
+    def target_limit(self) -> float:
+        """t, what the target is multiplied by."""
+        return TARGET_PART * self.feature_radius
+
+    def _arranged(self, boxed: Floats) -> Floats:
+        regressed, shares = self._parted(boxed)
+        whole = super()._arranged(regressed)
+        whole[:, -1] *= self.target_limit
+        sizes = shrinking(whole[:, :-1], self.feature_radius) * np.sqrt(shares)
+        return np.asarray(whole * sizes[:, None])
+
+
+def shrinking(rows: Floats, radius: float) -> Floats:
+    """Return by what to multiply `rows`, shape (r, p), to have them in the ball, shape (r,)."""
+    norms = np.linalg.norm(rows, axis=1)
+    factors: Floats = radius / np.maximum(norms, radius)
+    return factors

@@ -1,17 +1,168 @@
-"""The query of a regression's round: sums of scores at a public point, and of their squares."""
+"""Queries for sums of clipped gradients, and of scores at a public point and their squares.
+
+`GradientSum` is the query of a mini-batch round. Each record's gradient is taken at a public point
+and clipped by itself. The learner adds public terms such as prior and entropy, neither clipped nor
+noised. The other queries are for scores of regressions, classes, predictions and hazards.
+"""
 
 import math
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.queries import quantisation
-from shoal_protocol.queries.design import Mechanism, NoiseDesign
-from shoal_protocol.queries.gradients import LARGEST_COORDINATE
+from shoal_protocol.queries import design
+from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
+from shoal_protocol.queries.models import GradientModel, InstalledModel
 from shoal_protocol.queries.models.regressions import probability, rate
-from shoal_protocol.queries.weighted_rows import RegressionMoments, shrinking
+from shoal_protocol.queries.moments import Moments, RegressionMoments, shrinking
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Positive, Real
+
+LARGEST_COORDINATE: Final = 1e6
+"""Largest magnitude of a coordinate of the point: far beyond any sensible parameter."""
+
+_LARGEST_CLIP: Final = 1 << 30  # in lattice units: its square and sums of squares fit 64 bits
+_LARGEST_GRADIENT: Final = 2.0**400  # its square, and sums of many such, are still floats
+
+_Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
+
+Gradients = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+"""A model's gradients, shape (r, d), at a point, shape (d,), of records, shape (r, m)."""
+
+
+class GradientSum(Model):
+    """Sum over a client's records of trunc(2^grid_bits clipped(gradient of log p(record | u))).
+
+    u = `point` is in the model's unconstrained space, shape (d,). A record's gradient is shrunk
+    into the l2 ball of radius `clip`, so that its direction stays; one that is not finite counts as
+    zero. Columns are cut to [-1, 1] by their bounds first.
+    """
+
+    name: Literal["gradient_sum"] = "gradient_sum"
+    model: GradientModel
+    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
+    point: Annotated[tuple[_Coordinate, ...], Field(min_length=1, max_length=10_000)]
+    clip: Positive
+    grid_bits: Annotated[int, Field(ge=4, le=30, strict=True)]
+    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "GradientSum":
+        if len({column.name for column in self.columns}) != len(self.columns):
+            raise ValueError("two columns have the same name")
+        if len(self.point) != self.model.dimension(len(self.columns)):
+            raise ValueError("the point does not have one coordinate for each latent of the model")
+        if not 1.0 <= self.clip * self.grid <= _LARGEST_CLIP:
+            raise ValueError("clip times 2^grid_bits must lie between 1 and 2^30")
+        return self
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of the records, in order: of the variables that are read."""
+        return variables_of(self.columns)
+
+    @property
+    def grid(self) -> int:
+        """2^grid_bits: lattice units in one unit of the gradient."""
+        return 1 << self.grid_bits
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector, d."""
+        return len(self.point)
+
+    @property
+    def squared_norm_limit(self) -> int:
+        """Largest squared norm of one record's vector, in lattice units."""
+        return design.squared_radius_limit(radius=self.clip, grid_bits=self.grid_bits)
+
+    @property
+    def largest_value(self) -> int:
+        """Largest magnitude that a coordinate of `encode` can have."""
+        return math.isqrt(self.squared_norm_limit) * self.records_per_client
+
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """The same noise everywhere: L2 2 r C 2^grid_bits, and sqrt(d) times that in L1."""
+        norm = rounded_up(math.sqrt(self.squared_norm_limit))
+        factor = 1.0 if mechanism == "discrete_gaussian" else math.sqrt(self.dimension)
+        return NoiseDesign(
+            sensitivity=rounded_up(2.0 * self.records_per_client * norm * factor),
+            blocks=(NoiseBlock(coordinates=self.dimension, relative_scale=1.0),),
+        )
+
+    def encode(
+        self, records: NDArray[np.float64], gradients: Gradients | None = None
+    ) -> NDArray[np.int64]:
+        """Return the client's contribution, shape (d,), from `records`, shape (r, variables).
+
+        `gradients` are those of an installed model, which this package does not load.
+
+        Raises:
+            ValueError: wrong shape, too many records, a number that is not finite, or no
+                `gradients` for a model that is not built in.
+        """
+        return self.summed(self.rows(records, gradients)[in_levels(self.columns, records)])
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum of `rows`, shape (d,)."""
+        total: NDArray[np.int64] = np.sum(rows, axis=0)
+        return total
+
+    def rows(
+        self, records: NDArray[np.float64], gradients: Gradients | None = None
+    ) -> NDArray[np.int64]:
+        """Return each record's vector, shape (r, d): within the ball, in integers.
+
+        Raises:
+            ValueError: as `encode`.
+        """
+        records = np.asarray(records, dtype=np.float64)
+        design.refuse_unusable(records, self.column_names, self.records_per_client)
+        found = self._gradients(design_of(self.columns, records), gradients)
+        if found.shape != (len(records), self.dimension):
+            raise ValueError("the model's gradients do not have the shape (records, latents)")
+        return design.to_lattice(_with_a_norm(found), radius=self.clip, grid_bits=self.grid_bits)
+
+    def _gradients(
+        self, records: NDArray[np.float64], gradients: Gradients | None
+    ) -> NDArray[np.float64]:
+        centres = np.array([column.centre for column in self.columns])
+        scales = np.array([column.scale for column in self.columns])
+        point = np.array(self.point)
+        boxed = design.to_box(records, centres, scales)
+        if not isinstance(self.model, InstalledModel):
+            return self.model.gradients(point, boxed)
+        if gradients is None:
+            raise ValueError("the model of this query is not at hand: its gradients are needed")
+        values = boxed if self.model.normalised else _cut(records, centres, scales)
+        # always as many rows, so that how long it takes does not tell how many there are
+        middle = np.zeros_like(centres) if self.model.normalised else centres
+        padded = np.tile(middle, (self.records_per_client, 1))
+        padded[: len(values)] = values
+        return np.asarray(gradients(point, padded), dtype=np.float64)[: len(values)]
+
+
+def _cut(
+    records: NDArray[np.float64], centres: NDArray[np.float64], scales: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the records cut to their columns' bounds, in the data's own units."""
+    with np.errstate(over="ignore"):
+        return np.clip(records, centres - scales, centres + scales)
+
+
+def _with_a_norm(gradients: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rows whose norms are floats: a huge one is scaled down, one not finite is zero."""
+    finite = np.isfinite(gradients).all(axis=1, keepdims=True)
+    rows = np.where(finite, gradients, 0.0)
+    largest = np.max(np.abs(rows), axis=1, keepdims=True)
+    scaled: NDArray[np.float64] = rows / np.maximum(largest / _LARGEST_GRADIENT, 1.0)
+    return scaled
+
 
 Family = Literal["logistic", "poisson", "negative_binomial", "gamma"]
 """What a target is: one of two classes, a count, a count that scatters more than Poisson's, a
@@ -111,7 +262,7 @@ class ScoreSum(RegressionMoments):
         return target.centre + target.scale * boxed
 
     def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
-        scores = quantisation.to_lattice(arranged[:, :-1], radius=1.0, grid_bits=self.grid_bits)
+        scores = design.to_lattice(arranged[:, :-1], radius=1.0, grid_bits=self.grid_bits)
         return np.column_stack([scores, arranged[:, -1].astype(np.int64)])
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -148,3 +299,344 @@ def weight_of(family: Family, means: Floats, dispersion: float) -> Floats:
             return 1.0 / (dispersion + means)
         case _:
             return np.ones_like(means)
+
+
+class ClassScoreSum(Moments):
+    """Sum over the records of B w, w^2, and B^2 times their number.
+
+    w = trunc(B f^2 (d_k - q_k) x / (sqrt(2) R)) for one class after the other: x is the constant
+    and the features, f = min(1, R / |x|) with R the `radius`, d_k 1 if the record is of class k,
+    else 0, and q_k its probability, exp(x'u_k) over the sum of all classes', u_k class k's part of
+    the `point`. As a record is of one class at most, the sizes of d_k - q_k sum to at most 2, and
+    their squares to 2. So |w| <= B, whatever the point.
+
+    The last columns, one for each of the `classes`, say of which it is: the first that is above the
+    middle of its bounds.
+    """
+
+    name: Literal["class_score_sum"] = "class_score_sum"
+    classes: Annotated[int, Field(ge=2, le=64, strict=True)]
+    point: Annotated[tuple[Coordinate, ...], Field(min_length=4, max_length=10_000)]
+
+    @model_validator(mode="after")
+    def _has_features(self) -> Self:
+        if len(self.columns) <= self.classes or self.intercept == 0.0:
+            raise ValueError("class scores need a constant, a feature and a column for each class")
+        if len(self.point) != self.width:
+            raise ValueError("the point has one coordinate for each class and constant or feature")
+        if self.radius is None:
+            raise ValueError("scores need a radius")
+        return self
+
+    @property
+    def width(self) -> int:
+        """n, the length of a score: of each class one for the constant, and for each feature."""
+        return self.classes * (len(self.columns) - self.classes + 1)
+
+    @property
+    def squared_norm_limit(self) -> int:
+        """Largest squared norm of a score, in lattice units: B^2, for it is in the unit ball."""
+        return self.grid**2
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector, 2 n + 1."""
+        return 2 * self.width + 1
+
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """Half as much noise on scores as on squares; as `ScoreSum`, without cut residuals.
+
+        L2 2 B^2, and one left out sqrt(1 + 1/4) B^2. In L1, p the constant and the features, scores
+        are at most sqrt(2 p) B^2, and half their squares B^2 / 2: one left out (sqrt(2 p) + 1/2)
+        B^2, one in another's place twice that, or 2 sqrt(n + 1) B^2 if that is less.
+        """
+        if mechanism == "discrete_gaussian":
+            changed, left_out = 2.0, math.sqrt(1.25)
+        else:
+            left_out = math.sqrt(2.0 * self.width / self.classes) + 0.5
+            changed = min(2.0 * left_out, 2.0 * math.sqrt(self.width + 1))
+        blocks, square = ((self.width, 1.0), (self.width, SQUARES_SCALE)), self.grid**2
+        return self._with_count(
+            mechanism, *blocks, changed=changed * square, left_out=left_out * square
+        )
+
+    def _arranged(self, boxed: Floats) -> Floats:
+        """Return scores over sqrt(2) R, within the unit ball, shape (r, n)."""
+        rows, radius = super()._arranged(boxed[:, : -self.classes]), self.radius or 0.0
+        predictors = rows @ np.array(self.point).reshape(self.classes, -1).T
+        is_of = boxed[:, -self.classes :] > 0.0
+        is_of &= np.cumsum(is_of, axis=1) == 1  # of the first, if columns say it of several
+        residuals = is_of - class_probabilities(predictors)
+        weighted = rows * (shrinking(rows, radius) ** 2 / (math.sqrt(2.0) * radius))[:, None]
+        scores: Floats = residuals[:, :, None] * weighted[:, None, :]
+        return scores.reshape(len(rows), self.width)
+
+    def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
+        return design.to_lattice(arranged, radius=1.0, grid_bits=self.grid_bits)
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return sums, sums of squares and the number of `rows`, shape (2 n + 1,)."""
+        sums = np.concatenate([self.grid * rows.sum(axis=0), np.sum(rows * rows, axis=0)])
+        return self._counted(sums, rows)
+
+
+def class_probabilities(predictors: Floats) -> Floats:
+    """Return the probabilities of classes with these predictors, shapes (..., K), cut to +-30."""
+    sizes = np.exp(np.clip(predictors, -LARGEST_PREDICTOR, LARGEST_PREDICTOR))
+    shares: Floats = sizes / np.sum(sizes, axis=-1, keepdims=True)
+    return shares
+
+
+_CUT: Final = 0.5  # what a score that was cut counts for
+_Point = Annotated[tuple[_Coordinate, ...], Field(min_length=2, max_length=512)]
+
+
+class PredictionScores(Moments):
+    """Sums over the records of each site, each record scored by its own site's point.
+
+    Columns are features, the target, and one for each of `points`: a record is of the first site
+    whose column is above the middle of its bounds, or else of none. The prediction is the mean of
+    the family at x'`point`, x the constant and the features, and p is where it is between the
+    target's bounds, from 0 to 1; y is that of the target, and a class is 0 or 1.
+
+    A site's block is, in units of B^2, the score; but for classes (2 y - 1)^2; half of the records
+    whose score was cut; and then for each of `bins` of p the records, their p, and their y. The
+    score is cut to [0, 1]: of a class minus the logarithm of what probability it was given, over
+    `score_limit`, else (y - p)^2 over it.
+    """
+
+    name: Literal["prediction_scores"] = "prediction_scores"
+    family: Literal["normal"] | Family
+    points: Annotated[tuple[_Point, ...], Field(min_length=1, max_length=64)]
+    score_limit: Annotated[float, Field(ge=1e-3, le=30.0)]
+    bins: Annotated[int, Field(ge=1, le=20, strict=True)]
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if self.intercept != 1.0 or self.radius is not None:
+            raise ValueError("predictions have a constant of 1 and no ball")
+        if len(self.columns) < 2 + len(self.points):
+            raise ValueError("predictions need a feature, a target, and a column for each point")
+        if {len(each) for each in self.points} != {self.features + 1}:
+            raise ValueError("a point has one coordinate for the constant and each feature")
+        if self.family != "logistic" and self.score_limit > 1.0:
+            raise ValueError("squares of numbers from 0 to 1 are not above 1")
+        return self
+
+    @property
+    def features(self) -> int:
+        """How many of the columns are features: the first."""
+        return len(self.columns) - 1 - len(self.points)
+
+    @property
+    def target(self) -> Column:
+        """The target's column."""
+        return self.columns[self.features]
+
+    @property
+    def scores(self) -> int:
+        """How many sums of a block come before those of the bins."""
+        return 2 if self.family == "logistic" else 3
+
+    @property
+    def block(self) -> int:
+        """Length of a site's block."""
+        return self.scores + 3 * self.bins
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector: all blocks, and the number of records."""
+        return len(self.points) * self.block + 1
+
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """The same noise everywhere but on the number of records.
+
+        All that a record adds is positive, in a block and a bin of its own: so two are apart by no
+        more than the two lengths at a right angle. A length is largest where y = 1 was given the
+        largest p that still scores 1, q: L2 3 + q^2 or 4 + q^2 squared, L1 3 + q or 4 + q; and 1/4
+        and 1/2 more, for it is cut.
+        """
+        limit = self.score_limit
+        largest = math.exp(-limit) if self.family == "logistic" else 1.0 - math.sqrt(limit)
+        q = min(1.0, (math.floor(self.grid * largest) + 1) / self.grid)
+        rest = self.scores + 1.0
+        if mechanism == "discrete_gaussian":
+            squared = rest + _CUT**2 + q * q
+            changed, left_out = math.sqrt(2.0 * squared), math.sqrt(squared)
+        else:
+            changed, left_out = 2.0 * (rest + _CUT + q), rest + _CUT + q
+        square = self.grid**2
+        return self._with_count(
+            mechanism,
+            (self.dimension - 1, 1.0),
+            changed=changed * square,
+            left_out=left_out * square,
+        )
+
+    def _arranged(self, boxed: Floats) -> Floats:
+        """Return site, bin, score, (2 y - 1)^2, p, y and half if it was cut, shape (r, 7)."""
+        features, target = boxed[:, : self.features], boxed[:, self.features]
+        of_site = boxed[:, self.features + 1 :] > 0.0
+        site = np.where(of_site.any(axis=1), of_site.argmax(axis=1), -1)
+        points = np.array(self.points)[site]
+        predictors = points[:, 0] + np.sum(features * points[:, 1:], axis=1)
+        if self.family == "logistic":
+            y = np.asarray(target > 0.0, dtype=np.float64)
+            p = mean_of("logistic", predictors)
+            given = mean_of("logistic", np.where(y > 0.0, predictors, -predictors))
+            score = -np.log(given)
+        else:
+            y = np.asarray(0.5 + 0.5 * target)
+            mean = predictors if self.family == "normal" else mean_of(self.family, predictors)
+            p = np.clip(0.5 + 0.5 * (mean - self.target.centre) / self.target.scale, 0.0, 1.0)
+            score = (y - p) ** 2
+        score = np.clip(score / self.score_limit, 0.0, 1.0)
+        place = np.minimum(np.floor(p * self.bins), self.bins - 1)
+        cut = _CUT * (score >= 1.0)
+        return np.column_stack([site, place, score, (2.0 * y - 1.0) ** 2, p, y, cut])
+
+    def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
+        units = np.array([1, 1, *[self.grid] * 5])
+        return np.asarray(np.trunc(arranged * units), dtype=np.int64)
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the blocks of `rows`, shape (r, 7), and their number, shape (dimension,)."""
+        blocks = np.zeros((len(self.points), self.block), np.int64)
+        there = rows[rows[:, 0] >= 0]
+        site, place = there[:, 0], there[:, 1]
+        for at in range(self.scores - 1):
+            np.add.at(blocks[:, at], site, there[:, 2 + at])
+        np.add.at(blocks[:, self.scores - 1], site, there[:, 6])
+        start = self.scores + place
+        np.add.at(blocks, (site, start), self.grid)
+        np.add.at(blocks, (site, start + self.bins), there[:, 4])
+        np.add.at(blocks, (site, start + 2 * self.bins), there[:, 5])
+        return self._counted(self.grid * blocks.ravel(), rows)
+
+
+"""Noise of squares over that of scores."""
+MOST_INTERVALS: Final = 32
+_LARGEST_PREDICTOR: Final = 30.0
+_ABOVE_ROUNDING: Final = 1.0 + 1e-9
+
+
+class HazardScoreSum(Moments):
+    """Sum over the records of B w, and of the squares of its last coordinates, those of features.
+
+    w = trunc(B f^2 (k d, k m, (D - M) x) / (c R)): x are the features, k the constant, f = min(1, R
+    / |(k, x)|) with R the `radius`, d_j is 1 if the event was in interval j, m_j the hazard that
+    the record passed through in it, D and M are their sums. The hazard in interval j is the
+    exponential of the sum of the j-th of `point` and x times the last of it. A record is followed
+    until M is c, the `hazard_cut`, and what happens to it later is left out.
+
+    The last columns are the time, and what is above the middle of its bounds where the time is an
+    event's. Interval j is from one of the `edges` to the next, without the former, and the first
+    from the beginning of time.
+    """
+
+    name: Literal["hazard_score_sum"] = "hazard_score_sum"
+    edges: Annotated[tuple[Real, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)]
+    point: Annotated[tuple[_Coordinate, ...], Field(min_length=2, max_length=544)]
+    hazard_cut: Annotated[float, Field(ge=1.0, le=100.0)]
+
+    @model_validator(mode="after")
+    def _has_features(self) -> Self:
+        if len(self.columns) < 3 or self.intercept == 0.0:
+            raise ValueError("hazards need a constant, a feature, a time and an event")
+        if any(lower >= upper for lower, upper in pairwise(self.edges)):
+            raise ValueError("each edge is larger than the one before")
+        if len(self.point) != self.intervals + self.features:
+            raise ValueError("the point has one coordinate for each interval and each feature")
+        if self.radius is None or self.radius**2 < 2.0 * self.intercept**2:
+            raise ValueError("hazards need a radius of sqrt(2) times the constant at least")
+        return self
+
+    @property
+    def intervals(self) -> int:
+        """J, how many intervals there are."""
+        return len(self.edges) - 1
+
+    @property
+    def features(self) -> int:
+        """q, how many features there are: all columns but time and event."""
+        return len(self.columns) - 2
+
+    @property
+    def width(self) -> int:
+        """2 J + q, the length of a row: events, hazards, scores."""
+        return 2 * self.intervals + self.features
+
+    @property
+    def squared_norm_limit(self) -> int:
+        """Largest squared norm of a row, in lattice units: B^2, for it is in the unit ball."""
+        return self.grid**2
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector, 2 J + 2 q + 1."""
+        return self.width + self.features + 1
+
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """As of `ScoreSum`, without cut residuals: fewer coordinates have squares.
+
+        A record in another's place moves the sums by L2 2 B^2, one left out by sqrt(1 + 1/4) B^2.
+        In L1 events and hazards of a record are k (1 + c) / (c R) <= 2 k / R at most, scores and
+        squares 2 sqrt(q + 1) B^2 and (sqrt(q) + 1/2) B^2; or, with p the width for q, all of them.
+        """
+        if mechanism == "discrete_gaussian":
+            changed, left_out = 2.0, math.sqrt(1.25)
+        else:
+            counted = 2.0 * self.intercept / (self.radius or 1.0) * _ABOVE_ROUNDING
+            pairs = (counted, self.features), (0.0, self.width)
+            changed = min(2.0 * (one + math.sqrt(size + 1)) for one, size in pairs)
+            left_out = min(one + math.sqrt(size) for one, size in pairs) + 0.5
+        blocks, square = ((self.width, 1.0), (self.features, SQUARES_SCALE)), self.grid**2
+        return self._with_count(
+            mechanism, *blocks, changed=changed * square, left_out=left_out * square
+        )
+
+    def _arranged(self, boxed: Floats) -> Floats:
+        """Return events, hazards and scores over c R, within the unit ball: (r, 2 J + q)."""
+        x, time = boxed[:, :-2], self.columns[-2]
+        rows = np.column_stack([np.full(len(x), self.intercept), x])
+        log_hazards, slopes = np.split(np.array(self.point), [self.intervals])
+        happened, passed = followed(
+            time.centre + time.scale * boxed[:, -2],
+            boxed[:, -1] > 0.0,
+            np.array(self.edges),
+            np.add.outer(x @ slopes, log_hazards),
+            self.hazard_cut,
+        )
+        residuals = happened.sum(axis=1) - passed.sum(axis=1)
+        largest = self.hazard_cut * (self.radius or 0.0)
+        sizes = shrinking(rows, self.radius or 0.0) ** 2 / largest
+        parts = (self.intercept * happened, self.intercept * passed, x * residuals[:, None])
+        return np.column_stack(parts) * sizes[:, None]
+
+    def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
+        return design.to_lattice(arranged, radius=1.0, grid_bits=self.grid_bits)
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sums of `rows`, shape (r, 2 J + q), and their number: (2 J + 2 q + 1,)."""
+        scores = rows[:, 2 * self.intervals :]
+        sums = [self.grid * rows.sum(axis=0), np.sum(scores * scores, axis=0)]
+        return self._counted(np.concatenate(sums), rows)
+
+
+def followed(
+    times: Floats, events: NDArray[np.bool_], edges: Floats, log_hazards: Floats, cut: float
+) -> tuple[Floats, Floats]:
+    """Return in which interval each record's event was, and the hazard it passed in each: (r, J).
+
+    `log_hazards`, shape (r, J), are in each interval. Times and `events` have shape (r,). A record
+    is followed until its hazards add up to `cut`: a rule that knows of no event, so residuals are 0
+    in the mean all the same (Andersen et al. 1993, section III.2).
+    """
+    rates = np.exp(np.clip(log_hazards, -_LARGEST_PREDICTOR, _LARGEST_PREDICTOR))
+    spent = np.clip(times[:, None] - edges[:-1], 0.0, np.diff(edges))
+    passed = np.cumsum(rates * spent, axis=1)
+    places = np.searchsorted(edges[1:], times, side="left")  # an edge ends its interval
+    counted = events & (times <= edges[-1]) & (passed[:, -1] <= cut)
+    happened = counted[:, None] & (places[:, None] == np.arange(len(edges) - 1))
+    within = np.diff(np.minimum(passed, cut), axis=1, prepend=0.0)
+    return happened.astype(np.float64), within

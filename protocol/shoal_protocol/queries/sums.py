@@ -8,17 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries.class_scores import ClassScoreSum
-from shoal_protocol.queries.column_moments import ColumnMoments
-from shoal_protocol.queries.counts import CellCounts
-from shoal_protocol.queries.first_moments import FirstMoments
-from shoal_protocol.queries.gradients import GradientSum
-from shoal_protocol.queries.hazards import HazardScoreSum
-from shoal_protocol.queries.moments import MomentMatrix, SecondMoments
-from shoal_protocol.queries.norm_counts import NormCounts
-from shoal_protocol.queries.predictions import PredictionScores
-from shoal_protocol.queries.scores import ScoreSum
-from shoal_protocol.queries.tables import Tables
+from shoal_protocol.queries.moments import (
+    ColumnMoments,
+    FirstMoments,
+    MomentMatrix,
+    NormCounts,
+    SecondMoments,
+)
+from shoal_protocol.queries.scores import (
+    ClassScoreSum,
+    GradientSum,
+    HazardScoreSum,
+    PredictionScores,
+    ScoreSum,
+)
+from shoal_protocol.queries.tables import CellCounts, Tables
 
 
 def moments_from(

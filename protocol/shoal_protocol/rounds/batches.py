@@ -1,12 +1,14 @@
 """The public rule by which each round of a job with mini-batches asks its clients.
 
-The trainer follows the rule and readers of a certificate check it. It depends only on who joined,
-who is still enrolled, who was asked before, and a hash. As long as nobody leaves, each data holder
-is asked its part of every batch, rounded up or down: `largest_part` is what a job has to count on.
+The trainer follows the rule when it makes a round's spec, and readers of a certificate check it. It
+depends only on who joined, who is still enrolled, who was asked before, and a hash. As long as
+nobody leaves, each data holder is asked its part of every batch, rounded up or down: `largest_part`
+is what a job has to count on.
 """
 
 import hashlib
 from collections.abc import Iterable
+from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
@@ -14,9 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.participation import Participation
-from shoal_protocol.wire.encoding import domain
-from shoal_protocol.wire.errors import RefusedSpec
+from shoal_protocol.privacy.accounting import Cost, price
+from shoal_protocol.privacy.job_costs import Participation, noise_for
+from shoal_protocol.queries import Mechanism, Query
+from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec, check_spec
+from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.encoding import domain, encode_clients
+from shoal_protocol.wire.errors import RefusedSpec, UnknownHolder
 
 Owners = NDArray[np.uint32]
 """The data holder of each client of a job's population, ascending, shape (population,)."""
@@ -123,3 +130,67 @@ def _ranks(job: str, size: int, population: bytes, owners: bytes) -> NDArray[np.
     ranks = np.empty(len(clients), np.int64)
     ranks[line[np.lexsort((place, place * size % len(clients)))]] = place
     return ranks
+
+
+def make_spec(
+    *,
+    manifest: Consortium,
+    job: str,
+    number: int,
+    query: Query,
+    mechanism: Mechanism,
+    cost: Cost,
+    population: BitMap,
+    dropouts: int,
+    colluders: int,
+    opened_at: datetime,
+    deadline: datetime,
+    give_up_at: datetime,
+    sharing: Sharing,
+) -> RoundSpec:
+    """Make the spec of a round that costs each client at most `cost`, noise by Theorem 1.
+
+    With threshold sharing the Compute nodes beyond the threshold are waited for until midway
+    between `deadline` and `give_up_at`.
+
+    Raises:
+        ValueError: too few clients for the tolerances, too little noise, or an overflow.
+    """
+    size = len(population)
+    sensitivity = query.design(mechanism).sensitivity
+    federation = {"population": size, "dropouts": dropouts, "colluders": colluders}
+    noise = noise_for(mechanism, sensitivity=sensitivity, cost=cost, **federation)
+    exact = price(noise, sensitivity=sensitivity, **federation)
+    try:
+        asked = AskedHolders.of(population, manifest.roster)
+    except UnknownHolder as error:
+        raise ValueError("the population holds a client that is not enrolled") from error
+    midway = deadline + (give_up_at - deadline) / 2
+    spec = RoundSpec(
+        manifest=manifest.digest,
+        job=job,
+        number=number,
+        query=query,
+        dimension=query.dimension,
+        modulus_bits=sharing.modulus_bits,
+        sharing=sharing,
+        noise=noise,
+        population=encode_clients(population),
+        population_size=size,
+        dropouts=dropouts,
+        colluders=colluders,
+        minimum_cohort=size - dropouts,
+        smallest_answer=asked.smallest,
+        compute_nodes=tuple(node.name for node in manifest.manifest.compute_nodes),
+        opened_at=opened_at,
+        deadline=deadline,
+        proceed_at=give_up_at if sharing.scheme == "additive" else midway,
+        give_up_at=give_up_at,
+        mu=exact.mu,
+        epsilon=exact.stated_epsilon,
+    )
+    try:
+        check_spec(spec, manifest, now=opened_at)
+    except RefusedSpec as error:
+        raise ValueError(str(error)) from error
+    return spec

@@ -1,22 +1,116 @@
-"""Verifies a round's outcome from the aggregator: a result with its partial sums, or its end."""
+"""Verifies a round's outcome from the aggregator: a result with its partial sums, or its end.
 
+Shares of one client that come from different answers do not cancel: the total is then uniformly
+random. So a total has to be possible by the query's bounds and the noise: nothing else in a round
+would show it.
+"""
+
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal_protocol.privacy.ledger_checks import check_charge
-from shoal_protocol.rounds.attestations import Abandonment, PartialSum, PartialSumReference, Result
-from shoal_protocol.rounds.cohorts import check_nodes
-from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
+from shoal_protocol.privacy.mechanisms import NoisePart
+from shoal_protocol.queries import Mechanism, Query
+from shoal_protocol.rounds.attestations import (
+    Abandonment,
+    PartialSum,
+    PartialSumReference,
+    Result,
+    check_nodes,
+)
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import Signed, decode, from_json
-from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.encoding import Int64Vector, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
 from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongLength, WrongRound
 from shoal_protocol.wire.vectors import decode_uint64
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedSum:
+    """A round's result: the noisy sum over the cohort, and what is public about its noise.
+
+    `values` and `noise_sd`, both shape (query.dimension,), are in lattice units; `noise_sd` is the
+    standard deviation of the noise that the whole cohort really added to each coordinate, by
+    `mechanism`. `surplus` is how many times as many clients as the noise was calibrated for (N - D
+    - C - 1) there are in the cohort: the shape of the sum of their Laplace shares.
+    """
+
+    query: Query
+    values: NDArray[np.int64]
+    cohort_size: int
+    noise_sd: NDArray[np.float64]
+    mechanism: Mechanism
+    surplus: float = 1.0
+
+    def __post_init__(self) -> None:
+        shape = (self.query.dimension,)
+        if self.values.shape != shape or self.noise_sd.shape != shape:
+            raise ValueError("a released sum and its noise must have the dimension of the query")
+        if self.cohort_size < 1 or not np.all(self.noise_sd > 0.0) or not self.surplus > 0.0:
+            raise ValueError("cohort_size, noise_sd and surplus must be positive")
+
+    @classmethod
+    def of(cls, spec: RoundSpec, result: Result) -> Self:
+        """Return what a round released, from its verified result."""
+        coordinates, parts = zip(*spec.noise_blocks(), strict=True)
+        variances = [part.variance(clients=result.cohort_size) for part in parts]
+        return cls(
+            query=spec.query,
+            values=from_ring(decode_uint64(result.values)),
+            cohort_size=result.cohort_size,
+            noise_sd=np.repeat(np.sqrt(variances), coordinates),
+            mechanism=spec.noise.mechanism,
+            surplus=result.cohort_size / spec.parties,
+        )
+
+
+FALSE_ALARM: Final = 2.0**-40
+"""Largest probability that a total of honest parties is called impossible, for each round."""
+
+IMPOSSIBLE: Final = (
+    "the total is larger than the query allows: probably shares of one client came from different "
+    "answers. Let each data holder's key be used on one machine only, and no restored backup; then "
+    "submit the job again"
+)
+"""What to say of a total that is not possible; it names no client, for none is known."""
+
+
+def is_possible(spec: RoundSpec, total: Int64Vector, *, cohort_size: int) -> bool:
+    """Tell whether `total`, shape (d,), can be the noisy sum over `cohort_size` clients.
+
+    Demanded of each coordinate is |value| <= cohort_size largest_value + the noise's tail, which a
+    round of honest clients fails with probability at most `FALSE_ALARM`. A total that is uniformly
+    random passes with probability at most 4^-d, since `fits_modulus` keeps two bits spare, and
+    nearly always with far less. `spec` must have passed `check_spec`, and `cohort_size` be at
+    most its population.
+
+    Raises:
+        ValueError: `total` does not have the spec's dimension, or `cohort_size` is not positive.
+    """
+    if total.shape != (spec.dimension,):
+        raise ValueError(f"expected a vector of {spec.dimension} coordinates")
+    limits = np.concatenate(
+        [
+            np.full(coordinates, _limit(spec, part, cohort_size), np.int64)
+            for coordinates, part in spec.noise_blocks()
+        ]
+    )
+    return bool(np.all((-limits <= total) & (total <= limits)))  # |-2^63| would overflow
+
+
+def _limit(spec: RoundSpec, part: NoisePart, cohort_size: int) -> int:
+    # for all d coordinates in each block, so that the blocks' failures add up to FALSE_ALARM
+    tail = part.tail(clients=cohort_size, dimension=spec.dimension, failure=FALSE_ALARM)
+    return cohort_size * spec.query.largest_value + math.ceil(tail)
 
 
 def verified_result(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Result]:

@@ -14,9 +14,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.adversaries import Release
+from shoal_protocol.privacy.job_costs import Release
 from shoal_protocol.privacy.ledger_checks import check_charge
-from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -25,11 +24,14 @@ from shoal_protocol.rounds.attestations import (
     Result,
     StoredAnswers,
     Vote,
+    asked_of,
+    cohort_in,
+    digest_in,
+    survivors,
 )
-from shoal_protocol.rounds.cohorts import asked_of, cohort_in, digest_in, survivors
-from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.ring import to_ring
+from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Uint64Vector

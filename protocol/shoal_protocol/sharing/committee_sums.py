@@ -13,7 +13,7 @@ import numpy as np
 from nacl import bindings
 from nacl.exceptions import CryptoError
 
-from shoal_protocol.sharing import additive, prime_field, shamir, summation
+from shoal_protocol.sharing import schemes, shamir, summation
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.wire.encoding import Uint64Vector, domain
 
@@ -38,7 +38,7 @@ def weight(sharing: Sharing, *, start: int, node: int, among: Collection[int], n
         return 0
     if sharing.scheme == "additive":
         return 1
-    return prime_field.weights_at(0, used)[used.index(place)]
+    return shamir.weights_at(0, used)[used.index(place)]
 
 
 def weighted(
@@ -51,10 +51,10 @@ def weighted(
 ) -> Uint64Vector:
     """Return the weighted total, shape (d,), of a node's sums by threshold, by their `starts`."""
     parts = [
-        prime_field.times(vector, weight(sharing, start=start, node=node, among=among, nodes=nodes))
+        shamir.times(vector, weight(sharing, start=start, node=node, among=among, nodes=nodes))
         for start, vector in sums.items()
     ]
-    return prime_field.sum_of(parts, len(parts[0]))
+    return shamir.sum_of(parts, len(parts[0]))
 
 
 def mask(
@@ -75,7 +75,7 @@ def mask(
     Raises:
         ValueError: a key is a weak one.
     """
-    expand = shamir.expand if sharing.scheme == "threshold" else additive.expand
+    expand = shamir.expand if sharing.scheme == "threshold" else schemes.expand
     total = np.zeros(dimension, np.uint64)
     for other, box_key in box_keys.items():
         try:

@@ -1,18 +1,34 @@
-"""Shared base of the studies that estimate probabilities of cells from counts."""
+"""Proportions of records in cells, from counts: of values of a column, or of bins.
+
+Other studies that count share the base class.
+"""
 
 from abc import abstractmethod
-from typing import Annotated, Any, Final
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.forms import DirichletMixture
 from shoal_protocol.queries import BinCounts, Counts
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.studies.one_round import DistributionStudy, Pseudocount
-from shoal_protocol.studies.study import Study
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.tables import Edges
+from shoal_protocol.studies.study import (
+    COUNT_BITS,
+    DistributionStudy,
+    Labels,
+    Pseudocount,
+    Study,
+    and_others,
+    called,
+    log_probabilities,
+    spanning,
+)
+from shoal_protocol.trust.dictionary import Coding
+from shoal_protocol.wire.encoding import Real
 
 TABLE_BITS: Final = 22
 """Of the grid of tables."""
@@ -68,3 +84,151 @@ class CellStudy(DistributionStudy):
             "concentration": self.concentration,
             "records": max(1, round(float(counts.sum(axis=1).mean()))),
         }
+
+
+class CategoricalPosterior(DirichletMixture):
+    """Of the probabilities of the levels in order, then of "other" if the task counted it."""
+
+    name: Literal["categorical"] = "categorical"
+
+
+class CategoricalTask(CellStudy):
+    """The probabilities of the public `levels` of `column`, which `labels` may name.
+
+    Values that are no level make up a cell of their own, "other". Without `other` the analyst
+    states that there are none: should there be, they are counted nowhere, and the posterior takes
+    what is missing for noise. Prior: Dirichlet, `concentration` for each cell.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (CategoricalPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "categorical"
+column = "stage"
+levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, and their `labels`.
+                               # Values that are none of them are counted as "other"
+"""
+
+    name: Literal["categorical"] = "categorical"
+    levels: Annotated[tuple[Real, ...], Field(min_length=2, max_length=255)]
+    labels: Labels = ()
+    other: bool = True
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "CategoricalTask":
+        if len(set(self.levels)) != len(self.levels):
+            raise ValueError("two levels are the same")
+        called(self.levels, self.labels)
+        self.columns[0].column()
+        return self
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The one column of a client's records."""
+        return (spanning(self.column, self.levels),)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        return (Coding(self.column, "levels", self.levels),)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        names = called(self.levels, self.labels)
+        return and_others(names) if self.other else names
+
+    def query(self) -> Counts:
+        """Return the query of the only round."""
+        return Counts(
+            columns=self._query_columns(),
+            levels=self.levels,
+            other=self.other,
+            grid_bits=COUNT_BITS,
+            records_per_client=self.records_per_client,
+        )
+
+    def posterior(self, counts: NDArray[np.int64]) -> CategoricalPosterior:
+        return CategoricalPosterior(**self._mixture(counts))
+
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        logs = log_probabilities(posterior.mean)
+        found = np.full(len(values), logs[-1] if self.other else -np.inf)
+        for level, log in zip(self.levels, logs, strict=False):
+            found[values[:, 0] == level] = log
+        return found
+
+
+class HistogramPosterior(DirichletMixture):
+    """Of the probabilities of the bins between `edges`, in order."""
+
+    dimension = "bin"
+
+    name: Literal["histogram"] = "histogram"
+    edges: Edges
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.names != _names_of(self.edges):
+            raise ValueError("names must be those of the bins, in order")
+        return self
+
+    def density(self) -> FloatVector:
+        """Return the mean probability of each bin by its width, shape (bins,): bars of that area.
+
+        Mass beyond the outer edges counts in the outer bins.
+        """
+        return np.asarray(self.mean / np.diff(self.edges))
+
+
+class HistogramTask(CellStudy):
+    """The probabilities of the bins of `column` between the public `edges`.
+
+    A bin holds the values from its lower edge on and below its upper one. The first holds all that
+    is below, too, and the last all from the last edge on: each record is in one bin. Prior:
+    Dirichlet, `concentration` for each bin.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (HistogramPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "histogram"
+column = "age"
+edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from the data
+"""
+
+    name: Literal["histogram"] = "histogram"
+    edges: Edges
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        self.columns[0].column()
+        return self
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The one column of a client's records."""
+        return (spanning(self.column, self.edges),)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return _names_of(self.edges)
+
+    def query(self) -> BinCounts:
+        """Return the query of the only round."""
+        return BinCounts(
+            columns=self._query_columns(),
+            edges=self.edges,
+            grid_bits=COUNT_BITS,
+            records_per_client=self.records_per_client,
+        )
+
+    def posterior(self, counts: NDArray[np.int64]) -> HistogramPosterior:
+        return HistogramPosterior(edges=self.edges, **self._mixture(counts))
+
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        bins = np.searchsorted(self.edges[1:-1], values[:, 0], side="right")
+        logs: FloatVector = log_probabilities(posterior.mean)[bins]
+        return logs
+
+
+def _names_of(edges: tuple[float, ...]) -> tuple[str, ...]:
+    return tuple(f"[{lower:.15g}, {upper:.15g})" for lower, upper in pairwise(edges))

@@ -19,7 +19,7 @@ from shoal_protocol.queries import (
     Tables,
 )
 from shoal_protocol.queries.sums import largest_norms, moments_from, norm_counts_from
-from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.rounds.outcomes import ReleasedSum
 
 Floats = NDArray[np.float64]
 

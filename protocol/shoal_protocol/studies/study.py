@@ -6,19 +6,20 @@ columns, never from the data: nothing here is charged to the privacy budget. Val
 bounds are cut to them by the client.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
+import numpy as np
 from pydantic import Field
 
-from shoal_protocol.jobs.terms import TOLERANCE, RoundTerms, Terms
-from shoal_protocol.posteriors.base import BasePosterior
-from shoal_protocol.queries import Query, QueryName
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import variables_of
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.trust.codings import Coding, codings_of_terms
+from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
+from shoal_protocol.queries.columns import ColumnBounds, variables_of
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 
@@ -165,3 +166,166 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_alike, one, other))
     return type(one) is type(other) and bool(one == other)
+
+
+COUNT_BITS: Final = 20
+"""Of the grid of counts."""
+SUM_BITS: Final = 15
+"""Of the grid of first moments."""
+_FARTHEST: Final = 1e6  # half ranges of a column: what a prior may be about
+
+Pseudocount = Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False)]
+Labels = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=255)
+]
+"""What levels are called, in their order; none where they are called by their numbers."""
+
+
+class OneRoundStudy(Study):
+    """A study of one round, which asks all clients that joined."""
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the job has: one."""
+        return 1
+
+    @property
+    def batch(self) -> int | None:
+        """How many clients the round asks: None, for all that joined."""
+        return None
+
+    @abstractmethod
+    def query(self) -> Query:
+        """Return the query of the only round, which carries the number of records."""
+
+    def participations(self, population: int) -> int:
+        return 1
+
+    def query_name(self, number: int) -> QueryName:
+        return self.query().name
+
+    def query_names(self) -> tuple[QueryName, ...]:
+        return (self.query().name,)
+
+    def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+        """Return the terms of the only round: nothing is left open."""
+        query = self.query()
+        radius: float | None = getattr(query, "radius", None)
+        return (
+            RoundTerms(
+                rounds=1,
+                query=query,
+                recentred=False,
+                stretch=AS_STATED,
+                radius=None if radius is None else Range(least=radius, most=radius),
+            ),
+        )
+
+    def check_query(
+        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
+    ) -> None:
+        if query != self.query():
+            raise RefusedSpec("the query is not the one that the job's task asks")
+
+    def _query_columns(self) -> tuple[Column, ...]:
+        return tuple(bounds.column() for bounds in self.columns)
+
+
+class DistributionStudy(OneRoundStudy):
+    """A study of one round that learns a distribution of records."""
+
+    @abstractmethod
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        """Return those of records, shape (n, columns), at the mean of a posterior of the study.
+
+        Raises:
+            ValueError: a record can be none of the study's.
+        """
+
+
+class NormalStudy(DistributionStudy):
+    """Public parameters of a normal family with unknown covariance, besides its columns.
+
+    Prior: normal-inverse-Wishart. The mean is worth `prior_mean_records` records. A client holds
+    one record at most. `intercept` weighs the sums against the squares: the noise on a column's sum
+    is proportional to (q + k^2) / k, on the squares to q + k^2, for q columns and intercept k.
+    """
+
+    records_per_client: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
+    prior_mean_records: Pseudocount = 0.1
+    intercept: Annotated[float, Field(ge=0.01, le=1.0, allow_inf_nan=False)] = 0.5
+    grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
+
+    def query(self) -> SecondMomentMatrix:
+        """Return the query of the only round."""
+        return SecondMomentMatrix(
+            columns=self._query_columns(),
+            intercept=self.intercept,
+            radius=None,
+            grid_bits=self.grid_bits,
+            records_per_client=self.records_per_client,
+        )
+
+
+def spanning(name: str, levels: Sequence[float]) -> ColumnBounds:
+    """Return the bounds of a column from the least of its levels to the largest."""
+    return ColumnBounds(name=name, lower=min(levels), upper=max(levels))
+
+
+def called(levels: Sequence[float], labels: Sequence[str]) -> tuple[str, ...]:
+    """Return what levels are called: by their labels, if there are any.
+
+    Raises:
+        ValueError: labels are not one for each, or two are the same.
+    """
+    if not labels:
+        return tuple(f"{level:.15g}" for level in levels)
+    if len(labels) != len(levels) or len(set(labels)) != len(labels):
+        raise ValueError("labels are one for each level, and different")
+    return tuple(labels)
+
+
+def and_others(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of levels, and of all other values."""
+    return (*names, own_label("other", "any other", names))
+
+
+def own_label(label: str, instead: str, names: Sequence[str]) -> str:
+    """Return a label beside the `names` of levels: `instead`, where a level has the label."""
+    while label in names:
+        label, instead = instead, f"any {instead}"
+    return label
+
+
+def require_near(
+    columns: Sequence[ColumnBounds],
+    means: Sequence[float | None],
+    sds: Sequence[float | None],
+) -> None:
+    """Refuse hyperparameters that a float cannot hold beside the columns' bounds.
+
+    Raises:
+        ValueError: a mean is too far from the bounds, or a standard deviation too unlike them.
+    """
+    for column, mean in zip(columns, means, strict=True):
+        if mean is not None and abs(mean - column.centre) > _FARTHEST * column.half_range:
+            raise ValueError("a prior mean is farther from the bounds than a million half ranges")
+    for column, sd in zip(columns, sds, strict=True):
+        if sd is not None and not 1.0 / _FARTHEST <= sd / column.half_range <= _FARTHEST:
+            raise ValueError("a standard deviation is not within a million times of half a range")
+
+
+def log_probabilities(probabilities: FloatVector) -> FloatVector:
+    """Return logarithms, of 0 minus infinity."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(probabilities))
+
+
+def normal_log_densities(
+    values: FloatMatrix, mean: FloatVector, covariance: FloatMatrix
+) -> FloatVector:
+    """Return log densities of a normal distribution, shape (n,), at `values`, shape (n, d)."""
+    root = np.linalg.cholesky(covariance)
+    standard = np.linalg.solve(root, (values - mean).T)
+    constant = len(mean) * math.log(2.0 * math.pi) / 2.0 + np.log(np.diagonal(root)).sum()
+    return np.asarray(-constant - 0.5 * np.sum(standard**2, axis=0))

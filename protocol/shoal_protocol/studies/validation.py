@@ -9,15 +9,13 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior
-from shoal_protocol.posteriors.known import Known, Number, NumbersPosterior, Part, reach_of
+from shoal_protocol.posteriors.forms import Known, Number, NumbersPosterior, Part, reach_of
 from shoal_protocol.queries import PredictionScores
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.columns import ColumnName
-from shoal_protocol.queries.terms import Level, Term
-from shoal_protocol.studies.one_round import SUM_BITS, OneRoundStudy
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
 from shoal_protocol.studies.regression import TargetFamily
-from shoal_protocol.trust.codings import Coding, codings_of_target
-from shoal_protocol.wire.numbers import Finite, PositiveSize, Real
+from shoal_protocol.studies.study import SUM_BITS, OneRoundStudy
+from shoal_protocol.trust.dictionary import Coding, codings_of_target
+from shoal_protocol.wire.encoding import Finite, PositiveSize, Real
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,6 @@ from pydantic import Field, StringConstraints
 
 from shoal_protocol.trust.policy import Policy, all_but_one
 from shoal_protocol.trust.roster import Roster, RosterReference
-from shoal_protocol.wire.beside import parted, with_log_proof
 from shoal_protocol.wire.documents import (
     BoundDocument,
     Document,
@@ -22,15 +21,16 @@ from shoal_protocol.wire.documents import (
     Role,
     Signed,
     decode,
+    parted,
+    with_log_proof,
 )
-from shoal_protocol.wire.encoding import BoxKeyHex, Digest, Name, VerifyKeyHex
+from shoal_protocol.wire.encoding import BoxKeyHex, Digest, Name, Place, VerifyKeyHex
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     UnknownSigner,
     WrongManifest,
     WrongSigner,
 )
-from shoal_protocol.wire.numbers import Place
 
 Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]
 Certificate = Annotated[

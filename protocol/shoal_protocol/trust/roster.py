@@ -20,9 +20,8 @@ from nacl.signing import VerifyKey
 from pyroaring import BitMap
 
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Digest, domain, sha256
+from shoal_protocol.wire.encoding import Clients, Digest, domain, sha256
 from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder, UnknownHolder
-from shoal_protocol.wire.numbers import Clients
 from shoal_protocol.wire.versions import WIRE
 
 _MAGIC: Final = b"SHOALROSTER"

@@ -2,7 +2,8 @@
 
 On the wire: the canonical JSON of {"body": ..., "signature": ..., "signer": ...}. The signature
 (Ed25519, RFC 8032) and the digest (SHA-256) are taken over the same bytes: a domain prefix that
-names protocol version and kind, then the canonical JSON of the body.
+names protocol version and kind, then the canonical JSON of the body. A field `log_proof` may stand
+beside what is signed: the document's proof in the log.
 """
 
 import re
@@ -27,6 +28,31 @@ from shoal_protocol.wire.encoding import (
 )
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnsupportedVersion
 from shoal_protocol.wire.versions import RELEASE, WIRE
+
+_PROOF: Final = b',"log_proof":'
+_SIGNATURE_FIELD: Final = b',"signature":'
+
+
+def with_log_proof(encoded: bytes, proof: str) -> bytes:
+    """Return a signed document, in canonical form and without a proof, with one."""
+    at = encoded.rindex(_SIGNATURE_FIELD)
+    return encoded[:at] + _PROOF + canonical_json(proof) + encoded[at:]
+
+
+def parted(encoded: bytes) -> tuple[bytes, str | None]:
+    """Return a signed document without its proof, and the proof, unread; None if there is none.
+
+    Raises:
+        MalformedDocument
+    """
+    # within strings quotes are escaped, and no document has a field of this name
+    head, found, rest = encoded.rpartition(_PROOF)
+    written, signature, rest = rest.partition(_SIGNATURE_FIELD) if found else (b"null", b"", rest)
+    if found and not written.startswith(b'"'):  # nobody signed it: many values are not read
+        raise MalformedDocument("a proof is a text")
+    proof = parse_canonical_json(written)
+    return head + signature + rest, proof
+
 
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
 _SIGNER: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

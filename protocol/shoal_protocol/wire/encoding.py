@@ -1,12 +1,20 @@
-"""Canonical bytes of JSON values, bitmaps and vectors.
+"""Canonical bytes of JSON values, bitmaps and vectors; ranges of numbers; canonical texts.
 
 A value has one encoding (RFC 8785), and bytes that are not the encoding of what they say are
 refused, so that nothing can change unseen by a digest or a signature.
+
+The square of each number is finite, and so are sums of many squares and products of two. Every
+numeric field has a type from here or narrower bounds of its own; a test finds any other.
+
+Spreadsheets, keyboards and programs write one text in several ways: with a space at its end, with a
+no-break space, with an accent as a character of its own. Wherever texts are compared, their
+canonical forms are.
 """
 
 import base64
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -19,6 +27,86 @@ from pyroaring import BitMap
 
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.versions import WIRE
+
+_AROUND: Final = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680"
+    "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+    "\u200b\u2060\ufeff"
+)
+"""White space of Unicode, and the three characters that show nothing and end up at texts' ends."""
+
+MISSING_TEXTS: Final = frozenset(
+    {*("na", "n/a", "#n/a", "nan", "null", "#null!", "nil", "none", "-", "--", ".", "?"), "missing"}
+)
+"""Texts, in lower case, that programs write where a value is missing."""
+
+
+def canonical_text(text: str) -> str:
+    """Return the one form of a text: composed characters (NFC), and no space around them."""
+    return unicodedata.normalize("NFC", text).strip(_AROUND)
+
+
+def near_text(text: str, among: Iterable[str]) -> str | None:
+    """Return the first text that differs from this one by case, width or punctuation alone.
+
+    What is near is never taken for the text itself: it is named in a message. None if none is near.
+    """
+    wanted = _bare(text)
+    return next((each for each in among if _bare(each) == wanted), None) if wanted else None
+
+
+def _bare(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return "".join(each for each in folded if each.isalnum())
+
+
+LARGEST: Final = 1e30
+"""Largest magnitude of a value of data, and of what a term makes of one."""
+
+LARGEST_CLIENTS: Final = 2**32
+"""Most clients that there can be: each has an index of 32 bits."""
+
+_LARGEST_RESULT: Final = 1e150  # a covariance has squares of a target's unit over a feature's
+
+Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+"""A value in the data's own units: a bound, a level, an edge, a prior mean."""
+
+Positive = Annotated[float, Field(ge=1e-40, le=1e40, allow_inf_nan=False)]
+"""A width, a standard deviation or a scale in the data's own units.
+
+Bounds may be 1e-30 narrow and 2e30 wide, and a later round's scales some powers of ten beyond.
+"""
+
+Radius = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
+"""Of a ball of rows in normalised units, where a column is within [-1, 1]."""
+
+Finite = Annotated[float, Field(ge=-_LARGEST_RESULT, le=_LARGEST_RESULT, allow_inf_nan=False)]
+"""What was computed from released sums, in any unit."""
+
+Size = Annotated[float, Field(ge=0.0, le=_LARGEST_RESULT, allow_inf_nan=False)]
+"""A result that is not negative."""
+
+PositiveSize = Annotated[float, Field(gt=0.0, le=_LARGEST_RESULT, allow_inf_nan=False)]
+"""A result that is positive."""
+
+Loss = Annotated[float, Field(ge=0.0, le=1e6, allow_inf_nan=False)]
+"""A privacy loss, mu or epsilon: nothing that anybody may allow is near the largest."""
+
+Delta = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
+"""The delta of (epsilon, delta); 0 is pure."""
+
+Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
+"""A number of things, or a place among them: what JSON writes exactly (RFC 7493, section 2.2)."""
+
+Place = Annotated[int, Field(ge=1, le=2**53 - 1)]
+"""A place in a sequence that begins at 1, or a number of things that there is one of at least."""
+
+Clients = Annotated[int, Field(ge=0, le=LARGEST_CLIENTS)]
+"""A number of clients."""
+
+Integer = Annotated[int, Field(gt=-(2**53), lt=2**53)]
+"""A whole number that JSON writes exactly, such as a weight on a grid."""
+
 
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
 LARGEST_CLIENT_INDEX: Final = 2**32 - 1

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from nacl.signing import SigningKey
 
-from shoal_protocol.jobs.approvals import WAITS, Approval, approval_of
+from shoal_protocol.jobs.membership import WAITS, Approval, approval_of
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import (

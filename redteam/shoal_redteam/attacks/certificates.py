@@ -9,8 +9,11 @@ from nacl.signing import SigningKey
 
 from shoal_hosting.peers.peer import OK
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.packing import read_certificate, unpack
-from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.certificates.release_certificate import (
+    ReleaseCertificate,
+    read_certificate,
+    unpack,
+)
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import LedgerEntry

@@ -7,8 +7,14 @@ from typing import Any, Final
 from shoal_holder.crowds.closings import Kept, faults
 from shoal_holder.crowds.crowd import Crowd as CheckedCrowd
 from shoal_hosting.peers.peer import CREATED
-from shoal_protocol.crowds.documents import CrowdClosing, InstanceHead, LogEntry, weights_digest
-from shoal_protocol.crowds.draws import check_closing, replaced_instance
+from shoal_protocol.crowds.draws import (
+    CrowdClosing,
+    InstanceHead,
+    LogEntry,
+    check_closing,
+    replaced_instance,
+    weights_digest,
+)
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
 from shoal_redteam.attack import Attack

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from shoal_hosting.peers.peer import CREATED, OK
-from shoal_protocol.crowds.checks import largest_change
-from shoal_protocol.crowds.errors import (
+from shoal_protocol.crowds.draws import (
     ConflictingSubmission,
     ContributionsUsedUp,
     CrowdClosed,
     RefusedSubmission,
+    largest_change,
 )
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT
 from shoal_protocol.wire.documents import Signed, sign

@@ -4,10 +4,16 @@ from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import Final
 
-from shoal_protocol.log.notes import Checkpoint, read_note, sign_note
-from shoal_protocol.log.proofs import WrongProof
-from shoal_protocol.log.submissions import ADD_CHECKPOINT, Submission
-from shoal_protocol.log.witnessed import TooFewWitnesses, origin_of
+from shoal_protocol.log.notes import (
+    ADD_CHECKPOINT,
+    Checkpoint,
+    Submission,
+    TooFewWitnesses,
+    origin_of,
+    read_note,
+    sign_note,
+)
+from shoal_protocol.log.tiles import WrongProof
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.trust.manifest_bundle import framed
 from shoal_protocol.wire.documents import sign

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.linear_regression.round_rules import query_for
+from shoal_protocol.studies.linear_regression import LinearRegressionTask, query_for
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.announcing import noise_worth, priced

@@ -11,11 +11,11 @@ import numpy as np
 
 from shoal_holder.contribution import box_keys
 from shoal_protocol.rounds.attestations import Abandonment, Result
-from shoal_protocol.rounds.possible_sums import is_possible
+from shoal_protocol.rounds.outcomes import is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, Header, seal
+from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
-from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,

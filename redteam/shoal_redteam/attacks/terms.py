@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-from shoal_protocol.jobs.terms import Terms
+from shoal_protocol.jobs.job_request import Terms
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 from shoal_protocol.wire.service_errors import MissingRequest
 from shoal_redteam.announcing import is_honest

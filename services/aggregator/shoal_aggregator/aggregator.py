@@ -47,14 +47,13 @@ from shoal_protocol.rounds.attestations import (
     PartialSumReference,
     Result,
     RoundDocument,
+    check_nodes,
 )
-from shoal_protocol.rounds.cohorts import check_nodes
-from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.rounds.outcomes import IMPOSSIBLE, is_possible
+from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.shamir import Combined
+from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 from shoal_protocol.wire.phases import AggregationEvent, Phase

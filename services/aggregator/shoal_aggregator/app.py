@@ -39,8 +39,7 @@ from shoal_hosting.server.waiting import Changes, WaitSeconds
 from shoal_hosting.service import Resources
 from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
-from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
-from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
+from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
 from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES
 from shoal_protocol.wire.errors import (
     MalformedDocument,

@@ -33,14 +33,22 @@ from shoal_protocol.log.entries import (
     RoundEntry,
     decode_entry,
 )
-from shoal_protocol.log.notes import LARGEST_NOTE_BYTES, Checkpoint, decimal, read_note, sign_note
-from shoal_protocol.log.proofs import leaf_hash
-from shoal_protocol.log.submissions import ADD_CHECKPOINT, Submission
-from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, root_of, tile_at
-from shoal_protocol.log.witnessed import LogProof, cosigners, origin_of, signed_checkpoint
+from shoal_protocol.log.notes import (
+    ADD_CHECKPOINT,
+    LARGEST_NOTE_BYTES,
+    Checkpoint,
+    LogProof,
+    Submission,
+    cosigners,
+    decimal,
+    read_note,
+    sign_note,
+    signed_checkpoint,
+)
+from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, leaf_hash, root_of, tile_at
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import ComputeParty, decode_manifest
-from shoal_protocol.trust.succession import check_successor, log_entry
+from shoal_protocol.trust.succession import check_successor, log_entry, origin_of
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable

@@ -39,10 +39,9 @@ from shoal_hosting.server.openapi import (
 )
 from shoal_hosting.server.problems import show_protocol_error
 from shoal_hosting.vitals import Vitals
-from shoal_protocol.jobs.approvals import Approval
+from shoal_protocol.jobs.membership import Approval
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
-from shoal_protocol.privacy.epsilons import epsilon_left
-from shoal_protocol.privacy.together import epsilon_of
+from shoal_protocol.privacy.job_costs import epsilon_left, epsilon_of
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownJob, WrongPhase
 

@@ -25,8 +25,8 @@ from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.party import read_pin
+from shoal_hosting.private_files import token_of
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.tokens import token_of
 from shoal_hosting.vitals import Vitals
 
 TOKEN_FILE: Final = "owner.token"

@@ -11,12 +11,11 @@ from nacl.signing import SigningKey
 
 from shoal_agent.job_view import AskingView, JobView
 from shoal_agent.ledger_pages import Left
-from shoal_protocol.crowds.documents import CrowdJobRequest
-from shoal_protocol.jobs.approvals import Decision, approval_of
+from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.jobs.membership import Decision, approval_of
 from shoal_protocol.wire.documents import Signed, decode, sign
-from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.numbers import Count
+from shoal_protocol.wire.encoding import Count, canonical_json
 
 
 class ApprovalsView(pydantic.BaseModel):

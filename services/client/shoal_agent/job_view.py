@@ -8,7 +8,7 @@ import pydantic
 
 from shoal_holder.approvals import JobAsking, OwnerDecision, Stage
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
-from shoal_protocol.wire.numbers import Count
+from shoal_protocol.wire.encoding import Count
 
 
 class PartyView(pydantic.BaseModel):

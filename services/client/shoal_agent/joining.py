@@ -34,8 +34,8 @@ from shoal_hosting.clock import Clock
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import OK, Answer, NotThere, Peer
-from shoal_protocol.jobs.approvals import State
 from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.jobs.membership import State
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
     BadSignature,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pydantic
 
 from shoal_holder.status import ENVELOPES
-from shoal_protocol.wire.numbers import Count
+from shoal_protocol.wire.encoding import Count
 
 _EVER: Final = "for ever"
 

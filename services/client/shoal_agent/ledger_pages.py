@@ -9,8 +9,8 @@ from shoal_holder.crowds.status import CrowdSpending, RecordsLeft
 from shoal_holder.exits import ReservedBudget
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.wire.encoding import Count, Delta, Loss
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.numbers import Count, Delta, Loss
 
 
 class Line(LedgerEntry):

@@ -11,10 +11,9 @@ from shoal_holder.policy import Policy
 from shoal_holder.release_timing import MOST_SECONDS, sampling_seconds
 from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job, job_refusal
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.trust.limits import passed_message
+from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from shoal_holder.policy import Policy
 from shoal_holder.site import Site
 from shoal_holder.state_file import StateFile
-from shoal_protocol.jobs.approvals import (
+from shoal_protocol.jobs.membership import (
     APPROVED,
     REFUSED,
     WAITS,

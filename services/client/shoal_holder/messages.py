@@ -9,11 +9,10 @@ from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 from pydantic import Field, StringConstraints
 
-from shoal_protocol.jobs.approvals import State
+from shoal_protocol.jobs.membership import State
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Digest, Name, Timestamp
-from shoal_protocol.wire.numbers import Count as Count
-from shoal_protocol.wire.numbers import Finite
+from shoal_protocol.wire.encoding import Count as Count
+from shoal_protocol.wire.encoding import Digest, Finite, Name, Timestamp
 
 LARGEST_BYTES: Final = 300 << 20  # a roster of eight million clients
 

@@ -9,8 +9,7 @@ from pyroaring import BitMap
 
 from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
-from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.accounting import Balances, Cost
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 
 StatedCost = tuple[float, float | None]

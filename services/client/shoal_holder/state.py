@@ -15,8 +15,7 @@ from pyroaring import BitMap
 from shoal_holder import exits, ledger, spending
 from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
-from shoal_protocol.privacy.accounting import NOTHING, Cost
-from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.errors import LedgerBroken

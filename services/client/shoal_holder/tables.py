@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from shoal_protocol.wire.texts import MISSING_TEXTS, canonical_text, near_text
+from shoal_protocol.wire.encoding import MISSING_TEXTS, canonical_text, near_text
 
 _NO: Final = frozenset({"no", "n", "false"})
 _YES: Final = frozenset({"yes", "y", "true"})

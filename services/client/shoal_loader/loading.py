@@ -21,7 +21,7 @@ from shoal_loader.expressions import Expression, RefusedExpression, checked
 from shoal_loader.mapping import Column, Mapping
 from shoal_loader.source import KEY, SOURCE, Source, quoted
 from shoal_protocol.trust.dictionary import DataDictionary
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 _SQL_TYPE = {"number": "DOUBLE", "flag": "VARCHAR", "category": "VARCHAR", "date": "DATE"}
 _NOT = {

@@ -10,7 +10,7 @@ from shoal_holder.site_files import MAPPING
 from shoal_holder.toml_files import read_toml
 from shoal_protocol.trust.dictionary import EPOCH, Category, DataDictionary, Variable
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
 ColumnName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,256}$")]

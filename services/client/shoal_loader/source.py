@@ -16,7 +16,7 @@ import numpy as np
 from shoal_holder.site_files import MAPPING
 from shoal_holder.tables import CsvTable, checked_names, id_fault, positions
 from shoal_loader.mapping import Mapping, Table
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 KEY: Final = "shoal record id"
 SOURCE: Final = "source"

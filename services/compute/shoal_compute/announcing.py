@@ -24,12 +24,10 @@ from shoal_hosting.storage.ledger import (
 )
 from shoal_protocol.jobs.job_request import check_round_of_job
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.accounting import Balances, Cap, Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import PartialSum
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownRound
 from shoal_protocol.wire.phases import Phase

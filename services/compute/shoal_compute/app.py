@@ -50,17 +50,16 @@ from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES, NodeQuery
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.log.notes import LARGEST_NOTE_BYTES
-from shoal_protocol.log.submissions import (
+from shoal_protocol.log.notes import (
     ADD_CHECKPOINT,
+    LARGEST_NOTE_BYTES,
     SIZE_MEDIA_TYPE,
     UnknownLog,
     WrongOldSize,
     read_submission,
 )
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Result, Vote
-from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
-from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
+from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.succession import WrongProof

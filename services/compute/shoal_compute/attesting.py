@@ -12,8 +12,8 @@ from shoal_protocol.rounds.attestations import (
     PartialSum,
     StoredAnswers,
     Vote,
+    digest_in,
 )
-from shoal_protocol.rounds.cohorts import digest_in
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.errors import MalformedDocument

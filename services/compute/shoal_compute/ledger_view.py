@@ -25,7 +25,7 @@ from shoal_hosting.startup import StartupRefused, startup_of
 from shoal_hosting.storage.database import translating_storage_errors
 from shoal_hosting.storage.database_schema import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line
-from shoal_protocol.privacy.epsilons import epsilon_at
+from shoal_protocol.privacy.job_costs import epsilon_at
 from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.privacy.ledger_checks import in_words
 from shoal_protocol.trust.manifest import decode_manifest

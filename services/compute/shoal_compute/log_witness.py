@@ -14,10 +14,19 @@ from shoal_compute.witnesses import Witnesses
 from shoal_hosting.operators.view import in_words
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.log.notes import Checkpoint, cosign, read_note
-from shoal_protocol.log.proofs import check_consistency
-from shoal_protocol.log.submissions import Submission, UnknownLog, WrongOldSize
-from shoal_protocol.log.witnessed import cosigners, origin_of, signed_checkpoint, witness_name
+from shoal_protocol.log.notes import (
+    Checkpoint,
+    Submission,
+    UnknownLog,
+    WrongOldSize,
+    cosign,
+    cosigners,
+    origin_of,
+    read_note,
+    signed_checkpoint,
+    witness_name,
+)
+from shoal_protocol.log.tiles import check_consistency
 
 
 class LogWitness:

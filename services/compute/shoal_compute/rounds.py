@@ -12,16 +12,17 @@ from pyroaring import BitMap
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.store import Kept, SignedAttestation, StoredRound
 from shoal_hosting.party import KeyNotHere, Party
-from shoal_protocol.rounds.asked_holders import AskedHolders
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
     PartialSum,
     StoredAnswers,
     Vote,
+    asked_of,
+    cohort_in,
+    digest_in,
 )
-from shoal_protocol.rounds.cohorts import asked_of, cohort_in, digest_in
-from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.committee_sums import starts
 from shoal_protocol.sharing.received import Envelope, envelope_size, parse

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
-from shoal_hosting.service_settings import ServiceSettings
+from shoal_hosting.running import ServiceSettings
 from shoal_hosting.standing import BOX_KEY_LIFETIME
 
 _HERE: Final = frozenset({"processes", "threads"})

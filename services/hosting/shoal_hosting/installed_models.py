@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries import Column, GradientSum
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, compile_model
 from shoal_protocol.wire.encoding import domain

@@ -5,8 +5,8 @@ import pydantic
 from shoal_hosting.manifests.manifest_book import at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
+from shoal_protocol.wire.encoding import Count
 from shoal_protocol.wire.errors import ProtocolError
-from shoal_protocol.wire.numbers import Count
 from shoal_protocol.wire.phases import FINISHED, JobPhase, Phase
 
 

@@ -1,6 +1,7 @@
 """Writing files that are complete or absent, some of them private.
 
 Nothing here overwrites by accident: a new file must not exist, and a replacement is a rename.
+One of the private files holds a token. Whoever can read it runs the party, and shows the token.
 """
 
 import os
@@ -8,6 +9,11 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from shoal_hosting.startup import StartupRefused, read_private_file
+
+OPERATOR_TOKEN: Final = "operator.token"
+"""Name of the file with the token in the data directory of a service."""
+_SHORTEST_TOKEN: Final = 32
 PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
 PUBLIC_FILE: Final = 0o644
@@ -88,3 +94,17 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def token_of(path: Path) -> str:
+    """Return the token in a private file, which the first call makes.
+
+    Raises:
+        StartupRefused: the file is broken, or open to others.
+    """
+    if not path.exists():
+        write_new(path, f"{secrets.token_hex(32)}\n".encode(), private=True)
+    token = read_private_file(path).decode("ascii", errors="replace").strip()
+    if len(token) < _SHORTEST_TOKEN:
+        raise StartupRefused(f"{path} holds no token; delete it, and the next start makes one")
+    return token

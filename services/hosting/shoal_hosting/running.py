@@ -10,28 +10,79 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, TextIO, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.marks import DAMAGED
 from shoal_hosting.operators.view import Operator, RecentLines
 from shoal_hosting.party import Party, check_party, load_party, read_pin
+from shoal_hosting.private_files import OPERATOR_TOKEN, token_of
 from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.service import Service
-from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused, startup_of
-from shoal_hosting.storage.database_schema import check_choice, note_choice, why_unavailable
-from shoal_hosting.tokens import OPERATOR_TOKEN, token_of
+from shoal_hosting.storage.database_schema import (
+    FORM,
+    check_choice,
+    is_postgresql_url,
+    note_choice,
+    why_unavailable,
+)
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 # Puts a service together and starts nothing. It is called with what `Given` lists, and with the
 # settings that only this service has.
 Assemble = Callable[..., Service]
+
+
+class ServiceSettings(BaseModel):
+    """Settings of every service, read once from `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    party: Path = Field(description="the directory with this party's keys, card and pin")
+    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
+    data: Path = Field(description="a directory on durable storage, for this service alone")
+    host: str = Field(default="127.0.0.1", description="the address to listen on")
+    port: int = Field(ge=0, le=65_535, description="the port to listen on")
+    database_url: str | None = Field(
+        default=None, description=f"a PostgreSQL URL, {FORM}, or nothing for an SQLite file"
+    )
+    accept_loss: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{16}$",
+        description=(
+            "nothing, or the token that a refusal to start over a database that is lost or older "
+            "shows: the loss is accepted, that very one"
+        ),
+    )
+    metrics_for_anybody: bool = Field(
+        default=False,
+        description="whether /metrics answers who does not show the token in operator.token",
+    )
+    console: bool = Field(
+        default=False,
+        description=(
+            "whether /console shows how the service stands to who signs in by the token in "
+            "operator.token; strangers who reach the port see the sign-in"
+        ),
+    )
+    log_level: str = Field(
+        default="info",
+        pattern="^(debug|info|warning|error)$",
+        description="debug, info, warning or error",
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _can_be_opened(cls, url: str | None) -> str | None:
+        if url is not None and not is_postgresql_url(url):
+            raise ValueError("not a PostgreSQL URL")
+        return url
 
 
 def run_service(

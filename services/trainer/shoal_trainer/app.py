@@ -29,9 +29,15 @@ from shoal_hosting.server.replies import (
 from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
-from shoal_protocol.jobs.approvals import ApprovalNotice
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal, JobWithdrawn, Join, Leave
+from shoal_protocol.jobs.membership import (
+    ApprovalNotice,
+    HolderQuery,
+    JobWithdrawal,
+    JobWithdrawn,
+    Join,
+    Leave,
+)
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.wire.errors import (

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Table, select, update
 
 from shoal_hosting import service
 from shoal_hosting.party import check_role
-from shoal_hosting.service_settings import ServiceSettings
+from shoal_hosting.running import ServiceSettings
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.retention import Jobs, Keeping, Keepings, Retention
 from shoal_hosting.storage.shared_manifests import SharedManifests

@@ -17,15 +17,20 @@ from sqlalchemy import Connection, select
 from shoal_hosting.manifests.manifest_book import at_present, newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
-from shoal_protocol.certificates.packing import pack, read_certificate, unpack
-from shoal_protocol.certificates.release_certificate import counted, in_order, spanned
+from shoal_protocol.certificates.release_certificate import (
+    counted,
+    in_order,
+    pack,
+    read_certificate,
+    spanned,
+    unpack,
+)
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
 from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
-from shoal_protocol.wire.beside import with_log_proof
-from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_protocol.wire.documents import Signed, decode, sign, with_log_proof
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers

@@ -9,10 +9,9 @@ from typing import Any, Final
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
-from shoal_protocol.certificates.foreseen_refusals import foreseen_refusal
-from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.certificates.study_request import StudyRequest, foreseen_refusal
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.trust import limits
+from shoal_protocol.trust import policy
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode
@@ -45,8 +44,8 @@ class Declarations:
         own = self._resources
         signed = await own.read(encoded, HolderDeclaration)
         own.book.get(signed.body.manifest).verify_in_force(signed, own.book.current)
-        if signed.body.declared_at > own.clock() + limits.CLOCKS_APART:
-            ahead = limits.duration(own.clock(), signed.body.declared_at)
+        if signed.body.declared_at > own.clock() + policy.CLOCKS_APART:
+            ahead = policy.duration(own.clock(), signed.body.declared_at)
             raise OutdatedDeclaration(f"its time is {ahead} ahead of the trainer's clock")
         return await own.storage.run(_replace, signed)
 
@@ -149,7 +148,7 @@ def _replace(db: Connection, signed: Signed[HolderDeclaration]) -> bool:
         if earlier == body:
             return False
         if earlier.declared_at >= body.declared_at:
-            behind = limits.duration(body.declared_at, earlier.declared_at)
+            behind = policy.duration(body.declared_at, earlier.declared_at)
             raise OutdatedDeclaration(f"its time is {behind} behind the newest that is known")
     db.execute(declarations.delete().where(columns.holder == body.holder))
     db.execute(declarations.insert(), {"holder": body.holder, "document": signed.encode()})

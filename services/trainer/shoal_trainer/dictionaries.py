@@ -11,9 +11,13 @@ from sqlalchemy import Connection, select
 from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.trust.codings import event_fault_of
-from shoal_protocol.trust.dictionary import DataDictionary, open_dictionary, read_dictionary
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.trust.dictionary import (
+    DataDictionary,
+    event_fault_of,
+    open_dictionary,
+    read_dictionary,
+)
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, WrongManifest
 from shoal_trainer.resources import Resources

@@ -11,9 +11,8 @@ from shoal_hosting.operators.view import Table, View, by_phase, ledger_in_words
 from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
 from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawn
-from shoal_protocol.privacy.accounting import NOTHING
-from shoal_protocol.privacy.balances import Balances
-from shoal_protocol.privacy.epsilons import epsilon_left
+from shoal_protocol.privacy.accounting import NOTHING, Balances
+from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium

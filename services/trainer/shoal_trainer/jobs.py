@@ -22,16 +22,13 @@ from shoal_protocol.certificates.study_request import (
     check_study,
 )
 from shoal_protocol.jobs.job_request import job_refusal
-from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
-from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost, compose
 from shoal_protocol.queries import GradientSum, Query
-from shoal_protocol.rounds.asked_holders import AskedHolders
-from shoal_protocol.rounds.batches import largest_part
-from shoal_protocol.rounds.released_sum import ReleasedSum
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.trust.limits import passed_message
+from shoal_protocol.rounds.batches import largest_part, make_spec
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, RefusedSpec
 from shoal_protocol.wire.service_errors import BudgetExceeded
 

@@ -14,10 +14,18 @@ from sqlalchemy import Connection
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.server.replies import Outcome, documents_in
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
-from shoal_protocol.jobs.approvals import REFUSED, STATES, WAITS, ApprovalNotice
-from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave, check_ending
-from shoal_protocol.privacy.epsilons import epsilon_left
-from shoal_protocol.rounds.asked_holders import AskedHolders
+from shoal_protocol.jobs.membership import (
+    REFUSED,
+    STATES,
+    WAITS,
+    ApprovalNotice,
+    JobWithdrawal,
+    Join,
+    Leave,
+    check_ending,
+)
+from shoal_protocol.privacy.job_costs import epsilon_left
+from shoal_protocol.rounds.round_spec import AskedHolders
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, Role, Signed, decode

@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import Connection, exists, func, select
 
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.jobs.approvals import REFUSED, WAITS, ApprovalNotice, State
+from shoal_protocol.jobs.membership import REFUSED, WAITS, ApprovalNotice, State
 from shoal_protocol.wire.documents import BoundDocument, Signed, decode
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase
 from shoal_trainer import schema, store

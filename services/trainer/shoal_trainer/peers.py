@@ -12,7 +12,7 @@ from typing import Any, Final
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_exchange import exchange
 from shoal_hosting.peers.exchange import Connections, Reply, Unavailable
-from shoal_protocol.log.witnessed import LogProof, read_proof
+from shoal_protocol.log.notes import LogProof, read_proof
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.errors import (

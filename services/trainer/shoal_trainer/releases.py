@@ -13,12 +13,12 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 from sqlalchemy import Connection, Table, select
 
-from shoal_protocol.certificates.packing import pack
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
     LostRound,
     ReleaseCertificate,
+    pack,
 )
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal

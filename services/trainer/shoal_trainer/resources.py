@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import cached_property
 
 from shoal_hosting import service
-from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.accounting import Balances
 from shoal_trainer.store import Ledger
 
 

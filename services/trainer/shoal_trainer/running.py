@@ -31,15 +31,15 @@ from shoal_learning.contract import (
 )
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.batches import choose_batch
 from shoal_protocol.rounds.outcomes import (
+    ReleasedSum,
     verified_abandonment,
     verified_partial_sums,
     verified_result,
 )
-from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Posterior
 from shoal_protocol.trust.manifest import Consortium, ServiceParty

@@ -19,7 +19,7 @@ from shoal_hosting.storage.ledger import (
     check_rounds,
     see_one_state,
 )
-from shoal_protocol.certificates.packing import read_certificate
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.privacy.accounting import Cost

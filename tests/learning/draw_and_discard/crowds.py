@@ -4,7 +4,7 @@ import numpy as np
 
 from shoal_learning.crowds.simulation import Contributors
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 
 TARGETS = {"linear": (-1.0, 1.0), "logistic": (0.0, 1.0), "poisson": (0.0, 20.0)}
 

@@ -3,10 +3,9 @@
 import numpy as np
 
 from shoal_learning.crowds.simulation import discrete_laplace
-from shoal_protocol.crowds.checks import largest_change
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import steps
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.crowds.draws import largest_change
+from shoal_protocol.crowds.tasks import CrowdTask, steps
+from shoal_protocol.queries.columns import ColumnBounds
 
 LIARS, CROWDS, CONTRIBUTIONS, VICTIM = 0.002, 1000, 3000, 1
 

@@ -8,9 +8,8 @@ import pytest
 from figures.draw_and_discard.theorems import contractions, expected_rmse
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulation import simulate
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import design_rows, means
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.crowds.tasks import CrowdTask, design_rows, means
+from shoal_protocol.queries.columns import ColumnBounds
 from tests.learning.draw_and_discard.crowds import crowd_task, linear_contributors
 
 FAMILIES = ("linear", "logistic", "poisson")

@@ -8,7 +8,7 @@ import pytest
 
 from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds
 
 CLIENTS = 20_000
 

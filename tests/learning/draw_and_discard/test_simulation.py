@@ -10,8 +10,7 @@ import pytest
 from figures.draw_and_discard.theorems import stationary_spread
 from shoal_learning.crowds.simulation import Contributors, discrete_laplace, simulate
 from shoal_learning.crowds.theory import Contraction
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import contribute, design_rows, steps
+from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
 from tests.learning.draw_and_discard.crowds import crowd_task, linear_contributors
 
 LIMIT = 4.5

@@ -14,23 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdOpening,
     Draw,
+    InstanceChain,
     InstanceHead,
     LogEntry,
     SubmissionReceipt,
-    weights_digest,
-)
-from shoal_protocol.crowds.draws import (
-    InstanceChain,
     broken_draws,
     broken_receipts,
     check_closing,
     commitment,
     drawn_instance,
     replaced_instance,
+    weights_digest,
 )
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.documents import Signed

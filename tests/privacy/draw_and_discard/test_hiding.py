@@ -22,9 +22,8 @@ from figures.draw_and_discard.hiding import (
     rounding,
 )
 from figures.draw_and_discard.later_noise import paper_epsilon
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import means, steps
-from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.crowds.tasks import CrowdTask, means, steps
+from shoal_protocol.queries.columns import ColumnBounds
 
 EPSILONS = (0.0, 0.2, 0.5, 1.0, 1.5)
 DELTA = 1e-5

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_holder.crowds.contributor import noise_part
-from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
-from shoal_protocol.crowds.updates import contribute, design_rows, steps
+from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, contribute, design_rows, steps
 from tests.privacy.draw_and_discard.test_hiding import make_task
 from tests.privacy.sensitivity_search import EXTREME_FLOATS
 

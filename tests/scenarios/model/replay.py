@@ -24,7 +24,7 @@ from shoal_compute.rounds import Round
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, cohort_digest
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.vectors import decode_uint64

@@ -19,8 +19,7 @@ from shoal_compute.store import Kept, SignedAttestation, StoredRound
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers, cohort_digest
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ADDITIVE, ThresholdSharing
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import Phase
 from tests.world import around_node, examples

@@ -29,9 +29,8 @@ from shoal_hosting.settings import read_settings
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries import QueryName
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.linear_regression.round_rules import query_for
-from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.studies.linear_regression import LinearRegressionTask, query_for
+from shoal_protocol.studies.variational import LogisticRegressionTask
 from tests.scenarios.neighbours.leaving import Leaving, work_that_takes_time
 from tests.world.around_holder import COLUMNS, POLICY, PRIVACY, TASK, World, problem
 from tests.world.around_holder_crowds import TASK as CROWD_TASK

@@ -20,7 +20,7 @@ from shoal_holder import site
 from shoal_holder.crowds import contributor
 from shoal_holder.faults import FAULTS_FILE
 from shoal_holder.records import Records
-from shoal_protocol.queries import Query, quantisation
+from shoal_protocol.queries import Query, design
 from shoal_protocol.wire.receipt_query import decode_query
 from tests.world.around_holder import World
 from tests.world.clock import HandMovedTimer
@@ -108,7 +108,7 @@ def _masked_envelope(encoded: bytes) -> tuple[bytes, int]:
 @contextmanager
 def work_that_takes_time(timer: HandMovedTimer) -> Iterator[None]:
     """Have reading, encoding and stepping take the longer, by a timer, the more records it is."""
-    choose, to_box, step = site.chosen_together, quantisation.to_box, contributor.steps
+    choose, to_box, step = site.chosen_together, design.to_box, contributor.steps
 
     def slow_choice(records: Records, positions: Any, columns: Any, **more: Any) -> Any:
         here = [each for each in positions if each is not None and each < len(records)]
@@ -125,7 +125,7 @@ def work_that_takes_time(timer: HandMovedTimer) -> Iterator[None]:
 
     with (
         patch.object(site, "chosen_together", slow_choice),
-        patch.object(quantisation, "to_box", slow_to_box),
+        patch.object(design, "to_box", slow_to_box),
         patch.object(contributor, "steps", slow_steps),
     ):
         yield

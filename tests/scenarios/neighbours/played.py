@@ -8,11 +8,19 @@ from numpy.random import PCG64, Generator
 
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.terms import Centred, Level, Log, OtherLevel, Power, Spline, Term
+from shoal_protocol.queries.columns import (
+    Centred,
+    ColumnBounds,
+    Level,
+    Log,
+    OtherLevel,
+    Power,
+    Spline,
+    Term,
+)
 from shoal_protocol.studies import STUDIES, Task
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.vector_sum import VectorSumTask
+from shoal_protocol.studies.single_numbers import VectorSumTask
 from tests.scenarios.neighbours.holders import CLIENTS, MANY, Rows
 from tests.world.around_holder import TASK
 from tests.world.around_holder_crowds import TASK as CROWD_TASK

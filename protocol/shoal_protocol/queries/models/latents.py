@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.numbers import Real
+from shoal_protocol.wire.encoding import Real
 
 FloatMatrix = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from shoal_agent.status import HolderStatus
 from shoal_holder.policy import Policy
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.peers.service_calls import Endpoint, call
-from shoal_protocol.crowds.documents import CrowdJobRequest
+from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError

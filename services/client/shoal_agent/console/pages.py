@@ -23,8 +23,8 @@ from shoal_agent.status import HolderStatus
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import START, Console, Form, application, go
-from shoal_protocol.jobs.approvals import WAITS, Decision
 from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.jobs.membership import WAITS, Decision
 from shoal_protocol.wire.errors import ProtocolError
 
 JOBS, LEDGER, SENT, RULES = (f"{START}/{each}" for each in ("jobs", "ledger", "sent", "policy"))

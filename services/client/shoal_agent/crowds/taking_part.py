@@ -36,8 +36,7 @@ from shoal_holder.reporting import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.outcome import OVER
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.crowds.documents import LogEntry, Submission
-from shoal_protocol.crowds.errors import CrowdClosed, RefusedDraw
+from shoal_protocol.crowds.draws import CrowdClosed, LogEntry, RefusedDraw, Submission
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, UnknownJob

@@ -8,18 +8,19 @@ import pydantic
 
 from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, Answer, outcomes
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
     CrowdOpening,
+    InstanceChain,
     LogEntry,
+    check_beginning,
+    check_opening,
 )
-from shoal_protocol.crowds.draws import InstanceChain, check_beginning, check_opening
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, describe
-from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.encoding import Count, canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
-from shoal_protocol.wire.numbers import Count
 
 MOST_AT_ONCE: Final = 256  # draws or submissions in one request
 _JSON: Final = "application/json"

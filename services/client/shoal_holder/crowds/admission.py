@@ -6,12 +6,17 @@ from shoal_holder.admission import check_columns
 from shoal_holder.crowds.records_used import record_cap
 from shoal_holder.crowds.status import NO_CROWDS
 from shoal_holder.policy import Policy
-from shoal_protocol.crowds.checks import check_crowd_job, reach_refusal
-from shoal_protocol.crowds.documents import CrowdJobRequest, CrowdOpening
-from shoal_protocol.crowds.draws import check_beginning, check_opening
+from shoal_protocol.crowds.draws import (
+    CrowdJobRequest,
+    CrowdOpening,
+    check_beginning,
+    check_crowd_job,
+    check_opening,
+    reach_refusal,
+)
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.trust.limits import passed_message
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob
 

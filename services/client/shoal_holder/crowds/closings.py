@@ -18,8 +18,16 @@ from shoal_holder.crowds.status import WRONG_RECEIPT, in_words, is_cheating
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
-from shoal_protocol.crowds.documents import CrowdClosing, Draw, LogEntry, SubmissionReceipt
-from shoal_protocol.crowds.draws import InstanceChain, broken_draws, broken_receipts, check_closing
+from shoal_protocol.crowds.draws import (
+    CrowdClosing,
+    Draw,
+    InstanceChain,
+    LogEntry,
+    SubmissionReceipt,
+    broken_draws,
+    broken_receipts,
+    check_closing,
+)
 from shoal_protocol.wire.documents import Signed, decode, describe
 from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
 

@@ -27,9 +27,8 @@ from shoal_holder.release_timing import encoding_seconds, release_time, sampling
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
-from shoal_protocol.crowds.documents import Draw, Submission
-from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.crowds.updates import contribute, design_rows, steps
+from shoal_protocol.crowds.draws import Draw, Submission
+from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import LaplacePart
 from shoal_protocol.queries.columns import factors_in, in_levels

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from shoal_holder.crowds.status import WRONG_RECEIPT
 from shoal_hosting.outcome import ACKNOWLEDGED
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdJobRequest,
     CrowdOpening,
     Draw,
     Submission,
     SubmissionReceipt,
+    check_draw,
     weights_digest,
 )
-from shoal_protocol.crowds.draws import check_draw
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError

@@ -17,7 +17,7 @@ from shoal_holder.policy import Policy
 from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
-from shoal_protocol.privacy.epsilons import epsilon_left
+from shoal_protocol.privacy.job_costs import epsilon_left
 
 _SUMS: Final = (
     "SELECT client, contributions.job, record, COUNT(*), SUM(epsilon) FROM contributions"

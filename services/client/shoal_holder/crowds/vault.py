@@ -44,8 +44,13 @@ from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_hosting.outcome import ACKNOWLEDGED, OVER
-from shoal_protocol.crowds.documents import CrowdJobRequest, CrowdOpening, Submission
-from shoal_protocol.crowds.errors import CrowdClosed, RefusedDraw
+from shoal_protocol.crowds.draws import (
+    CrowdClosed,
+    CrowdJobRequest,
+    CrowdOpening,
+    RefusedDraw,
+    Submission,
+)
 from shoal_protocol.wire.documents import decode, sign_again
 from shoal_protocol.wire.errors import (
     MalformedDocument,

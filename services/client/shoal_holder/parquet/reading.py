@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal_holder.tables import checked_names, positions
-from shoal_protocol.wire.texts import canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 
 _ROWS = 10_000  # at a time
 

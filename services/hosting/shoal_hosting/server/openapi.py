@@ -4,6 +4,7 @@ A route passes `answers` to FastAPI, which makes the OpenAPI document. FastAPI k
 bodies that a route reads itself, so `Application` adds the schemas that those refer to.
 """
 
+import hmac
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -15,7 +16,6 @@ from pydantic import AfterValidator
 from pydantic.json_schema import models_json_schema
 
 from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST, ProblemResponse
-from shoal_hosting.tokens import is_bearer
 from shoal_protocol.wire.documents import Document
 from shoal_protocol.wire.encoding import NAME_PATTERN
 from shoal_protocol.wire.errors import (
@@ -216,6 +216,11 @@ def answers(
 
 stores = partial(answers, statuses=(201, 200))
 """As `answers`, of a route that keeps what it takes: 201 if it is new, 200 if it was on file."""
+
+
+def is_bearer(authorization: str | None, token: str) -> bool:
+    """Tell whether a request's `Authorization` header carries the token (RFC 6750)."""
+    return hmac.compare_digest((authorization or "").encode(), f"Bearer {token}".encode())
 
 
 def only_with(token: str) -> Any:

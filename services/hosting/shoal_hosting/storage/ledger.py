@@ -31,9 +31,8 @@ from sqlalchemy import (
 )
 
 from shoal_hosting.storage.database import Bytes, only_changes, only_grows
-from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.balances import Balances
-from shoal_protocol.privacy.epsilons import epsilon_at
+from shoal_protocol.privacy.accounting import Balances, Cost
+from shoal_protocol.privacy.job_costs import epsilon_at
 from shoal_protocol.privacy.ledger import EMPTY, Chain, Head, LedgerEntry, population_digest
 from shoal_protocol.privacy.ledger_checks import charge_of, check_anchors, check_charge
 from shoal_protocol.rounds.round_spec import RoundSpec

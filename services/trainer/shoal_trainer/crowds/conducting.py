@@ -7,19 +7,20 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
-from shoal_protocol.crowds import updates
-from shoal_protocol.crowds.checks import check_crowd_job, reach_refusal
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds import tasks
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
+    check_crowd_job,
+    commitment,
+    reach_refusal,
 )
-from shoal_protocol.crowds.draws import commitment
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import check_ending
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.trust.limits import passed_message
+from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, UnknownJob
 from shoal_trainer.crowds import store
@@ -154,6 +155,6 @@ def first_weights(task: CrowdTask) -> tuple[int, ...]:
         RefusedJob: the lattice has no such weights.
     """
     try:
-        return tuple(updates.first_weights(task).tolist())
+        return tuple(tasks.first_weights(task).tolist())
     except ValueError as error:
         raise RefusedJob(str(error)) from None

@@ -10,9 +10,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter
 
 from shoal_hosting.storage.group_commit import Batches
-from shoal_protocol.crowds.documents import Draw
-from shoal_protocol.crowds.draws import drawn_instance
-from shoal_protocol.crowds.errors import CrowdClosed
+from shoal_protocol.crowds.draws import CrowdClosed, Draw, drawn_instance
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.store import CrowdBook, CrowdRecord, Instance

@@ -30,22 +30,20 @@ from shoal_hosting.server.replies import (
 )
 from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.certificates.study_request import JobsQuery
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
+    ConflictingSubmission,
+    ContributionsUsedUp,
+    CrowdClosed,
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
     LogEntry,
-    Submission,
-)
-from shoal_protocol.crowds.errors import (
-    ConflictingSubmission,
-    ContributionsUsedUp,
-    CrowdClosed,
     RefusedDraw,
     RefusedSubmission,
     SessionExpired,
+    Submission,
 )
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import HolderQuery

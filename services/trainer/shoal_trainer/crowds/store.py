@@ -8,7 +8,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, Select, select
 
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.crowds.documents import (
+from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,

@@ -18,21 +18,19 @@ from sqlalchemy import Connection, bindparam, select
 from shoal_hosting.server.replies import documents_in
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.group_commit import Batches
-from shoal_protocol.crowds.checks import check_submission
-from shoal_protocol.crowds.documents import (
-    CrowdJobRequest,
-    LogEntry,
-    Submission,
-    SubmissionReceipt,
-    weights_digest,
-)
-from shoal_protocol.crowds.draws import replaced_instance
-from shoal_protocol.crowds.errors import (
+from shoal_protocol.crowds.draws import (
     ConflictingSubmission,
     ContributionsUsedUp,
     CrowdClosed,
+    CrowdJobRequest,
+    LogEntry,
     RefusedSubmission,
     SessionExpired,
+    Submission,
+    SubmissionReceipt,
+    check_submission,
+    replaced_instance,
+    weights_digest,
 )
 from shoal_protocol.wire.documents import Role, Signed
 from shoal_protocol.wire.errors import ProtocolError

@@ -1,0 +1,492 @@
+"""What a job costs each client, against each adversary, and the noise that keeps to a price.
+
+Calibration is the inverse of `accounting.price`. A client pays for the rounds in which it was asked
+and for no others, so costs are counted for each client.
+
+By Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106) a price rests on the noise of the clients
+that did not collude, less the protected one. The cohort that was really summed may hold more such
+clients than the calibration assumed.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+from typing import Final
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from shoal_protocol.privacy.accounting import (
+    NOTHING,
+    PRICE_MARGIN,
+    Balances,
+    Cap,
+    Cost,
+    compose,
+    price_with,
+)
+from shoal_protocol.privacy.mechanisms import (
+    BISECTIONS,
+    DELTA_MARGIN,
+    NOISES,
+    DiscreteGaussianNoise,
+    DiscreteLaplaceNoise,
+    effective_noise_clients,
+    gaussian_delta,
+    pure_mu,
+    require_at_least_zero,
+    require_positive,
+    require_probability,
+)
+from shoal_protocol.queries import Mechanism, NoiseDesign
+
+
+def gaussian_epsilon(*, mu: float, delta: float) -> float:
+    """Return the smallest epsilon at `delta` of a Gaussian release with parameter `mu`.
+
+    0.0 if `mu` is 0. The neighbouring data sets differ by the replacement of one client.
+
+    Raises:
+        ValueError: `mu` is negative or not finite, or `delta` is not strictly within (0, 1).
+    """
+    require_at_least_zero("mu", mu)
+    require_probability(delta)
+    if gaussian_delta(epsilon=0.0, mu=mu) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while gaussian_delta(epsilon=high, mu=mu) > delta:
+        low, high = high, 2.0 * high
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        if gaussian_delta(epsilon=middle, mu=mu) > delta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def pure_epsilon(*, mu: float) -> float:
+    """Return the largest `epsilon` of which `pure_mu` is at most `mu`.
+
+    Raises:
+        ValueError: `mu` is negative or not finite.
+    """
+    require_at_least_zero("mu", mu)
+    low, high = 0.0, 1.0
+    while pure_mu(epsilon=high) <= mu:
+        low, high = high, 2.0 * high
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        if pure_mu(epsilon=middle) <= mu:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def epsilon_at(delta: float, cost: Cost) -> float:
+    """Return an epsilon at `delta` that follows from a cost's two numbers, or infinity."""
+    if delta == 0.0:
+        return cost.epsilon
+    return min(cost.epsilon, gaussian_epsilon(mu=cost.mu, delta=delta))
+
+
+def epsilon_left(cap: Cap, spent: Cost) -> tuple[float, float]:
+    """Return the largest epsilon of one more pure release, and of one more Gaussian at the delta.
+
+    They differ, for each currency counts alone: a pure release takes up more of `mu` than a
+    Gaussian one of the same epsilon, and after a Gaussian one only `mu` can hold a pure one.
+    """
+    mu = math.sqrt(max(0.0, cap.mu**2 - spent.mu**2))
+    pure = max(0.0, cap.epsilon - spent.epsilon, pure_epsilon(mu=mu))
+    return pure, 0.0 if cap.is_pure else gaussian_epsilon(mu=mu, delta=cap.delta)
+
+
+def noise_for(
+    mechanism: Mechanism,
+    *,
+    sensitivity: float,
+    cost: Cost,
+    population: int,
+    dropouts: int,
+    colluders: int,
+) -> DiscreteGaussianNoise | DiscreteLaplaceNoise:
+    """Return the noise with which a release costs at most `cost`, by Theorem 1.
+
+    Gaussian: each client's scale is sensitivity / (mu sqrt(N - D - C - 1)), L2. Laplace: the
+    total's is sensitivity / epsilon, L1; the clients' parts divide it by N - D - C - 1.
+
+    Raises:
+        ValueError: `sensitivity` or the cost is not positive and finite, the noise would be too
+            large to draw, or nobody would add any.
+    """
+    require_positive("sensitivity", sensitivity)
+    parties = effective_noise_clients(population=population, dropouts=dropouts, colluders=colluders)
+    if mechanism == "discrete_gaussian":
+        require_positive("mu", cost.mu)
+        scale = sensitivity / (cost.mu * math.sqrt(parties))
+    else:
+        require_positive("epsilon", cost.epsilon)
+        scale = sensitivity / cost.epsilon
+    try:
+        return NOISES[mechanism](scale=scale * (1.0 + PRICE_MARGIN) * (1.0 + 1e-14))
+    except pydantic.ValidationError:
+        raise ValueError(
+            "the noise would be too large to draw: allow a larger epsilon, or ask for fewer "
+            "columns or records per client"
+        ) from None
+
+
+class Participation:
+    """The rounds of a job so far, by client of its population."""
+
+    def __init__(self, population: BitMap) -> None:
+        """Begin before the first round of a job that these clients joined."""
+        self.population = population
+        self._clients = np.asarray(population.to_array())  # ascending
+        self._rounds = np.zeros(len(self._clients), dtype=np.int64)
+        self._paid = Balances()  # by place in the population
+
+    def add(self, clients: BitMap, cost: Cost) -> None:
+        """Add a round that asks `clients`, at `cost` to each of them.
+
+        Raises:
+            ValueError: one of them is not of the population.
+        """
+        places = self.places(clients)
+        self._rounds[places] += 1
+        self._paid.add(BitMap(places.astype(np.uint32)), cost)
+
+    def places(self, clients: BitMap) -> NDArray[np.int64]:
+        """Return where in the population, in ascending order, these clients are.
+
+        Raises:
+            ValueError: one of them is not of the population.
+        """
+        if not clients.issubset(self.population):
+            raise ValueError("a round asks clients who are not of the job's population")
+        return np.searchsorted(self._clients, np.asarray(clients.to_array())).astype(np.int64)
+
+    @property
+    def rounds(self) -> NDArray[np.int64]:
+        """Return how many rounds asked each client, shape (population,), in ascending order."""
+        return self._rounds
+
+    def largest(self, clients: BitMap | None = None) -> Cost:
+        """Return the most that any of `clients`, or of all, pays for the rounds so far.
+
+        mu and epsilon each are the largest that one of them pays.
+        """
+        places = self.places(self.population if clients is None else clients)
+        return self._paid.largest(BitMap(places.astype(np.uint32)))
+
+
+_MOST_RATIOS: Final = 4096
+_RATIO_BITS: Final = 44  # of the sum of all steps, so that what rounding adds is far below 1e-8
+
+
+def epsilon_of(costs: Iterable[Cost], *, delta: float) -> float:
+    """Return the smallest epsilon at `delta` of several releases on the same clients together.
+
+    Tight for what the costs say: exact for Gaussians, exact for mechanisms of which only a pure
+    epsilon is known, and for both together (`mixed_delta`). With delta = 0 it is the
+    sum of the pure epsilons, infinite if a release has none.
+
+    Raises:
+        ValueError: `delta` is not within [0, 1).
+    """
+    several = tuple(costs)
+    if delta == 0.0:
+        return compose(several).epsilon
+    pure = [cost.epsilon for cost in several if 0.0 < cost.epsilon < math.inf]
+    others = compose(cost for cost in several if not math.isfinite(cost.epsilon))
+    return min(
+        mixed_epsilon(mu=others.mu, pure=pure, delta=delta),
+        compose(several).epsilon,
+    )
+
+
+def mixed_delta(*, epsilon: float, mu: float, pure: Sequence[float]) -> float:
+    """Return the smallest delta at `epsilon` that holds for a Gaussian and pure releases together.
+
+    `mu` is the Gaussian parameter, `pure` are the epsilons of the others, of which nothing else is
+    known. The worst that is epsilon_i-private is randomised response (Kairouz, Oh and Viswanath
+    2015, arXiv:1311.0776): its log-likelihood ratio is epsilon_i with probability
+    e^epsilon_i / (1 + e^epsilon_i), else -epsilon_i. Dominating pairs compose, adaptively too
+    (Zhu, Dong and Wang 2022, arXiv:2106.08567), so that
+    delta(epsilon) = E[gaussian delta(epsilon - sum of these ratios)].
+
+    Raises:
+        ValueError: a number is negative or not finite.
+    """
+    require_at_least_zero("epsilon", epsilon)
+    require_at_least_zero("mu", mu)
+    total = math.fsum(
+        mass * _delta_of_any(epsilon - ratio, mu) for ratio, mass in _response_ratios(tuple(pure))
+    )
+    return min(1.0, total * (1.0 + DELTA_MARGIN))
+
+
+def mixed_epsilon(*, mu: float, pure: Sequence[float], delta: float) -> float:
+    """Return the smallest epsilon at `delta` of a Gaussian and pure releases, as `mixed_delta`.
+
+    Raises:
+        ValueError: a number is negative or not finite, or `delta` is not within (0, 1).
+    """
+    high = gaussian_epsilon(mu=mu, delta=delta) + math.fsum(pure)
+    if not pure or mixed_delta(epsilon=0.0, mu=mu, pure=pure) <= delta:
+        return high if not pure else 0.0
+    low = 0.0
+    for _ in range(BISECTIONS // 4):
+        middle = 0.5 * (low + high)
+        if mixed_delta(epsilon=middle, mu=mu, pure=pure) > delta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _delta_of_any(epsilon: float, mu: float) -> float:
+    """Return a Gaussian's delta at an epsilon that may be negative: there by symmetry."""
+    if epsilon >= 0.0:
+        return gaussian_delta(epsilon=epsilon, mu=mu)
+    odds = math.exp(epsilon)
+    return odds * gaussian_delta(epsilon=-epsilon, mu=mu) - math.expm1(epsilon)
+
+
+@lru_cache(maxsize=64)
+def _response_ratios(pure: tuple[float, ...]) -> list[tuple[float, float]]:
+    """Return (log-likelihood ratio, probability) of randomised responses together.
+
+    Ratios are counted in units of 2^-44 of the largest one, so that equal ones meet; what that
+    rounded away is added to all of them in the end. Once there are too many they are rounded up
+    to a grid. Both only raise delta.
+    """
+    for epsilon in pure:
+        require_at_least_zero("epsilon", epsilon)
+    _, exponent = math.frexp(math.fsum(pure))
+    unit = math.ldexp(1.0, max(exponent - _RATIO_BITS, -1074))  # not zero for the smallest sums
+    found = {0: 1.0}
+    for epsilon in sorted(pure):
+        likely, unlikely = (1.0 / (1.0 + math.exp(sign * epsilon)) for sign in (-1.0, 1.0))
+        step = round(epsilon / unit)
+        following: dict[int, float] = {}
+        for ratio, mass in found.items():
+            for place, part in ((ratio + step, likely), (ratio - step, unlikely)):
+                following[place] = following.get(place, 0.0) + mass * part
+        if len(following) > _MOST_RATIOS:
+            grid = -(-2 * max(following) // _MOST_RATIOS)
+            coarse: dict[int, float] = {}
+            for ratio, mass in following.items():
+                place = -(-ratio // grid) * grid
+                coarse[place] = coarse.get(place, 0.0) + mass
+            following = coarse
+        found = following
+    return [((ratio + len(pure)) * unit, mass) for ratio, mass in found.items()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A round's noise and what it was counted on; `cohort_size` once it was summed.
+
+    Of a lost round there is no cohort. `is_abandoned` if the aggregator signed that it released
+    nothing, which counts against those who see no more than the public: only the aggregator
+    releases sums to them. Whoever sees partial sums or shares may have added them up all the same.
+    """
+
+    noise: DiscreteGaussianNoise | DiscreteLaplaceNoise
+    design: NoiseDesign
+    population: int
+    dropouts: int
+    colluders: int
+    smallest_answer: int = 1  # slots of the data holder that is asked for the fewest
+    cohort_size: int | None = None
+    is_lost: bool = False
+    is_abandoned: bool = False
+
+    def __post_init__(self) -> None:
+        smallest = self.population - self.dropouts
+        if self.cohort_size is not None and not smallest <= self.cohort_size <= self.population:
+            raise ValueError("such a cohort is never released")
+
+    def promised(self, *, colluders: int) -> Cost:
+        """Return the cost in the worst cohort that may be summed, against so many colluders."""
+        smallest = self.population - self.dropouts
+        return price_with(self.noise, self.design.sensitivity, smallest - colluders - 1)
+
+    def bought(self, *, colluders: int, in_public: bool) -> Cost | None:
+        """Return the cost with the noise really present; None if no cohort is known.
+
+        A lost round costs what it promised, or nothing `in_public` if it is abandoned.
+        """
+        if self.is_lost:
+            is_free = in_public and self.is_abandoned
+            return NOTHING if is_free else self.promised(colluders=colluders)
+        if self.cohort_size is None:
+            return None
+        return price_with(self.noise, self.design.sensitivity, self.cohort_size - colluders - 1)
+
+    def own(self) -> Cost | None:
+        """Return what the noise of one data holder's answer buys, of the smallest.
+
+        Laplace parts, mostly 0, buy nothing unless there are as many as the price counts on. Nor is
+        anything stated of a Gaussian that so few make too coarse for its price.
+        """
+        parties, own = self.population - self.dropouts - self.colluders - 1, self.smallest_answer
+        if self.noise.mechanism == "discrete_laplace" and own < parties:
+            return None
+        cost = price_with(self.noise, self.design.sensitivity, own)
+        is_fine = self.noise.is_fine_enough(self.design, parties=own, mu=cost.mu)
+        return cost if is_fine else None
+
+
+@dataclass(frozen=True)
+class Coalition:
+    """Compute nodes drawn at random, of which `opening` of one committee open its answers.
+
+    `opens_some` is the chance that they open at least one committee, `opens_own` that they open a
+    given data holder's: on average they see so large a part of all answers.
+    """
+
+    size: int
+    opens_some: float
+    opens_own: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.size} Compute nodes drawn at random open a committee with a chance of "
+            f"{self.opens_some:.3g}, a given data holder's with {self.opens_own:.3g}"
+        )
+
+
+def coalition(size: int, *, nodes: int, committee: int, opening: int) -> Coalition:
+    """Return the exact chances of `size` of `nodes` nodes, all such coalitions being as likely.
+
+    Committees are `committee` nodes in a row, one from each node of the ring on. Rings in which no
+    row has `opening` nodes of the coalition are counted node by node, by the last ones that are in
+    it: 4^committee * nodes * size steps at most.
+
+    Raises:
+        ValueError: there are no such coalitions or committees.
+    """
+    if not (0 <= size <= nodes and 1 <= opening <= committee < nodes):
+        raise ValueError("a coalition is of the nodes, and a committee of fewer than all")
+    alike = comb(nodes, size)
+    own = sum(
+        comb(committee, among) * comb(nodes - committee, size - among)
+        for among in range(opening, min(committee, size) + 1)
+    )
+    closed, width = 0, committee - 1
+    for first in range(1 << width):  # which of the first nodes are in it, the lowest bit the newest
+        rings = {(first, first.bit_count()): 1}
+        # go on round the ring until the first ones have come again, which are counted already
+        for place in range(width, nodes + width):
+            following: dict[tuple[int, int], int] = {}
+            again = None if place < nodes else first >> (width - 1 - place + nodes) & 1
+            for (last, count), ways in rings.items():
+                for inside in (0, 1) if again is None else (again,):
+                    total = count + inside * (again is None)
+                    if total <= size and last.bit_count() + inside < opening:
+                        state = (last << 1 | inside) & (1 << width) - 1, total
+                        following[state] = following.get(state, 0) + ways
+            rings = following
+        closed += sum(ways for (_, count), ways in rings.items() if count == size)
+    return Coalition(size, (alike - closed) / alike, own / alike)
+
+
+def coalitions(*, nodes: int, committee: int, opening: int) -> tuple[Coalition, ...]:
+    """Return the chances of a few coalitions: the smallest that can open an answer, and larger."""
+    sizes = sorted({opening, min(2 * opening, nodes), max(opening, nodes // 3)})
+    return tuple(
+        coalition(size, nodes=nodes, committee=committee, opening=opening) for size in sizes
+    )
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One adversary's view of a job's rounds, and the most that it costs any client.
+
+    `promised` holds in every cohort that might have been released, `bought` in those that were:
+    None where nothing is promised, or a cohort is not known. The epsilons are at the job's delta.
+    """
+
+    adversary: str
+    sees: str
+    promised: Cost | None
+    promised_epsilon: float | None
+    bought: Cost | None
+    bought_epsilon: float | None
+
+
+def statements(
+    releases: Sequence[Release],
+    *,
+    delta: float,
+    nodes: int,
+    needed: int,
+    committee: int | None = None,
+    asked: Sequence[BitMap] | None = None,
+) -> tuple[Statement, ...]:
+    """State a job's price against each adversary; `needed` of `nodes` nodes open a sum.
+
+    With committees it is `needed` of a `committee` that open the answers shared in it.
+
+    `asked` are the clients whom each round asked: the price is that of the client that pays most.
+    Without it every round asked everybody.
+    """
+    everybody = BitMap([0])
+    populations = asked or [everybody] * len(releases)
+    most = max(release.colluders for release in releases)
+    found = []
+    public = "the public"
+    for adversary, sees, colluders in (
+        (public, "the released sums, what was signed, and who took part", 0),
+        ("the trainer", "the same, and the partial sums that add up to them", 0),
+        ("one Compute node", "the same, and of each client one share, which is random", 0),
+        (
+            f"{needed - 1} of {nodes} Compute nodes, with {most} clients of each cohort",
+            "the same, their shares, which are random together, and the clients' own noise",
+            most,
+        ),
+    ):
+        promised = [release.promised(colluders=colluders) for release in releases]
+        bought = [
+            release.bought(colluders=colluders, in_public=adversary == public)
+            for release in releases
+        ]
+        found.append(_stated(adversary, sees, promised, bought, populations, delta))
+    own = [release.own() for release in releases]
+    every = f"{needed} or more of {nodes} Compute nodes"
+    least = min(release.smallest_answer for release in releases)
+    what = f"each data holder's noisy sum, with the noise of its slots, {least:,} at least"
+    if committee is not None:
+        every = f"{needed} or more Compute nodes of its own committee of {committee}"
+        what = (
+            f"its data holder's noisy sum, with the noise of its slots, {least:,} at least; "
+            "against others' clients those of that committee count as colluders"
+        )
+    return (*found, _stated(every, what, own, own, populations, delta))
+
+
+def _stated(
+    adversary: str,
+    sees: str,
+    promised: Sequence[Cost | None],
+    bought: Sequence[Cost | None],
+    asked: Sequence[BitMap],
+    delta: float,
+) -> Statement:
+    def together(costs: Sequence[Cost | None]) -> tuple[Cost | None, float | None]:
+        participation = Participation(BitMap.union(*asked))
+        for clients, cost in zip(asked, costs, strict=True):
+            if cost is None:
+                return None, None
+            participation.add(clients, cost)
+        largest = participation.largest()
+        return largest, epsilon_of([largest], delta=delta)
+
+    return Statement(adversary, sees, *together(promised), *together(bought))

@@ -1,0 +1,412 @@
+"""Hazard ratios from piecewise exponential regression, in five rounds of everybody."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
+from shoal_protocol.posteriors import plots
+from shoal_protocol.posteriors.base import (
+    LEVEL,
+    BasePosterior,
+    FloatMatrix,
+    FloatVector,
+    normal_intervals,
+    rows_of,
+)
+from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.queries import Column, HazardScoreSum, Query, QueryName, WeightedRowMatrix
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
+from shoal_protocol.queries.scores import MOST_INTERVALS
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies import regression as rules
+from shoal_protocol.studies.regression import MeasuredCoefficients
+from shoal_protocol.studies.study import Study
+from shoal_protocol.trust.dictionary import Coding, codings_of_events
+from shoal_protocol.wire.encoding import Finite, Real
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class SurvivalCurves(NamedTuple):
+    """Survival of n rows at the ends of J intervals, shape (n, J), with `intervals`, (n, J, 2).
+
+    `times`, shape (J + 1,), are the edges: at the first survival is 1. `bands` hold a whole curve.
+    """
+
+    times: FloatVector
+    survival: FloatMatrix
+    intervals: FloatMatrix
+    bands: FloatMatrix
+
+
+class PiecewiseExponentialPosterior(MeasuredCoefficients):
+    """Log hazard ratios of the features, then baseline log hazards of the intervals of `edges`.
+
+    The baseline is that of a record whose features are the `centres`. The `target` is the event.
+    `scatter` is how many times as much as the model says scores scatter.
+    """
+
+    variable = "log_hazards"
+
+    name: Literal["piecewise_exponential_regression"] = "piecewise_exponential_regression"
+    time: str
+    edges: Annotated[tuple[Finite, ...], Field(min_length=2)]
+    centres: tuple[Finite, ...]
+
+    @model_validator(mode="after")
+    def _features_first(self) -> Self:
+        due = names_of(self.features, self.edges)
+        if self.names != due or len(self.centres) != len(self.spreads):
+            raise ValueError("names must be the features and then the intervals")
+        return self
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features, in order."""
+        return self.names[: len(self.spreads)]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record: the features, then time and event."""
+        return (*self.features, self.time, self.target)
+
+    @property
+    def title(self) -> str:
+        return f"Piecewise exponential regression of {self.target} by {self.time}"
+
+    @property
+    def _scatter_of(self) -> str:
+        return "Scatter over the model's"
+
+    @property
+    def units_drawn(self) -> FloatVector:
+        return np.array([*self.spreads, *[1.0] * (len(self.edges) - 1)])
+
+    @property
+    def draws_ratios(self) -> bool:
+        return True
+
+    def hazard_ratios(self, level: float = LEVEL) -> FloatMatrix:
+        """Return each feature's hazard ratio for one unit, and its interval: shape (q, 3).
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        return self.ratios(level)
+
+    @property
+    def slopes(self) -> list[int]:
+        return list(range(len(self.features)))
+
+    @property
+    def ratio(self) -> str:
+        return "hazard ratio"
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return the table of log hazards, with hazard ratios beside those of features.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        found = super().summary(level)
+        ratios = [tuple(f"{each:.4g}" for each in row) for row in self.hazard_ratios(level)]
+        none = [("", "", "")] * (len(self.names) - len(ratios))
+        rows = tuple(
+            (*row[:5], *ratio, *row[5:])
+            for row, ratio in zip(found.rows, [*ratios, *none], strict=True)
+        )
+        ends = [f"ratio {each.removeprefix('quantile ')}" for each in found.headings[3:5]]
+        headings = (*found.headings[:5], "hazard ratio", *ends, *found.headings[5:])
+        return Summary(found.title, headings, rows, found.facts)
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+        caption: str | None = None,
+        scale: plots.Scale | None = None,
+    ) -> "Axes":
+        """Draw hazard ratios for a standard deviation, on a logarithmic axis; else as the base's.
+
+        On the `scale` "unit" they are logarithms.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1, or a name is none of `names`.
+            ImportError: matplotlib is not installed.
+        """
+        names = names or self.features
+        return super().plot(axes, level=level, names=names, caption=caption, scale=scale)
+
+    def survival(self, rows: FloatMatrix, level: float = LEVEL) -> SurvivalCurves:
+        """Return how likely records with features `rows`, shape (n, q), are without event.
+
+        By a normal approximation of the cumulative hazard's logarithm (Kalbfleisch and Prentice
+        2002, section 1.4.2). Bands are by Bonferroni's inequality.
+
+        Raises:
+            ValueError: `rows` does not have one column per feature; or `level` is not strictly
+                between 0 and 1.
+        """
+        rows = rows_of(rows, self.features)
+        away = rows - np.array(self.centres)
+        slopes, logs = np.split(self.mean, [len(self.features)])
+        hazards = np.exp(np.clip(logs, -700.0, 700.0)) * np.diff(self.edges)
+        whole = np.cumsum(hazards)
+        shares = np.tril(np.ones((len(hazards), len(hazards)))) * hazards / whole[:, None]
+        middles = np.log(whole) + (away @ slopes)[:, None]
+        gradients = np.concatenate(
+            [
+                np.broadcast_to(away[:, None, :], (*middles.shape, away.shape[1])),
+                np.broadcast_to(shares, (*middles.shape, len(hazards))),
+            ],
+            axis=2,
+        )
+        spreads = np.einsum("njk,kl,njl->nj", gradients, self.covariance_matrix, gradients)
+        sds = np.sqrt(np.maximum(spreads, 0.0))
+        ends = [
+            normal_intervals(middles.ravel(), sds.ravel(), each).reshape(*middles.shape, 2)
+            for each in (level, 1.0 - (1.0 - level) / len(hazards))
+        ]
+        intervals, bands = (_surviving(each)[..., ::-1] for each in ends)
+        return SurvivalCurves(np.array(self.edges), _surviving(middles), intervals, bands)
+
+    def plot_survival(
+        self,
+        rows: FloatMatrix,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        labels: Sequence[str] | None = None,
+        caption: str | None = None,
+    ) -> "Axes":
+        """Draw the curve of each of `rows`, shape (n, q), as `survival` has it, with its `labels`.
+
+        Raises:
+            ValueError: as `survival`; or there is not one label for each row.
+            ImportError: matplotlib is not installed.
+        """
+        found = self.survival(rows, level)
+        named = labels or [f"row {number}" for number in range(len(found.survival))]
+        if len(named) != len(found.survival):
+            raise ValueError("labels are one for each row")
+        one = np.ones((1, 2))
+        return plots.curves(
+            axes,
+            [
+                plots.Curve(
+                    label=label,
+                    places=found.times,
+                    values=np.append(1.0, curve),
+                    intervals=np.vstack([one, ends]),
+                    bands=np.vstack([one, band]),
+                )
+                for label, curve, ends, band in zip(named, *found[1:], strict=True)
+            ],
+            title=self.title,
+            across=self.time,
+            up="without event",
+            caption=self.caption_below(caption),
+        )
+
+
+def names_of(features: Sequence[str], edges: Sequence[float]) -> tuple[str, ...]:
+    """Return the names of features and of the intervals' baseline log hazards, in order."""
+    spans = (f"log hazard from {low:.6g} to {high:.6g}" for low, high in pairwise(edges))
+    return (*features, *spans)
+
+
+def _surviving(logs: FloatMatrix) -> FloatMatrix:
+    return np.asarray(np.exp(-np.exp(np.clip(logs, -700.0, 700.0))))
+
+
+SCORES: Final[tuple[QueryName, ...]] = ("hazard_score_sum",) * 3
+ASKED: Final[tuple[QueryName, ...]] = ("column_moments", "weighted_row_matrix", *SCORES)
+
+_ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a row
+_LONG: Final = 3.0  # squared norm of features that is not shrunk, over the number of them
+_LONGEST: Final = 330.0  # of whole rows: as `weighted_rows` has it
+
+
+def moments_query(
+    task: "PiecewiseExponentialTask", features: tuple[Column, ...], centre: float
+) -> WeightedRowMatrix:
+    """Return the query for moments of features, and of the event about its `centre`.
+
+    The time's part in a row is nothing.
+    """
+    *_, time, event = (each.column() for each in task.columns)
+    aside = time.model_copy(update={"scale": _ASIDE * time.scale})
+    about = event.model_copy(update={"centre": centre, "scale": 1.0})
+    return rules.unweighted_moments_query(task, (*features, aside, about), squared_radius(task))
+
+
+def squared_radius(task: "PiecewiseExponentialTask") -> float:
+    """Return the squared radius of constant and features, in spreads.
+
+    It is wider than of other regressions: hazards are seldom linear in rows far out.
+    """
+    return min(1.0 + _LONG * len(task.features), _LONGEST)
+
+
+def score_query(
+    task: "PiecewiseExponentialTask",
+    features: tuple[Column, ...],
+    *,
+    point: tuple[float, ...],
+    hazard_cut: float,
+) -> HazardScoreSum:
+    """Return the query at `point`: log hazards at the centres, then coefficients, in spreads.
+
+    Times are told apart beyond the last edge, too: there events are left out.
+    """
+    places = len(task.times) - 1
+    time, event = (each.column() for each in task.columns[-2:])
+    wide = time.model_copy(update={"centre": task.time.upper, "scale": 2.0 * time.scale})
+    return HazardScoreSum(
+        columns=(*features, wide, event),
+        intercept=rules.CONSTANT,
+        radius=math.sqrt(squared_radius(task)) / rules.REACH,
+        grid_bits=rules.GRID_BITS,
+        records_per_client=task.records_per_client,
+        edges=task.times,
+        point=(*point[:places], *(rules.REACH * each for each in point[places:])),
+        hazard_cut=hazard_cut,
+    )
+
+
+def kinds_of_rounds(task: "PiecewiseExponentialTask") -> tuple[RoundTerms, ...]:
+    """Return the terms of each kind of round, whatever the sums of those before turn out to be.
+
+    Raises:
+        ValueError: no query asks what the task does.
+    """
+    features = tuple(each.column() for each in task.features)
+    zero = (0.0,) * (len(task.times) - 1 + len(features))
+    return (
+        _kind(rules.first_query(task), 1, AS_STATED),
+        _kind(moments_query(task, features, 0.5), 1),
+        _kind(score_query(task, features, point=zero, hazard_cut=1.0), len(SCORES)),
+    )
+
+
+def _kind(query: Query, rounds: int, stretch: Range | None = None) -> RoundTerms:
+    radius: float | None = getattr(query, "radius", None)
+    return RoundTerms(
+        rounds=rounds,
+        query=query,
+        recentred=stretch is None,
+        stretch=stretch or Range(least=rules.SMALLEST_SPREAD, most=rules.REACH),
+        radius=None if radius is None else Range(least=radius, most=radius),
+    )
+
+
+class PiecewiseExponentialTask(Study):
+    """How `features` multiply the hazard of an event, which is constant in each interval of time.
+
+    A record's `time` is that of its event where `event` is 1, or is `event_value`, else when it was
+    last seen without one. There are `intervals` of one width between the bounds of `time`, or
+    between `edges`; what is later than the last of them is left out. Hazard ratios are those of
+    Cox's regression, but for what the baseline hazard changes within an interval (Holford 1980;
+    Laird and Olivier 1981).
+
+    A first round measures centres and spreads, a second the features' moments, and three rounds
+    release events, hazards and scores, each where those before lead to. `prior_sd` is the prior
+    standard deviation of a log hazard ratio, for one standard deviation of the feature.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (PiecewiseExponentialPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "piecewise_exponential_regression"
+event = "died"                 # 1 where the time is that of an event, or
+# event_value = 2              # what it is there
+intervals = 8
+
+[features]                     # public bounds, from general knowledge, never from the data
+age = [18, 100]
+treatment = [0, 1]
+
+[columns]                      # the time, from where records are at risk
+weeks = [0, 120]
+
+"""
+
+    name: Literal["piecewise_exponential_regression"] = "piecewise_exponential_regression"
+    features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=250)]
+    time: ColumnBounds
+    event: ColumnName
+    event_value: Real | None = None
+    intervals: Annotated[int, Field(ge=1, le=MOST_INTERVALS, strict=True)] = 8
+    edges: (
+        Annotated[tuple[Real, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)] | None
+    ) = None
+    prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 2.5
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [each.name for each in self.columns]
+        if len(set(names)) != len(names):
+            raise ValueError("features, time and event have different names")
+        if self.time.lower < 0.0:
+            raise ValueError("the lower bound of a time must be 0 or above: it counts from there")
+        ends = (self.time.lower, self.time.upper)
+        if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
+            raise ValueError("edges begin and end where the bounds of time do")
+        kinds_of_rounds(self)
+        return self
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The features in order, then time and event: the columns of a client's records."""
+        value, term = self.event_value, None
+        if value is not None:
+            term = Term(factors=(Level(variable=self.event, value=value),))
+        event = ColumnBounds(name=self.event, lower=0.0, upper=1.0, term=term)
+        return (*self.features, self.time, event)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        events = codings_of_events(self.time, self.event, self.event_value)
+        return (*super().codings, *events)
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The edges of the intervals, from the bounds' lower end to the upper one."""
+        if self.edges is not None:
+            return self.edges
+        return tuple(np.linspace(self.time.lower, self.time.upper, self.intervals + 1).tolist())
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the job has: five."""
+        return len(ASKED)
+
+    @property
+    def batch(self) -> int | None:
+        """How many clients a round asks; None for all that joined."""
+        return None
+
+    def participations(self, population: int) -> int:
+        return self.rounds
+
+    def query_name(self, number: int) -> QueryName:
+        return ASKED[number]
+
+    def query_names(self) -> tuple[QueryName, ...]:
+        return tuple(dict.fromkeys(ASKED))
+
+    def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+        return kinds_of_rounds(self)
+
+    def check_query(
+        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
+    ) -> None:
+        self.terms(least=2, most=2).check(query, number=number)
