@@ -16,8 +16,10 @@ from tests.world.federation import Federation
 async def test_an_aggregator_that_changes_the_total_gets_no_posterior(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    honest = aggregator.add_up
+
     def lie(spec: RoundSpec, sums: list[PartialSum]) -> Summed:
-        summed = aggregator.add_up(spec, sums)
+        summed = honest(spec, sums)
         assert isinstance(summed, Summed)
         values = decode_uint64(summed.result.values)
         values[1] += np.uint64(spec.query.largest_value)  # a total that is possible
