@@ -10,8 +10,6 @@ from tests.federation.test_approvals import HOLDERS, decide, stands
 from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS, Federation
 from tests.world.trust import SITES, TASK, Trust
 
-"""What no message may advise where a clock is wrong."""
-
 
 def settings(federation: Federation) -> JobSettings:
     return JobSettings(
