@@ -19,7 +19,7 @@ from shoal.jobs.federation import CrowdFederation, Federation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.trainer_line import Notice
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.trust.dictionary import DataDictionary, Number
 from shoal_protocol.wire.documents import decode, sign

@@ -25,7 +25,7 @@ from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_protocol.crowds import draws
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family
 from tests.command.running import run, words
 from tests.command.test_job_command import Trial, no_logs, shoal, trainer_of
 from tests.world.people import people

@@ -42,7 +42,7 @@ from shoal.estimators import (
     PoissonRegression,
 )
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
+from shoal_learning.simulation import SimulatedFederation, SimulatedOutcome
 from shoal_protocol.studies import STUDIES, Task
 from shoal_protocol.wire.errors import MalformedDocument
 

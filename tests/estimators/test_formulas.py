@@ -20,7 +20,7 @@ from shoal.formulas.designing import Design, design
 from shoal.formulas.parsing import parse
 from shoal.formulas.variables import Known
 from shoal.jobs.job_failures import JobRefused
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.queries.columns import (
     ColumnBounds,
     Level,

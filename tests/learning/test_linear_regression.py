@@ -13,10 +13,9 @@ from pydantic import ValidationError
 from bench import thresholds as bench_thresholds
 from bench.calibration import covered, from_prior, naive, typical, unit_task
 from shoal_learning.contract import RequestedRound
-from shoal_learning.linear_regression import SHARES, LinearRegression
+from shoal_learning.linear_regression import SHARES, LinearRegression, choose_thresholds
 from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_learning.simulation import Federation, run
-from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_protocol.queries.columns import ColumnBounds

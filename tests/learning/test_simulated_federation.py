@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.planning.study import Study
-from shoal_protocol.queries.models.regressions import Family, probability
+from shoal_protocol.queries.models import Family, probability
 
 Floats = NDArray[np.float64]
 

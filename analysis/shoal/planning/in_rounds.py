@@ -17,7 +17,7 @@ from shoal_learning.regression import Regression
 from shoal_learning.simulation import Federation, with_noise
 from shoal_protocol.queries import Query
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import RegressionTask, TargetFamily
 from shoal_protocol.trust.policy import LARGEST_POPULATION

@@ -17,7 +17,7 @@ from shoal.planning.assumptions import Assumed, settled
 from shoal.planning.study import ErrorParts
 from shoal_learning.crowds.theory import Contraction
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family
 
 Floats = NDArray[np.float64]
 

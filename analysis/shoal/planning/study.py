@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from shoal_holder.crowds.schedule import LAST_MOMENTS
 from shoal_protocol.crowds.tasks import Clipping, Variant
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Model
